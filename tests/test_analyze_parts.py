@@ -2,6 +2,9 @@
 
 import dataclasses
 import importlib
+import platform
+import subprocess
+import sys
 
 import pytest
 
@@ -183,3 +186,37 @@ def test_nothing_is_replayed_over_a_flow_that_controllers_of_several_families_ma
     undecided, asked = analyze([capture])[0], analyze([capture], controller="cubic")[0]
     assert (undecided.replayed, undecided.view.model) == (None, None)
     assert asked.replayed == "cubic"
+
+
+_HEAPS_OF_THREADS = """
+import ctypes, sys, threading
+from cctrace.columns import share_heap
+libc = ctypes.CDLL(None)
+libc.fopen.restype, libc.malloc.restype = ctypes.c_void_p, ctypes.c_void_p
+if sys.argv[1] == "shared":
+    share_heap()
+met = threading.Barrier(4)
+def work():
+    met.wait()
+    libc.malloc(1000)
+    met.wait()
+threads = [threading.Thread(target=work) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+file = ctypes.c_void_p(libc.fopen(b"/dev/stdout", b"w"))
+libc.malloc_info(0, file)
+libc.fclose(file)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries keep other heaps")
+def test_threads_of_a_long_analysis_share_a_heap():
+    def heaps(how):
+        told = subprocess.run(
+            [sys.executable, "-c", _HEAPS_OF_THREADS, how], capture_output=True, text=True, check=True
+        )
+        return told.stdout.count("<heap nr=")
+
+    assert heaps("shared") == 1 < heaps("apart")

@@ -1,6 +1,7 @@
 """ECN of a flow: what the handshake agrees on, how marks are counted, what tampers."""
 
 import json
+import weakref
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from naive import ecn as naive
 
 import cctrace as cct
 from cctrace.flows.ecn import alpha_of, may_miss_marks, misses_marks
+from cctrace.path.evidence import forget
 from cctrace.schema import LINUX_EVENTS
 from cctrace.tcp import ecn
 
@@ -315,3 +317,11 @@ def test_an_analysis_tells_of_feedback_and_of_tampering(tmp_path):
 )
 def test_a_table_has_it_in_few_words(codes, aces, words):
     assert talked(codes, aces).ecn.in_words == words
+
+
+def test_ecn_of_a_flow_that_was_analysed_keeps_no_events():
+    flow = talked((7, 2, 2), [5, 6, 6, 7, 1])
+    frame, kept = flow.ecn.frame(), weakref.ref(flow.events.stream)
+    forget(flow)
+    assert kept() is None
+    assert flow.ecn.frame().equals(frame)

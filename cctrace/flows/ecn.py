@@ -29,7 +29,8 @@ from cctrace.units import format_count, format_share, format_size
 if TYPE_CHECKING:
     import pandas as pd
 
-    from cctrace.columns import Bools, Values
+    from cctrace.columns import Bools, Floats, Ints, Values
+    from cctrace.flows.events import Events
     from cctrace.flows.flow import Flow
     from cctrace.io.packets import Packets
     from cctrace.io.tcpinfo import TcpInfo
@@ -54,6 +55,47 @@ _MISSES_MARKS = re.compile(r"5\.4\.0-rc.*-prague-")  # `uname -r`
 FEW = 3  # packets: tolerance for rare faults such as a flipped bit, or a SYN retransmitted without ECN
 BINS = 100
 ALPHA_GAIN = 1 / 16  # g of DCTCP and Prague
+
+
+class _Acks:
+    """What a flow's ACKs report, made when it is asked for: an analysis keeps the `Ecn` of several flows.
+
+    `events`: of the flow, None if its capture lacks one direction. `before`: marks counted before its first row.
+    """
+
+    def __init__(self, events: Events | None, before: int, start_ns: int) -> None:
+        self._events, self._before, self._start_ns = events, before, start_ns
+
+    def _column(self, name: str) -> Ints:
+        if self._events is None:
+            return np.zeros(0, np.int64)
+        rows = np.flatnonzero(self._events["event"] == LINUX_EVENTS["on_ack"])
+        return self._events.at(name, rows).astype(np.int64)
+
+    @property
+    def time_s(self) -> Floats:
+        """Their times, seconds since the flow's first packet."""
+        return (self._column("time_ns") - self._start_ns) / 1e9
+
+    @property
+    def delivered(self) -> Ints:
+        """Segments delivered by each."""
+        return self._column("delivered") - 1
+
+    @property
+    def marked(self) -> Ints:
+        """Segments reported as marked by each."""
+        return self._column("delivered_ce") - self._before
+
+    @property
+    def beyond(self) -> Ints:
+        """By how many more marks than deliveries the counts grew with each."""
+        return np.diff(self.marked, prepend=0) - self._column("rs_acked_sacked")
+
+    @property
+    def alpha(self) -> Floats:
+        """DCTCP's average of the share of marks at each."""
+        return alpha_of(self.delivered, self.marked, self._column("rs_prior_delivered") - 1)
 
 
 @dataclass(frozen=True, repr=False)
@@ -93,7 +135,7 @@ class Ecn(Summarized):
     delivered_ce: int
     received_bytes: dict[str, int] | None = None
     tampering: list[str] = field(default_factory=list)
-    _times: Any = None
+    _acks: _Acks = field(default_factory=lambda: _Acks(None, 0, 0))
 
     @property
     def ce_share(self) -> float:
@@ -139,7 +181,8 @@ class Ecn(Summarized):
         """
         import pandas as pd
 
-        time_s, delivered, marked, alpha = self._times
+        time_s, delivered, marked = self._acks.time_s, self._acks.delivered, self._acks.marked
+        alpha = self._acks.alpha if self.feedback == FEEDBACK[ACCURATE_ECN] else np.full(len(time_s), np.nan)
         edges = np.linspace(0.0, float(time_s[-1]) if len(time_s) else 0.0, bins + 1)
         last = np.searchsorted(time_s, edges, side="right")
         got, ce = (np.diff(np.concatenate([[0], column])[last]) for column in (delivered, marked))
@@ -229,22 +272,24 @@ def ecn_of(flow: Flow) -> Ecn:
     columns = {name: packets[name][rows] for name in ("direction", "flags", "tos", "payload")}
     sent = (columns["direction"] == sender) & (columns["payload"] > 0)
     count = np.bincount(columns["tos"][sent] & CE, minlength=4).tolist()
-    times = _counted(flow, int(before))
+    try:
+        events = flow.events
+    except StreamError:
+        events = None
+    acks = _Acks(events, int(before), int(flow.row["start_ns"]))
     found = [*_of_handshake(mine, other, columns, sender, bool(handshake))]
     if handshake and not _AGREED[_asked_answered(mine, other)] and count[CE] > FEW:
         found.append(
             f"{count[CE]} packets of data carry CE though no ECN was agreed on: something rewrites the TOS byte."
         )
-    found += _of_path(flow, int(mode), count, times)
+    found += _of_path(flow, int(mode), count, acks)
     received = _received(packets, rows[columns["direction"] != sender], bool(handshake))
     if received is not None and int(mode) == ACCURATE_ECN:
         found += _of_bytes(count, received)
     ecn = dict(zip(CODEPOINTS, count, strict=True))
-    delivered, marked = (int(column[-1]) if len(column) else 0 for column in times[1:3])
-    alpha = times[4] if int(mode) == ACCURATE_ECN else np.broadcast_to(np.nan, len(times[0]))
-    over_time = (*times[:3], alpha)
+    delivered, marked = (int(column[-1:].sum()) for column in (acks.delivered, acks.marked))
     return Ecn(
-        feedback_name(int(mode), bool(handshake)), bool(handshake), ecn, delivered, marked, received, found, over_time
+        feedback_name(int(mode), bool(handshake)), bool(handshake), ecn, delivered, marked, received, found, acks
     )
 
 
@@ -252,20 +297,6 @@ def _asked_answered(mine: Any, other: Any) -> tuple[int, int]:
     """Return AE, CWR and ECE of the SYN and of the SYN-ACK."""
     first, second = (other, mine) if mine["syn_ack"] else (mine, other)
     return int(first["ecn_syn"]), int(second["ecn_syn"])
-
-
-def _counted(flow: Flow, before: int) -> tuple[Values, ...]:
-    """Return times (s), delivered and marked by then, the excess of marks over deliveries per ACK, and alpha."""
-    try:
-        rows = flow.events
-    except StreamError:
-        return (np.zeros(0), *(np.zeros(0, np.int64) for _ in range(3)), np.zeros(0))
-    at = np.flatnonzero(rows["event"] == LINUX_EVENTS["on_ack"])
-    names = ("delivered_ce", "rs_acked_sacked", "delivered", "rs_prior_delivered")
-    marked, newly, delivered, prior = (rows[name][at].astype(np.int64) for name in names)
-    marked, delivered = marked - before, delivered - 1
-    beyond = np.diff(marked, prepend=0) - newly
-    return flow.seconds(rows["time_ns"][at]), delivered, marked, beyond, alpha_of(delivered, marked, prior - 1)
 
 
 def alpha_of(delivered: Values, marked: Values, prior_delivered: Values) -> Values:
@@ -339,11 +370,11 @@ def _of_bytes(count: list[int], received: dict[str, int]) -> Iterator[str]:
             yield f"Data that passed here as {NAMES[codepoint]} arrived without it: the path clears the field."
 
 
-def _of_path(flow: Flow, mode: int, count: list[int], times: tuple[Values, ...]) -> Iterator[str]:
+def _of_path(flow: Flow, mode: int, count: list[int], acks: _Acks) -> Iterator[str]:
     """Yield evidence in data packets and their feedback of tampering by the path."""
     if mode == NO_ECN:
         return
-    marked, beyond = int(times[2][-1]) if len(times[2]) else 0, int((times[3] > 0).sum())
+    marked, beyond = int(acks.marked[-1:].sum()), int((acks.beyond > 0).sum())
     capable, is_beyond = sum(count[1:]), flow.taken_at in ("middle", "receiver")
     if capable <= FEW < count[NOT_ECT] and marked > FEW:
         yield f"The receiver reports {marked} marks, of packets that passed here as Not-ECT: something sets CE."

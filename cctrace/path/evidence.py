@@ -267,7 +267,8 @@ def forget(flow: Flow) -> None:
     if "_reenacted" in vars(flow):
         vars(flow).update(facts=flow.facts, retransmission_log=flow.retransmission_log)
         del vars(flow)["_reenacted"]
-        vars(flow).pop("events", None)
+        for name in ("events", "ecn"):
+            vars(flow).pop(name, None)
 
 
 def evidence_of(source: Flow | Simulation, one_bottleneck: bool = False) -> PathEvidence:
