@@ -34,10 +34,10 @@ def whole(name: str, value: object, least: int = 0, most: int | None = None) -> 
     return int(value)  # type: ignore[call-overload]
 
 
-def listed(given: Any) -> list[Any]:
+def as_list(given: Any) -> list[Any]:
     """Return an argument that names one thing or several as a list; a text or a class is one.
 
-    >>> listed("reno"), listed(("reno", "bbr")), listed(None)
+    >>> as_list("reno"), as_list(("reno", "bbr")), as_list(None)
     (['reno'], ['reno', 'bbr'], [None])
     """
     return list(given) if isinstance(given, Iterable) and not isinstance(given, str | bytes | type) else [given]

@@ -66,11 +66,13 @@ def _written_out(character: str) -> str:
 def endpoint(host: str | None, port: int | str | None) -> str:
     """Return an endpoint as people write it; "unknown" where it is None.
 
-    >>> endpoint("192.0.2.1", 443), endpoint("2001:db8::1", 443), endpoint(None, None)
-    ('192.0.2.1:443', '[2001:db8::1]:443', 'unknown')
+    >>> endpoint("192.0.2.1", 443), endpoint("2001:db8::1", 443), endpoint("192.0.2.1", None), endpoint(None, None)
+    ('192.0.2.1:443', '[2001:db8::1]:443', '192.0.2.1', 'unknown')
     """
     if host is None:
         return "unknown"
+    if port is None:
+        return host
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 

@@ -146,7 +146,7 @@ def test_transmissions_are_computed_once_per_flow_and_go_with_their_capture():
 def at_the_receiver(found, way_ns=20_000_000):
     """Return a sender's packets as the receiver sees them: a way later (its ACKs sooner), without what was lost."""
     flow, columns = Capture(found).flow(0), found.columns
-    table, base = transmissions(flow), int(flow.capture.connections.sides[0, 0]["base"])
+    table, base = transmissions(flow), int(flow.capture.connections.sides[0, 0]["origin"])
     gone = set(zip(*(column[table.state == LOST].tolist() for column in (table.sent_ns, table.seq)), strict=True))
     forward = columns["direction"] == 0
     seq = columns["seq"].astype(np.int64) - base

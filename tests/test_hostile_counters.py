@@ -101,6 +101,45 @@ def test_odd_counters_are_analysed_or_refused_in_one_line(analysed, text):
     assert status == 0 or err.count("\n") == 1
 
 
+@pytest.mark.parametrize("odd", [10**400, True], ids=["beyond every type", "no number"])
+def test_numbers_of_an_ndt7_result_that_are_none_end_no_analysis_and_no_corpus(odd, analysed, tmp_path, capsys):
+    rows = [
+        {
+            "TCPInfo": {
+                "ElapsedTime": i * 10**5,
+                "RTT": 9000,
+                "BytesAcked": i * 10**6,
+                "SndCwnd": 10,
+                "SomethingNew": odd,
+            }
+        }
+        for i in range(1, 9)
+    ]
+    result = NDT7 | {"ServerPort": odd, "Download": {"ServerMeasurements": rows}}
+    assert "sport" not in read(json.dumps(result)).connections[0]
+    status, err = analysed(json.dumps(result))
+    assert (status, "internal error" in err) == (0, False)
+    assert cli.main(["corpus", "run", str(tmp_path / "input"), "-o", str(tmp_path / "corpus"), "--workers", "1"]) == 0
+    assert "internal error" not in capsys.readouterr().err
+
+
+def test_a_port_by_its_name_is_none_in_a_corpus(tmp_path, capsys):
+    text = "".join(
+        f"# {T + i * 10**8}\n{SOCKET.replace(':40001 ', ':https ')}{V41} bytes_acked:{i * 10**6}\n" for i in range(8)
+    )
+    (tmp_path / "ss.txt").write_text(text)
+    assert ":https" in text
+    assert cli.main(["corpus", "run", str(tmp_path / "ss.txt"), "-o", str(tmp_path / "corpus"), "--workers", "1"]) == 0
+    assert "internal error" not in capsys.readouterr().err
+
+
+def test_a_quic_controller_is_replayed_over_counters_of_linux_without_a_comparison(tmp_path, capsys):
+    text = "".join(f"# {T + i * 10**8}\n{SOCKET}{V41} bytes_acked:{i * 100_000}\n" for i in range(1, 9))
+    (tmp_path / "ss.txt").write_text(text)
+    assert cli.main(["replay", str(tmp_path / "ss.txt"), "--cc", "quic_bbr"]) == 0
+    assert "after the last call" in capsys.readouterr().out
+
+
 def test_a_connection_without_segment_size_is_looked_at(analysed):
     status, err = analysed(f"{SOCKET}{V41.replace('mss:', 'unknown_mss:')} mss:0 retrans:0/9 busy:900ms\n")
     assert "internal error" not in err

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from cctrace import datasets
 from cctrace.errors import CompileError
+from cctrace.io.source import open_source
 from cctrace.lang import elf, entry, objects
 from cctrace.lang.fingerprint import Fingerprint
 from cctrace.lang.machine import Machine, Prepared
@@ -416,6 +417,21 @@ def test_every_index_can_be_checked(tmp_path, name, args):
     done = subprocess.run([sys.executable, "-c", code], env=os.environ | environment, capture_output=True, text=True)
     line = globals()[name].__code__.co_firstlineno + 1
     assert done.stdout.endswith(f"test_machine.py:{line}: index out of bounds\n"), done.stderr
+
+
+def test_a_capture_is_read_interpreted_as_it_is_compiled(tmp_path):
+    with open_source(datasets.path("loss_cubic_1pct", "sender.pcap.zst")) as source:
+        (tmp_path / "begin.pcap").write_bytes(source.read(3000))
+    code = "import sys; from cctrace.flows.table import of_file; print(of_file(sys.argv[1]).rows())"
+    command = [sys.executable, "-W", "error::RuntimeWarning", "-c", code, str(tmp_path / "begin.pcap")]
+    said = []
+    for mode in ("interpreted", ""):
+        environment = os.environ | {"CCTRACE_MACHINE": mode, "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        said.append(done.stdout)
+        assert done.returncode == 0, done.stderr
+    assert said[0] == said[1]
+    assert "segments_sent" in said[0]
 
 
 def functions_of_libm(x, numbers):

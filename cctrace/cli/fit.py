@@ -67,7 +67,7 @@ def over_flows(
                 check_flow(which, len(capture), file)
             names = list(capture.flows.columns)
             for flow in bulk_or_largest(capture) if which is None else [capture.flow(which)]:
-                update(f"fitting {flow!r}")
+                update(f"fitting {connection(*flow.key)}")
                 row = {"flow": {name: flow.row[name] for name in names}}
                 try:
                     found = function(flow, update)

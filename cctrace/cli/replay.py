@@ -184,7 +184,7 @@ def _agreement(result: Any) -> Any:
     from cctrace.flows.source import flow_of
 
     flow = flow_of(result.source)
-    if flow is None or flow.tcpinfo is None:
+    if flow is None or flow.tcpinfo is None or result.controller.view != "linux":
         return None
     comparison = result.compare()
     return comparison.to_dict() if comparison.quantities else None

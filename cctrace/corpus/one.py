@@ -127,7 +127,9 @@ def _of_counters(table: TcpInfo) -> Found:
 
     flows = [CounterFlow(table, index) for index in range(len(table.connections))]
     bulk = bulk_rows([flow.row["bytes_sent"] for flow in flows])
-    return [flow.row for flow in flows], ((flows[i], int(i)) for i in bulk), table.warnings
+    # The corpus's ports are numbers; `ss` without -n prints their names.
+    rows = [flow.row | {n: None for n in ("sport", "dport") if isinstance(flow.row[n], str)} for flow in flows]
+    return rows, ((flows[i], int(i)) for i in bulk), table.warnings
 
 
 def _counted(counters: Sequence[Named], limit: int | None) -> list[TcpInfo]:

@@ -5,7 +5,7 @@
     3. predict   simulate the candidates over the same draws with the same random numbers (common random numbers)
 
 Other flows that share the bottleneck in the capture are simulated, not replayed: they react. What the capture
-cannot exclude is listed in `WhatIf.not_excluded` and opens the interval on one side.
+cannot exclude is as_list in `WhatIf.not_excluded` and opens the interval on one side.
 
     scene, held_back    the recording: path, sender, host limits
     questions           changes of path and hosts; `remedies` derives them from a diagnosis
@@ -19,7 +19,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cctrace.arguments import listed, whole
+from cctrace.arguments import as_list, whole
 from cctrace.cc import called
 from cctrace.cc import controller as resolve
 from cctrace.counterfactual import constants as const
@@ -197,7 +197,7 @@ def whatif(
     >>> list(goodput.index), bool(goodput["bbr3"] > 2 * goodput["recorded"])
     (['recorded', 'cubic6 simulated', 'bbr3'], True)
     """
-    candidates = listed(candidates)
+    candidates = as_list(candidates)
     for spec in [*candidates, *([own] if own else [])]:
         resolve(spec)
     names = [called(spec) for spec in candidates]

@@ -228,7 +228,7 @@ class Record:
         if "wscale" in self.flow.facts["inferred"]:
             return _Windows(np.zeros(0), *(np.zeros(0, np.int64),) * 3)
         (time_ns, rows, mine), packets = self.captured, capture.packets
-        base = int(capture.connections.sides[index, int(capture.connections.sender[index])]["base"])
+        base = int(capture.connections.sides[index, int(capture.connections.sender[index])]["origin"])
         seq = unwrapped(packets["seq"][rows], mine, base)
         end = np.maximum.accumulate(np.where(mine, seq + packets["payload"][rows], 0))
         offset = (packets["ack"][rows].astype(np.int64) - base - end) & 0xFFFFFFFF

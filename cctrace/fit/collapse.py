@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from cctrace.arguments import listed, whole
+from cctrace.arguments import as_list, whole
 from cctrace.display import Progress, plain, silent
 from cctrace.errors import FitError
 from cctrace.estimates import Z95, Estimate, Serialised
@@ -97,7 +97,7 @@ class Collapse(Serialised):
     shown_as, fitted_by = "minRTT collapse", "forecasts_"
 
     def __init__(self, controllers: Sequence[str] = CONTROLLERS, quick: bool = False, seed: int = 1) -> None:
-        self.controllers = tuple(listed(controllers))
+        self.controllers = tuple(as_list(controllers))
         for name in self.controllers:
             Sender(name)  # raises if unknown
         self.quick, self.seed = quick, whole("seed", seed)

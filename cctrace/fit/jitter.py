@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from cctrace.arguments import check_argument, listed, whole
+from cctrace.arguments import as_list, check_argument, whole
 from cctrace.display import Progress, plain, silent
 from cctrace.errors import FitError
 from cctrace.estimates import Estimate, Serialised
@@ -97,7 +97,7 @@ class Jitter(Serialised):
         self, families: Sequence[str] = tuple(FAMILIES), seed: int = 1, events: int = const.MOST_EVENTS
     ) -> None:
         known = [*FAMILIES, "empirical"]
-        self.families = tuple(listed(families))
+        self.families = tuple(as_list(families))
         right = self.families and all(str(name) in known for name in self.families)
         check_argument(right, "families", families, f"a list of any of {', '.join(known)}")
         self.seed, self.events = whole("seed", seed), whole("events", events, 1)

@@ -27,7 +27,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from cctrace.arguments import listed
+from cctrace.arguments import as_list
 from cctrace.cc import controller as resolve
 from cctrace.cc.base import Controller
 from cctrace.cc.own import parts
@@ -95,7 +95,7 @@ class Parameters(Summarized):
     ) -> None:
         self.cls, self.given = resolve(controller)
         self.controller = controller if isinstance(controller, str) else controller.__name__
-        names = listed(parameters)
+        names = as_list(parameters)
         if not 1 <= len(names) <= MOST_PARAMETERS or len(set(names)) < len(names):
             raise ArgumentError(f"parameters={names!r}: name one or two different parameters")
         if self.cls.view != "linux":

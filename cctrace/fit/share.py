@@ -25,7 +25,7 @@ from cctrace.cc import controller as resolve
 from cctrace.cc import is_model_based
 from cctrace.cc.bbr1_model import PROBE_BW
 from cctrace.cc.bbr2_model import BW_UNIT
-from cctrace.display import Progress, Summarized, plain, silent
+from cctrace.display import Progress, Summarized, connection, plain, silent
 from cctrace.errors import ArgumentError, FitError
 from cctrace.estimates import Estimate
 from cctrace.fit.constants import BIN_NS, LEAST_COMMON_S, LEAST_SHARE_BYTES, MOST, SETTLING, SHARE_DRAWS
@@ -133,7 +133,7 @@ class Share(Summarized):
         flows, begin, end = competitors(flows)
         senders: dict[int, str] = {}
         for flow in flows:
-            progress(f"sender of {flow!r}")
+            progress(f"sender of {connection(*flow.key)}")
             senders[flow.index] = self.senders.get(flow.index) or sender_of(flow)
         kinds = {k: "bbr" if is_model_based(name) else "loss-based" for k, name in senders.items()}
         if len(set(kinds.values())) < 2:

@@ -226,8 +226,8 @@ class Capture(Gridded):
         p["passive"] = mine["syn_ack"]
         # In mid-flow, the first acknowledgement may refer to data before the first captured ones.
         early = np.where((mine["syn"] == 0) & (mine["has_ack"] > 0), np.minimum(mine["first_ack"] - 1, 0), 0)
-        p["isn"] = (mine["base"] + early) & 0xFFFFFFFF
-        p["peer_isn"] = other["base"]
+        p["isn"] = (mine["origin"] + early) & 0xFFFFFFFF
+        p["peer_isn"] = other["origin"]
         # The opening packet is the sender's own unless it opened passively.
         away = np.where(mine["syn_ack"] > 0, -1, 1) * (self.connections.sender_side_ns[rows] // 2)
         opened_ns = c.clock[c.order[c.first[rows]]] - np.maximum(away, 0)

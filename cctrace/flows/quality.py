@@ -87,7 +87,7 @@ def uncaptured_bytes(capture: Capture, index: int, rtt_ns: float) -> int:
     table, packets = capture.connections, capture.packets
     rows = table.rows_of(index)
     sender = int(table.sender[index])
-    base = int(table.sides[index, sender]["base"])
+    base = int(table.sides[index, sender]["origin"])
     mine = packets["direction"][rows] == sender
     begin = unwrapped(packets["seq"][rows], mine, base)
     end = begin + packets["payload"][rows]

@@ -81,9 +81,9 @@ def _note_syn(me, opener, fl, seq, options, mss, is_known, at):
         opener.opening = 0
         if not is_known and mss > 0:
             opener.mss = mss
-    if not me.has_base:
-        me.base = seq
-        me.has_base = 1
+    if not me.has_origin:
+        me.origin = seq
+        me.has_origin = 1
         me.snd_nxt = 1
     me.syn = 1
     me.syn_count += 1
@@ -96,7 +96,7 @@ def _note_syn(me, opener, fl, seq, options, mss, is_known, at):
 def _note_fin(me, pool, seq, size, at):
     """Process a FIN: it is acknowledged like a byte, and gives an RTT as well."""
     if not size:
-        end = unwrap(seq, me.base, me.snd_nxt) + 1
+        end = unwrap(seq, me.origin, me.snd_nxt) + 1
         last = me.ring + ((me.tail - 1) & (me.width - 1))
         if not me.fin and end == me.snd_nxt + 1:
             pool[me.ring + (me.tail & (me.width - 1)), 0] = end
@@ -183,7 +183,7 @@ def _note_data(me, pool, seq, size, fl, mss, at, now):
     me.largest = max(me.largest, size)
     if size != me.gcd and (not fl & (PSH | FIN) or size > 1460):
         me.gcd = math.gcd(me.gcd, size)
-    a = unwrap(seq, me.base, me.snd_nxt) + (1 if fl & SYN else 0)
+    a = unwrap(seq, me.origin, me.snd_nxt) + (1 if fl & SYN else 0)
     b = a + size
     count = 1 if size <= mss else (size + mss - 1) // mss
     me.sent += count
@@ -228,7 +228,7 @@ def _note_ack(peer, pool, ack, edge, at):
 
     Returns the RTT sample, ns; -1: none.
     """
-    a = unwrap(ack, peer.base, peer.max_ack)
+    a = unwrap(ack, peer.origin, peer.max_ack)
     if not peer.has_ack:
         peer.has_ack = 1
         peer.first_ack = a
@@ -254,7 +254,7 @@ def _note_ack(peer, pool, ack, edge, at):
             sample = -1
         peer.max_ack = a
     if edge >= 0 and sample < 0:
-        edge = unwrap(edge, peer.base, peer.max_ack)
+        edge = unwrap(edge, peer.origin, peer.max_ack)
         if edge > peer.max_ack:
             low = _first_ending(peer, pool, edge)
             if low < peer.tail and pool[peer.ring + (low & (peer.width - 1)), 0] == edge:
@@ -289,7 +289,7 @@ def walk(packets, start, mss, is_known, sides, pool, used, samples, now):
         fl = flags[q]
         size = np.int64(payload[q])
         if size or fl & FIN:
-            behind = me.has_base and unwrap(seq[q], me.base, me.snd_nxt) != me.snd_nxt
+            behind = me.has_origin and unwrap(seq[q], me.origin, me.snd_nxt) != me.snd_nxt
             if me.tail - me.head == me.width or behind:
                 taken = _room(me, pool, used, behind)
                 if taken < 0:
@@ -316,9 +316,9 @@ def walk(packets, start, mss, is_known, sides, pool, used, samples, now):
             if me.ace_first == 0:
                 me.ace_first = 1 + ace
         if size or fl & FIN:
-            if not me.has_base:
-                me.base = (np.int64(seq[q]) - 1) & 0xFFFFFFFF
-                me.has_base = 1
+            if not me.has_origin:
+                me.origin = (np.int64(seq[q]) - 1) & 0xFFFFFFFF
+                me.has_origin = 1
                 me.snd_nxt = 1
             if fl & FIN:
                 _note_fin(me, pool, seq[q], size, at)
@@ -328,7 +328,7 @@ def walk(packets, start, mss, is_known, sides, pool, used, samples, now):
             if me.ack_span == 0:
                 me.ack_base = ack[q]
             me.ack_span = max(me.ack_span, 1 + unwrap(ack[q], me.ack_base, max(0, me.ack_span - 1)))
-        if fl & ACK and peer.has_base:
+        if fl & ACK and peer.has_origin:
             edge = np.int64(right[sack_row[q]]) if sack_count[q] else np.int64(-1)
             sample = _note_ack(peer, pool, ack[q], edge, at)
             if sample >= 0 and at:

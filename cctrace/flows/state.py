@@ -141,7 +141,7 @@ SNAP = _i8(
 # `syn_whole` is whether the SYN's options were captured whole, `ecn_syn` AE, CWR and ECE of the SYN as one number,
 # `ace_first` those of the first other packet, plus 1, `ecn_bits` those ever set.
 SIDE = _i8(
-    "packets data_packets distinct_bytes base has_base snd_nxt max_ack has_ack first_ack ack_base ack_span "
+    "packets data_packets distinct_bytes origin has_origin snd_nxt max_ack has_ack first_ack ack_base ack_span "
     "syn syn_ack syn_ns syn_count syn_whole ecn_syn ace_first ecn_bits begin_ns opening last_ns largest gcd fin "
     "mss sent again "
     "opened_ns echo_ns echo_data_ns timed timed_val timed_ns "

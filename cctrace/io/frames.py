@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cctrace import schema
-from cctrace.arguments import listed
+from cctrace.arguments import as_list
 from cctrace.columns import Ints, Values
 from cctrace.errors import ArgumentError, Truncated, warn_caller
 from cctrace.io import decode, layout
@@ -289,7 +289,7 @@ def describe(counters: Mapping[str, int]) -> Iterator[str]:
 
 
 def _tunnel_bits(decapsulate: str | Sequence[str]) -> int:
-    names = listed(decapsulate)
+    names = as_list(decapsulate)
     if names == ["all"]:
         names = list(TUNNELS)
     for name in names:

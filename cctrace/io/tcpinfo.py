@@ -92,6 +92,7 @@ _WORDS = {
 # Numeric columns that readers add to those of the schema.
 _NUMBERS = {"snd_una", "snd_nxt", "snd_max", "interval_bytes", "interval_us", "bytes_in_flight", "snd_cwnd_bytes"}
 _NUMBERS |= {"ssthresh_bytes", "congestion_window_bytes", "latest_rtt_us"}
+_PORTS = ("sport", "dport")
 _TEXTS = ("src", "dst", "cc")
 CONNECTION = ("connection",)  # key of a poll's connection number; not text, so that no field of a file can have it
 
@@ -302,8 +303,15 @@ def _identity(connection: dict[str, Any]) -> dict[str, Any]:
     return {
         name: value if isinstance(value, int) and name not in _TEXTS else cells.as_text(value)
         for name, value in connection.items()
-        if value is not None
+        if value is not None and not (name in _PORTS and _is_no_port(value))
     }
+
+
+def _is_no_port(value: Any) -> bool:
+    """Return whether a port of a file is neither one nor a name of one, which `ss` prints without -n."""
+    return not isinstance(value, str) and not (
+        type(value) is not bool and isinstance(value, int) and 0 <= value < 1 << 16
+    )
 
 
 def _settled(values: Values, is_number: bool) -> tuple[Values, cells.LeftOut | None]:

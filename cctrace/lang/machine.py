@@ -63,6 +63,19 @@ def _plain(args: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(arg.arg if isinstance(arg, Prepared) else arg for arg in args)
 
 
+def _named(arg: Any) -> Any:
+    """Return an argument with the fields of its records as attributes, as a compiled function has them."""
+    if isinstance(arg, tuple):
+        return tuple(map(_named, arg))
+    return arg.view(np.recarray) if isinstance(arg, np.ndarray) and arg.dtype.names else arg
+
+
+def _interpreted(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    """Call a function as Python runs it; integers wrap in silence, as compiled."""
+    with np.errstate(over="ignore"):
+        return function(*_named(_plain(args)))
+
+
 class Machine:
     """The compiled form of a plain function.
 
@@ -84,7 +97,7 @@ class Machine:
         zero; names file and line.
         """
         if INTERPRETED:
-            return self.function(*_plain(args))
+            return _interpreted(self.function, args)
         kinds, words = _flat(args)
         return self._known(args, kinds)(words)
 
@@ -99,7 +112,7 @@ class Machine:
     def bind(self, *args: Any) -> Callable[[], Any]:
         """Return a function without arguments that calls with these arrays, by reference; it keeps them."""
         if INTERPRETED:
-            return lambda: self.function(*args)
+            return lambda: _interpreted(self.function, args)
         kinds, words = _flat(args)
         entry = self._known(args, kinds)
 

@@ -114,13 +114,13 @@ def _of(flow: Flow) -> Transmissions:
     time_ns, rows, mine = time_ns[once], rows[once], mine[once]
     sides = table.sides[index]
     sender, mss = int(table.sender[index]), int(table.mss[index])
-    seq = unwrapped(packets["seq"][rows], mine, int(sides[sender]["base"]))
+    seq = unwrapped(packets["seq"][rows], mine, int(sides[sender]["origin"]))
     payload = packets["payload"][rows].astype(np.int64)
     data = mine & (payload > 0)
     if not data.any():
         raise StreamError(f"{packets.source}: connection {index}: no data")
     time_ns = np.maximum.accumulate(time_ns)
-    ack, left, right, sack_row, sack_count = _acknowledged(packets, rows, mine, seq, int(sides[sender]["base"]))
+    ack, left, right, sack_row, sack_count = _acknowledged(packets, rows, mine, seq, int(sides[sender]["origin"]))
     flags = packets["flags"][rows]
     found = _matched(time_ns, data, seq, payload, mss, ack, (left, right), sack_row, sack_count, flags)
     return replace(found, packet=rows[found.packet])

@@ -39,6 +39,8 @@ def model_fields(controller: type[Controller]) -> list[str]:
 
 def model_of(run: Run) -> Held:
     """Return the common quantities of a `Run` that recorded `model_fields`, after each call; see `model_table`."""
+    if run.controller.view != "linux":
+        raise ArgumentError(f"{run.controller.__name__} is of the QUIC stack: it has no state that Linux counters show")
     flow, fields = flow_of(run.source), model_fields(run.controller)
     if flow is None:
         raise ArgumentError("this replay is of no flow, so its segments' size is not known; see `decisions`")

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cctrace import schema
-from cctrace.arguments import check_argument, listed
+from cctrace.arguments import as_list, check_argument
 from cctrace.cc import controller as resolve
 from cctrace.cc.base import checked_params, param_fields
 from cctrace.columns import Columns, Held, frame_of
@@ -360,7 +360,7 @@ def recorded_names(cls: type[Controller], record: Sequence[str] | str | None) ->
             if name not in param_fields(cls)
             for element in ([f"{name}[{k}]" for k in range(field.length)] if field.length else [name])
         ]
-    fields_named = listed(record)
+    fields_named = as_list(record)
     are_names = all(isinstance(name, str) for name in fields_named)
     check_argument(are_names, "record", record, "'all', or a list of names of fields")
     return fields_named

@@ -5,6 +5,7 @@ table needs no pandas.
 """
 
 import json
+import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -110,7 +111,9 @@ def _of_objects(pa: Any, values: Sequence[Any] | NDArray[Any]) -> Any:
         inner = _of_objects(pa, [one for value in values if value is not None for one in value])
         offsets = _offsets([len(value) for value in _filled(values, ())])
         return _flat(pa, pa.list_(inner.type), known, offsets, children=[inner])
-    if str in kinds and kinds <= {str, bool, int, float}:  # a token of `ss` that is a number in some polls only
+    beyond = any(isinstance(value, int) and abs(value) > sys.float_info.max for value in values)
+    # A token of `ss` that is a number in some polls only, or an integer of JSON that no type of Parquet holds.
+    if (str in kinds or beyond) and kinds <= {str, bool, int, float}:
         values = [None if value is None else str(value) for value in values]
         return _of_texts(pa, np.array(values, object), known)
     if kinds == {bool}:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cctrace.arguments import check_argument, listed, whole
+from cctrace.arguments import as_list, check_argument, whole
 from cctrace.cc import controller
 from cctrace.errors import ArgumentError
 from cctrace.lang.fields import check_mode, fields_of
@@ -121,10 +121,10 @@ def simulate(
     duration_ns, sample_ns, until_bytes = _lengths(duration, sample, until)
     check_mode(mode)
     check_argument(isinstance(path, Path), "path", path, "a cctrace.Path, for example cctrace.Path(rate='40Mbit')")
-    given = listed(flows)
+    given = as_list(flows)
     if not given:
         raise ArgumentError("flows is empty; give at least one controller")
-    watch = listed(watch)
+    watch = as_list(watch)
     senders = [replace(f, **common) if isinstance(f, Sender) else Sender(f, **common) for f in given]
     if watch:
         _check_watched(watch, senders, sample)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cctrace.arguments import check_argument, listed, whole
+from cctrace.arguments import as_list, check_argument, whole
 from cctrace.cc import own
 from cctrace.display import Progress, silent
 from cctrace.errors import ArgumentError, FormatError
@@ -104,7 +104,7 @@ def sweep(
 
 
 def _listed(values: Any) -> list[Any]:
-    return [values] if isinstance(values, tuple) else listed(values)
+    return [values] if isinstance(values, tuple) else as_list(values)
 
 
 def _flows_and_path(fixed: dict[str, Any], task: dict[str, Any]) -> tuple[Path, list[Sender]]:
