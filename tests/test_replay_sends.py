@@ -219,15 +219,17 @@ def test_numbers_that_nothing_infers_are_warned_of(beginning, mode):
     ],
 )
 def test_which_peaks_of_the_wait_for_a_probe_are_refined(likelihood, refined):
-    follower = SimpleNamespace(save=lambda: None, restore=lambda saved: None, passed=list)
-    climbed = SimpleNamespace(
-        now_us=np.arange(5) * 50_000,
+    acks = np.arange(5 * 250)
+    follower = SimpleNamespace(passed=list)
+    searched = SimpleNamespace(
+        now_us=acks * 200,
+        acks=acks,
         ack_rows=lambda times_us: None,
-        scan=lambda rows, rtt_us: likelihood,
-        climb=lambda peak, step, bounds, rtt_us, tie: {peak},
+        scan=lambda rows, rtt_us: {250 * row: one for row, one in likelihood.items()},
+        around=lambda peak, rtt_us: np.array(peak),
         follower=follower,
     )
-    assert Probes.search(climbed, 0, 4, 95_000) == refined
+    assert Probes.search(searched, 0, len(acks) - 1, 95_000) == {250 * row for row in refined}
 
 
 def test_a_sharp_peak_beside_many_equal_instants_is_found():
@@ -235,11 +237,10 @@ def test_a_sharp_peak_beside_many_equal_instants_is_found():
     fits = np.where(np.arange(2000) < 1160, 0.0, 191.0)
     fits[1165:1175] = 210.0
     fits[1900:] = -50.0
-    run = SimpleNamespace(save=lambda: None, restore=lambda saved: None, passed=list)
+    run = SimpleNamespace(passed=list, srtt_us=lambda row: 120_000)
     searched = Probes.__new__(Probes)
     searched.follower, searched.now_us, searched.acks = run, np.arange(2000) * 1000, np.arange(2000)
     searched.acks_us = searched.now_us
-    searched.go_near = lambda time_us: None
     searched.scan = lambda rows, rtt_us: {row: float(fits[row]) for row in rows}
     tried = searched.search(0, 1999, 120_000)
     assert max(fits[row] for row in tried) == 210.0

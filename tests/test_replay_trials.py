@@ -8,11 +8,9 @@ from cctrace.cc import controller
 from cctrace.cc.base import checked_params
 from cctrace.replaying import book as bk
 from cctrace.replaying import race, waits
-from cctrace.replaying.branches import Branches
 from cctrace.replaying.follow import Follower
 from cctrace.replaying.hypotheses import Inference
 from cctrace.replaying.loop import is_dip
-from cctrace.replaying.probes import AT_ONCE, NEVER
 from cctrace.replaying.race import Race
 from cctrace.replaying.stack import HZ, STACK_SIZE, TICK_US
 
@@ -58,25 +56,6 @@ def test_hypotheses_that_are_out_of_the_race_are_not_as_likely_as_the_margin():
     assert (found[~near] < alone.max() - MARGIN).all()
     assert (found[~near] > alone[~near]).any()  # that ended early
     assert together.likelihoods(every, rows).tolist() == alone.tolist()  # where they are asked for after all
-
-
-def test_branches_that_are_run_once_are_as_likely_as_each_time_anew():
-    (run,) = followers("jitter_bbr_sd2ms", "bbr3", 1)
-    run.run()  # up to the first wait that is drawn
-    run.draw((0, 0xFFFFFFFF))
-    row = run.run(run.row + 1)
-    never = {name: value for name, value in NEVER.items() if name in run.fields}
-    acks = np.flatnonzero(run.is_ack[row : row + 6000]) + row
-    coarse, fine = acks[::200], acks[50:250:25]
-    end = int(acks[-1])
-    run.scan(coarse, np.full(len(coarse), end), never, AT_ONCE)
-    branches = Branches(run)
-    branches.begin(run.passed(), end)
-    for starts, last in ((fine, end - 3000), (fine[::2], end - 4000), (acks[51:250:25], end), (fine, end)):
-        likelihood = branches.likelihoods(starts.tolist(), last, 0, never, AT_ONCE)
-        anew = run.scan(starts, np.full(len(starts), last), never, AT_ONCE)
-        assert likelihood == pytest.approx(anew, abs=1e-6)
-    assert np.ptp(anew) > 1
 
 
 def test_a_wait_that_was_chosen_with_other_ticks_is_the_one_that_is_chosen_anew(monkeypatch):

@@ -103,7 +103,6 @@ class Follower:
         self._work_stack, self._memory = np.zeros_like(self.stack), np.zeros_like(self.stack)
         self._drawn, self._made = np.full((MOST, 1, 5), -1, np.int64), np.zeros((MOST, CHANGES, 2), np.int64)
         self._tried, self._starts = np.zeros((MOST, 3)), np.zeros((MOST, 2), np.int64)
-        self.totals = np.zeros(len(self.rows) + 1 if cls.probe_draws else 0)  # of the last scan's base, before each row
         self._kept = np.empty((MOST, self.slots.size + self.stack.size), np.int64)
 
     # ---- the committed run ------------------------------------------------------------------------------------------
@@ -151,7 +150,7 @@ class Follower:
         elif name == "trials":
             args = (*stream, self._drawn, self.slots, self._memory, self._made, *tried)
         else:
-            base = (self._base, self._memory, self._made[0], self._kept, self.totals)
+            base = (self._base, self._memory, self._made[0], self._kept)
             args = (*stream, self._drawn[0], self._starts, *base, *tried)
         if self.mode != "compiled":
             return lambda: _WAYS[name](*args)

@@ -1,31 +1,21 @@
 """Random waits of BBR v2, v2+ and v3 before bandwidth probes, in rounds and by the clock.
 
 A draw only decides upon which ACK the wait ends, so the possible ACKs are tried: the few at which a round count
-ends it, and those at which the clock may, a time span that is searched in ever finer steps (half an RTT, in which a
-probe cannot hide; then half of the previous step). Each is a branch of a run that never probes, and lasts until the
-probe is visible (`Follower.scan`).
+ends it, and those at which the clock may: in a long time span, those within a round trip of the likeliest instants,
+which are half an RTT apart, so that no probe hides between two. Each is a branch of a run that never probes, and lasts
+until the probe is visible (`Follower.scan`).
 """
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cctrace.replaying import book as bk
-from cctrace.replaying.branches import PLACES, Branches
-from cctrace.replaying.follow import MOST, Follower
-from cctrace.replaying.hypotheses import (
-    ALIKE,
-    LONGEST,
-    Phase,
-    Subject,
-    equally_likely,
-    middle,
-    peaks,
-    raw_draw,
-)
+from cctrace.replaying.follow import MOST
+from cctrace.replaying.hypotheses import ALIKE, LONGEST, Phase, Subject, equally_likely, peaks, raw_draw
 from cctrace.replaying.probe_rtts import LOOK_US, ProbeRtts
 from cctrace.replaying.script import Passed
 from cctrace.replaying.startup import stay_in_startup
@@ -38,15 +28,13 @@ MARGIN_US = 100_000  # beyond the longest wait
 PROBE_RTTS = 5  # after the wait, until a probe is visible
 LONG_LOOK = 4 * PROBE_RTTS  # under a pacing limit, at which a probe shows late
 LEAST = 16  # instants that are tried first; half an RTT apart if that is more
-FINEST_US = 500  # between instants, then single ACKs
-FEW_ACKS = 8
-PEAKS, LOWER = 2, 0.5  # that are refined: of two peaks at half-RTT resolution, the lower may be the higher one
+MANY_ACKS = 128  # more are searched: for what that costs, half as many can be tried
+FEW_ACKS = 32  # on each side of the likeliest that are tried, too
+PEAKS, LOWER = 2, 0.5  # that are searched around: of two peaks at half-RTT resolution, the lower may be the higher one
 
 
 class Probes(ProbeRtts):
     """The waits of BBR v2, v2+ and v3."""
-
-    branches: Branches | None = None  # of the wait that is chosen
 
     def __init__(self, follower: Subject) -> None:
         super().__init__(follower)
@@ -61,10 +49,8 @@ class Probes(ProbeRtts):
         self.acks_us = self.now_us[self.acks]
         self.kept: list[Passed] = []  # what the search passed, see `Follower.passed`
         self.total = 0.0  # of scans from here
-        if isinstance(follower, Follower):
-            self.branches = Branches(follower)
-        self.further = 0  # row up to which branches will be asked for
         self.seen = 0  # the row up to which the choice of a wait has looked
+        self.end = 0  # of the last scan
 
     def run(self) -> None:
         """Run to the end with the likeliest waits and times of PROBE_RTT."""
@@ -99,8 +85,6 @@ class Probes(ProbeRtts):
         if len(numbers) + cut_off < 2 and last <= first:
             return Chosen(longest, None, self.seen)
         before, self.kept = follower.save(), []
-        if self.branches is not None:
-            self.branches.end = 0
         follower.draw(self.numbers[-1])
         follower.run(row + 1)
         wait.begins()
@@ -112,7 +96,7 @@ class Probes(ProbeRtts):
             best = max(tried, key=tried.__getitem__)
             if not (near := self.near(best, max(first, follower.row), last) - set(tried)):
                 break
-            tried = self.scan({*tried, *near}, rtt_us)
+            tried |= self.scan(near, rtt_us, end=self.end)
         alike = equally_likely(tried) if tried else []
         if len(alike) > 1 and follower.params.get("max_pacing_rate", 0):
             # At SO_MAX_PACING_RATE a probe is seen when the bandwidth filter forgets what let DOWN pace at the limit.
@@ -167,7 +151,7 @@ class Probes(ProbeRtts):
         found = {row: numbers for row, numbers, is_wait in zip(rows, self.numbers, watched, strict=True) if is_wait}
         return found, first if by_clock[0] else max(rows), max(rows), longest
 
-    def scan(self, starts: Any, rtt_us: int, rounds: int = PROBE_RTTS) -> dict[int, float]:
+    def scan(self, starts: Any, rtt_us: int, rounds: int = PROBE_RTTS, end: int = 0) -> dict[int, float]:
         """Return {row: log likelihood ratio} of a wait that ends at a row to one that does not end.
 
         All are judged by the last one's sends, over so many `rounds`: with more of a probe in view, later ones would be
@@ -177,95 +161,50 @@ class Probes(ProbeRtts):
         starts = np.array(sorted({max(int(start), follower.row) for start in starts}))
         # Include the queue left by a probe or a rate drop: nothing is visible within a round trip.
         longest_us = max(rtt_us, *(follower.srtt_us(row) for row in starts.tolist()))
-        end = self.rounds_after(rounds, longest_us, int(starts[-1]))
+        end = self.end = end or self.rounds_after(rounds, longest_us, int(starts[-1]))
         self.seen = max(self.seen, end)
         base = {} if follower.get("rounds_since_probe") < 0 else self.never
-        if self.branches is not None and end <= self.branches.end and len(starts) <= PLACES:
-            likelihood = self.branches.likelihoods(starts.tolist(), end, self.further, base, AT_ONCE)
-            self.seen = max(self.seen, min(self.further, self.branches.end))
-            return dict(zip(starts.tolist(), likelihood.tolist(), strict=True))
         tried: dict[int, float] = {}
         for k in range(0, len(starts), MOST):
             some = slice(k, k + MOST)
             ends = np.full(len(starts[some]), end)
             likelihood = follower.scan(starts[some], ends, base, AT_ONCE, self.total)
             tried |= dict(zip(starts[some].tolist(), likelihood.tolist(), strict=True))
-        if self.branches is not None and self.branches.end == 0:
-            self.branches.begin(follower.passed(), end)
         return tried
 
     def search(self, first: int, last: int, rtt_us: int) -> set[int]:
-        """Return rows around the likeliest instants in [first, last]; denser where they are likelier."""
-        low, high = int(self.now_us[first]), int(self.now_us[last])
-        step = max(min(rtt_us // 2, (high - low) // LEAST), 1)
-        coarse = self.scan(self.ack_rows(np.arange(low, high + step, step)), rtt_us)
-        self.kept, found_at = self.follower.passed(), peaks(coarse)
-        found, best = set(), coarse[found_at[0][0]]
-        # All are below 0, never probing, where a wait that is wrong by half an RTT lets a long flight leave wrongly.
-        for peak in [rows for rows in found_at[:PEAKS] if coarse[rows[0]] > min(LOWER * best, best / LOWER)]:
-            # Equal ones lie before a pause, where any wait may have ended; a sharper peak may hide there.
-            ways: list[tuple[int, Callable[[list[int]], int]]] = [(middle(peak), middle)]
-            if len(peak) > 1:
-                ways += [(peak[0], min), (peak[-1], max)]
-            found.add(middle(peak))
-            for row, tie in ways:
-                before = self.follower.save()
-                found |= self.climb(row, step, (first, last), rtt_us, tie)
-                self.follower.restore(before)
-        return found
+        """Return the rows of the ACKs from `first` to the one after `last`: if many, around the likeliest instants.
 
-    def climb(
-        self, peak: int, step: int, bounds: tuple[int, int], rtt_us: int, tie: Callable[[list[int]], int]
-    ) -> set[int]:
-        """Return the rows of ever closer ACKs around a peak; `tie` chooses among equal ones."""
-        best, way = self.halve(self.now_us[peak], step, bounds, rtt_us, tie)
-        further = way
-        while further != 0 and further == way:  # as far as steps that are halved reach: the peak may lie beyond
-            best, further = self.halve(best, step, bounds, rtt_us, tie)
-        row, clump = self.ack_rows(np.array([best]))[0], self.ack_rows(np.array([best - FINEST_US]))[0]
-        return self.near(row, *bounds) | ({clump} if bounds[0] <= clump <= bounds[1] else set())
+        Upon which ACK a probe begins decides which losses cut inflight_hi and, when cwnd limits, each later send: one
+        ACK may explain all of them that its neighbours do not. So all within a round trip are tried, evenly thinned out
+        if many; `chosen` adds those beside the likeliest. A kernel whose round began an ACK later waits an ACK longer.
+        """
+        places = self.acks.searchsorted([first, last + 1])
+        rows = self.acks[places[0] : places[1] + 1]
+        if len(rows) > MANY_ACKS:
+            low, high = int(self.now_us[first]), int(self.now_us[last])
+            step = max(min(rtt_us // 2, (high - low) // LEAST), 1)
+            coarse = self.scan(self.ack_rows(np.arange(low, high + step, step)), rtt_us)
+            self.kept, found_at = self.follower.passed(), peaks(coarse)
+            best = coarse[found_at[0][0]]
+            # Where a wait that is half an RTT wrong lets a long flight leave wrongly, all are below 0: never probing.
+            high_ones = [peak for peak in found_at[:PEAKS] if coarse[peak[0]] > min(LOWER * best, best / LOWER)]
+            near = [self.around(peak, rtt_us) for peak in high_ones]
+            rows = np.intersect1d(rows, np.concatenate([rows[:0], *near]))
+            rows = rows[np.linspace(0, len(rows) - 1, min(len(rows), MANY_ACKS // 2)).astype(int)]
+        return set(rows.tolist())
+
+    def around(self, peak: Sequence[int], rtt_us: int) -> NDArray[np.int64]:
+        """Return the rows of the ACKs up to a round trip before and after equally likely ones."""
+        span_us = max(rtt_us, self.follower.srtt_us(peak[-1]))
+        times_us = self.now_us[peak[0]] - span_us, self.now_us[peak[-1]] + span_us + 1
+        return self.acks[slice(*self.acks_us.searchsorted(times_us))]
 
     def near(self, row: int, first: int, last: int) -> set[int]:
         """Return the rows in [first, last] of the ACKs around a row."""
         place = int(self.acks.searchsorted(row))
         few = self.acks[max(place - FEW_ACKS, 0) : place + FEW_ACKS + 1]
         return set(few[(few >= first) & (few <= last)].tolist())
-
-    def halve(
-        self, best: int, step: int, bounds: tuple[int, int], rtt_us: int, tie: Callable[[list[int]], int]
-    ) -> tuple[int, int]:
-        """Return the instant of the likeliest ACK in ever smaller steps; -1 or 1 if they led far back or forth only."""
-        low, high = self.now_us[list(bounds)]
-        first, least, ways = best, step // 2, set()
-        before = self.follower.save()
-        if self.branches is not None:
-            self.further = self.furthest(best + step, rtt_us)
-        self.go_near(best - 2 * step)
-        while step > FINEST_US:
-            step //= 2
-            near = self.ack_rows(np.clip([best - step, best, best + step], low, high))
-            tried = self.scan(near, rtt_us)
-            likely = self.now_us[tie(equally_likely(tried))]
-            ways.add(int(np.sign(likely - best)))
-            best = likely
-        self.follower.restore(before)
-        way = int(np.sign(best - first))
-        return best, way if abs(best - first) > least and -way not in ways else 0
-
-    def furthest(self, time_us: int, rtt_us: int) -> int:
-        """Return up to which row the ACKs around a time are judged."""
-        row = int(self.acks[min(int(np.searchsorted(self.acks_us, time_us)) + FEW_ACKS, len(self.acks) - 1)])
-        return self.rounds_after(PROBE_RTTS, max(rtt_us, self.follower.srtt_us(row)), row)
-
-    def go_near(self, time_us: int) -> None:
-        """Run on without probing up to a time, so that searches need not repeat it; the caller has saved the state."""
-        follower = self.follower
-        row = int(np.searchsorted(self.now_us, time_us))
-        self.return_to(row)
-        if row > follower.row:
-            for name, value in self.never.items() if follower.get("rounds_since_probe") >= 0 else ():
-                follower.set(name, follower.get(name) + value)
-            follower.run(row)
 
     def return_to(self, row: int) -> float:
         """Go to where the search last passed before a row, if it did; return the log likelihood until there."""

@@ -1,7 +1,7 @@
 """Trials of a replay: runs over copies of its state that return only likelihoods.
 
 A likelihood is how well the recorded sends agree with what the controller would have allowed. Plain functions as those
-of `loop`; `follow`, `race` and `branches` call them.
+of `loop`; `follow` and `race` call them.
 """
 
 from cctrace.replaying import book as bk
@@ -90,20 +90,16 @@ def change(changes, slots, stack):
             stack[-1 - slot] += changes[k, 1]
 
 
-def scan(
-    book, rows, sends, marks, draws, starts, base, memory, changes, kept, totals, work, stack, ack, likelihood, out
-):
+def scan(book, rows, sends, marks, draws, starts, base, memory, changes, kept, work, stack, ack, likelihood, out):
     """Make one change at each of several rows, to find where it explains the sends better.
 
     `starts`, shape (n, 2), holds these rows, ascending, and the end of each branch. `base` and `memory` are slots
     and stack before the first row, without the change, and are run from FIRST on to LAST. A row of `kept` has them
     before each of `starts`. Fills the first column of `out` with the log likelihood ratio to the base over each branch,
-    the second with the base's before it, beyond ``likelihood[0]``; `totals`, if it has room, with that before each row.
+    the second with the base's before it, beyond ``likelihood[0]``.
     """
     h, running, last = 0, 0, book[bk.LAST]
     total = likelihood[0]
-    if totals.size > 0:
-        totals[book[bk.FIRST]] = total
     for i in range(book[bk.FIRST], last):
         while h < book[bk.HYPOTHESES] and starts[h, 0] == i:
             keep(kept[h], base, memory)
@@ -118,32 +114,11 @@ def scan(
         likelihood[0] = 0.0
         call_row(book, rows, sends, marks, draws, i, base, memory, ack, likelihood)
         total += likelihood[0]
-        if totals.size > 0:
-            totals[i + 1] = total
         if running:
             for k in range(h):
                 if starts[k, 1] == i + 1:
                     out[k, 0] -= total
                     running -= 1
-
-
-def branch(book, rows, sends, marks, draws, starts, base, memory, changes, work, stack, ack, likelihood, sums):
-    """Make one change at each of several rows, as `scan` does, where the base's likelihood is known.
-
-    A row of `starts` is that row, the end of the branch, and the row of `sums` for the branch's log likelihood after
-    each of its rows. `base` and `memory` run from FIRST on to the last of these rows.
-    """
-    h, number = 0, book[bk.HYPOTHESES]
-    for i in range(book[bk.FIRST], starts[number - 1, 0] + 1):
-        if starts[h, 0] == i:
-            begin(base, memory, changes, work, stack)
-            likelihood[0] = 0.0
-            for j in range(i, starts[h, 1]):
-                call_row(book, rows, sends, marks, draws, j, work, stack, ack, likelihood)
-                sums[starts[h, 2], j - i] = likelihood[0]
-            h += 1
-        if h < number:
-            call_row(book, rows, sends, marks, draws, i, base, memory, ack, likelihood)
 
 
 def together(book, rows, sends, marks, draws, which, states, stacks, ends, totals, ack, likelihood, least):
