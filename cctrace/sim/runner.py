@@ -17,7 +17,10 @@ from cctrace.sim.core.world import FIRST_NS, World
 from cctrace.sim.result import Recorder
 
 _run_world = Machine(run_world)
-_run_plain = {p: Machine(run_world, known_values(p)) for p in (*PROFILES.values(), QUIC, None)}  # None: of several
+_run_known = {  # by profile, None: of several; and whether all have the defaults of a `Sender`
+    p: {usual: Machine(run_world, known_values(p, usual)) for usual in (True, False)}
+    for p in (*PROFILES.values(), QUIC, None)
+}
 SLICE_NS = 1_000_000_000  # of simulated time at first; twice as much as long as it takes less than SHORT_S
 SHORT_S = 0.1
 
@@ -39,10 +42,11 @@ class Runner:
         self.packets: list[list[NDArray[np.int64]]] = [[] for _ in world.flows] if packets else []
         if mode == "compiled" and world.compiled:
             profiles = set(world.columns["profile"].tolist())
-            plain = _run_plain[profiles.pop() if len(profiles) == 1 else None]
+            profile = profiles.pop() if len(profiles) == 1 else None
 
             def advance(until: int) -> int:
-                reached = (plain if world.is_plain() else _run_world)(world.worlds, until)
+                known = (machine for usual, machine in _run_known[profile].items() if world.has(profile, usual))
+                reached = next(known, _run_world)(world.worlds, until)
                 world.check()
                 return reached
 

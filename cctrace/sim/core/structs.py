@@ -161,14 +161,6 @@ PLAIN = {
 }  # fmt: skip
 
 
-def known_values(profile):
-    """Return the values of fields in plain simulations whose flows all have this profile; None: in those of several."""
-    known = {dtype: dict.fromkeys(names, 0) for dtype, names in PLAIN.items()}
-    if profile is not None:
-        known[FLOW]["profile"] = profile
-    return known
-
-
 # by address
 segments, flows, legs, aqms, lanes = ArrayAt(SEGMENT), ArrayAt(FLOW), ArrayAt(LEG), ArrayAt(AQM), ArrayAt(LANE)
 transmissions, coming, acks, told = ArrayAt(TRANSMISSION), ArrayAt(COMING), ArrayAt(ACK), ArrayAt(TOLD)
@@ -210,3 +202,24 @@ ECHOED_ECN = 3  # beside those of `tcp.ecn`: echoed packet by packet, as DCTCP w
 FEEDBACK = {"none": NO_ECN, "classic": CLASSIC_ECN, "echoed": ECHOED_ECN, "accurate": ACCURATE_ECN}
 MAX_QUICK_ACKS = 16  # TCP_MAX_QUICKACKS
 DELAY_WORDS, DELAY_REALS = 8, 4  # of a step of a leg's delay, see `legs.next_delay`
+
+# Fields of a flow that have these values unless its `Sender` is told otherwise, and do not change either.
+USUAL = {"kernel": LINUX_6_18, "hz": 1000, "app_kind": BULK, "rcv_truesize": 2304, "rcv_frags": 0}
+USUAL_OF = {
+    REFERENCE: {"mss": 1448, "wire_bytes": 1514, "tick_us": 1},
+    LINUX: {"mss": 1448, "wire_bytes": 1514, "tick_us": 1000},
+    QUIC: {"mss": 1252, "wire_bytes": 1294, "tick_us": 1},
+}
+
+
+def known_values(profile, usual):
+    """Return the values of fields in plain simulations whose flows all have this profile; None: in those of several.
+
+    With `usual` these flows have the defaults of a `Sender`, too.
+    """
+    known = {dtype: dict.fromkeys(names, 0) for dtype, names in PLAIN.items()}
+    if profile is not None:
+        known[FLOW]["profile"] = profile
+    if usual:
+        known[FLOW] |= USUAL | USUAL_OF.get(profile, {})
+    return known

@@ -1,5 +1,6 @@
 """Set up the memory of a simulation from a path and its flows."""
 
+import functools
 import mmap
 from types import SimpleNamespace
 
@@ -31,7 +32,6 @@ LARGEST_WINDOW = "64MB"
 MOST_LATE_NS = 1_000_000
 PUSH_LATE_NS = 1_000_000  # nginx's timers are counted in milliseconds
 MS = 1_000_000
-_PLAIN = [[(dtype.names or ()).index(name) for name in names] for dtype, names in structs.PLAIN.items()]  # words
 _CLOCKS = 1  # of what a seed draws: where a receiver's millisecond begins
 
 
@@ -83,11 +83,12 @@ class World:
             self.close()
             raise
 
-    def is_plain(self):
-        """Whether all fields of `structs.PLAIN` are zero."""
+    def has(self, profile, usual):
+        """Whether all fields have the values that `structs.known_values` tells."""
         rows = (self.worlds, self.columns)
-        return not any(
-            row.view(np.int64).reshape(len(row), -1)[:, places].any() for row, places in zip(rows, _PLAIN, strict=True)
+        return all(
+            (row.view(np.int64).reshape(len(row), -1)[:, places] == values).all()
+            for row, (places, values) in zip(rows, _known(profile, usual), strict=True)
         )
 
     def tell(self, draws):
@@ -382,6 +383,13 @@ class World:
         f.min_rtt_slot = slots["min_rtt_us"] if cls.bursts_by_min_rtt else 0
         f.burst_slot = slots.get("max_tso_burst", 0)
         f.state = self.place(state)
+
+
+@functools.cache
+def _known(profile, usual):
+    """Return words of a world and of its flows, and what `structs.known_values` says of them."""
+    known = structs.known_values(profile, usual).items()
+    return [([dtype.names.index(name) for name in of], np.array(list(of.values()))) for dtype, of in known]
 
 
 def _blank(dtype):
