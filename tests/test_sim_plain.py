@@ -5,7 +5,7 @@ import pytest
 
 from cctrace.errors import CompileError
 from cctrace.lang.machine import INTERPRETED, Machine
-from cctrace.sim.core.structs import FLOW, PLAIN, WORLD, known_values
+from cctrace.sim.core.structs import FLOW, LINUX, PLAIN, WORLD, known_values
 from cctrace.sim.core.world import World
 from cctrace.sim.path import Path
 from cctrace.sim.sender import Sender
@@ -78,3 +78,13 @@ def test_simulations_of_many_controllers_are_plain():
 def test_plain_code_is_for_fields_of_eight_bytes():
     assert all(dtype[name].itemsize == 8 for dtype, names in PLAIN.items() for name in names)
     assert list(PLAIN) == [WORLD, FLOW]
+
+
+def test_simulations_with_the_defaults_have_their_own_code():
+    for profile, cc in enumerate(("bbr2022", "bbr2022", "quic_bbr")):
+        for hz in (1000, 250):
+            built = World(PATH, [Sender(cc, profile="linux" if profile == LINUX else "reference", hz=hz)], 1, True, True)
+            try:
+                assert [built.has(profile, usual) for usual in (True, False)] == [hz == 1000, True]
+            finally:
+                built.close()

@@ -19,7 +19,7 @@ from cctrace.sim.core.samples import rate_gen, start_rate_sample
 from cctrace.sim.core.sendmsg import check_app_limited
 from cctrace.sim.core.structs import NEVER, PROBE_TIMER, REORDERING_TIMER, RTO_TIMER, SACKED, acks, segments, told
 from cctrace.sim.core.view import CWND, CWND_CNT
-from cctrace.sim.core.write_queue import check_space, free_acked, note_sent, unsent
+from cctrace.sim.core.write_queue import check_space, note_sent, unsent
 from cctrace.tcp.ecn import ACCURATE_ECN
 from cctrace.tcp.rack import DEFAULT_REORDERING
 
@@ -46,7 +46,6 @@ def linux_ack(w, f, now):
     if f.ecn == ACCURATE_ECN:
         accecn_process(f, echoed)
     advanced = f.una > prior_una
-    free_acked(f, prior_una)
     f.max_window = max(f.max_window, min(f.snd_right - begins(f, f.una), f.rwnd * f.mss))
     rexmit = NOTHING
     if outstanding:

@@ -93,26 +93,28 @@ def grow(f):
 
 def turn_in(f, mask):
     """Give the entries of all rings their places for another `mask`."""
-    move(f, mask, f.seg, f.tx_next if f.profile == QUIC else f.nxt, SEGMENT_WORDS)
-    move(f, mask, f.tx, f.tx_next, TRANSMISSION_WORDS)
-    move(f, mask, f.resend, f.resend_tail, 1)
-    move(f, mask, f.way, f.way_tail, COMING_WORDS)
-    move(f, mask, f.arr, f.arr_tail, COMING_WORDS)
-    move(f, mask, f.log, f.log_next, 1)
-    move(f, mask, f.got, f.rcv_high, 1)
-    move(f, mask, f.ack, f.ack_tail, ACK_WORDS)
-    move(f, mask, f.told, f.ack_tail, TOLD_WORDS)
-    move(f, mask, f.wq_ends, f.wq_tail, 1)
-    move(f, mask, f.lacks, f.nxt + 1, 1)
+    everything = -1 - min(mask, f.mask)
+    end = f.tx_next if f.profile == QUIC else f.nxt
+    move(f, mask, f.seg, end + everything, end, SEGMENT_WORDS)
+    move(f, mask, f.tx, f.tx_next + everything, f.tx_next, TRANSMISSION_WORDS)
+    move(f, mask, f.resend, f.resend_head, f.resend_tail, 1)
+    move(f, mask, f.way, f.way_head, f.way_tail, COMING_WORDS)
+    move(f, mask, f.arr, f.arr_head, f.arr_tail, COMING_WORDS)
+    move(f, mask, f.log, f.log_next + everything, f.log_next, 1)  # QUIC's receiver looks at the last one again
+    move(f, mask, f.got, f.rcv_read, f.rcv_high, 1)
+    move(f, mask, f.ack, f.ack_head, f.ack_tail, ACK_WORDS)
+    move(f, mask, f.told, f.ack_head, f.ack_tail, TOLD_WORDS)
+    move(f, mask, f.wq_ends, f.wq_head, f.wq_tail, 1)
+    move(f, mask, f.lacks, f.nxt + 1 + everything, min(f.nxt + 1, f.small_sent), 1)
     f.mask = mask
 
 
-def move(f, mask, ring, tail, width):
-    """Move what precedes `tail` in a ring, entries of `width` words; what it leaves is zero, as `got` needs it.
+def move(f, mask, ring, head, tail, width):
+    """Move what is in use of a ring, entries of `width` words; what it leaves is zero, as `got` needs it.
 
     Of the places for the smaller `mask` each entry has one: either is its own, or that of no other one.
     """
-    for k in range(max(tail - 1 - min(mask, f.mask), 0), tail):
+    for k in range(max(head, 0), tail):
         old, new = (k & f.mask) * width, (k & mask) * width
         if old != new:
             for j in range(width):

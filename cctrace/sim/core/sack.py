@@ -11,6 +11,7 @@ import numpy as np
 from cctrace.cc.linux import CA_LOSS
 from cctrace.lang.memory import words
 from cctrace.sim.core.calls import mstamp
+from cctrace.sim.core.positions import length
 from cctrace.sim.core.reduction import mark_lost
 from cctrace.sim.core.rtx_timer import arm
 from cctrace.sim.core.samples import rate_skb_delivered, update_rtt
@@ -22,10 +23,11 @@ from cctrace.sim.core.structs import (
     REORDERING_TIMER,
     RETRANS,
     SACKED,
+    SKB_END,
     segments,
     transmissions,
 )
-from cctrace.sim.core.write_queue import account_sacked
+from cctrace.sim.core.write_queue import account_sacked, overhead
 from cctrace.tcp import rack
 from cctrace.tcp.probe import TIMEOUT_MIN_US
 
@@ -139,6 +141,7 @@ def linux_clean_rtx_queue(w, f, prior_una, now):
     first = last = np.int64(-1)
     low = f.nxt
     retransmitted = False
+    f.wmem_queued -= length(f, prior_una, f.una - prior_una)  # tcp_trim_head
     for index in range(prior_una, f.una):
         seg = segments(f.seg)[index & f.mask]
         if seg.marks & EVER_RETRANS:
@@ -150,6 +153,8 @@ def linux_clean_rtx_queue(w, f, prior_una, now):
             last = seg.sent_ns
             if index < f.high_seq:
                 f.orig_sacked = 1
+        if seg.marks & SKB_END:
+            f.wmem_queued -= overhead(f)  # tcp_rtx_queue_unlink_and_free
         if seg.marks & RETRANS:
             f.retrans_out -= 1
         if seg.marks & LOST:

@@ -4,6 +4,8 @@ The entire state between two events lives here, so a run can stop at any event a
 compiled runs work on the same arrays.
 """
 
+import functools
+
 import numpy as np
 
 from cctrace.lang.memory import ArrayAt
@@ -223,3 +225,10 @@ def known_values(profile, usual):
     if usual:
         known[FLOW] |= USUAL | USUAL_OF.get(profile, {})
     return known
+
+
+@functools.cache
+def known_words(profile, usual):
+    """Return, of a world and of its flows, the words that `known_values` tells, and their values."""
+    known = known_values(profile, usual).items()
+    return [([dtype.names.index(name) for name in of], np.array(list(of.values()))) for dtype, of in known]

@@ -1,6 +1,5 @@
 """Set up the memory of a simulation from a path and its flows."""
 
-import functools
 import mmap
 from types import SimpleNamespace
 
@@ -88,7 +87,7 @@ class World:
         rows = (self.worlds, self.columns)
         return all(
             (row.view(np.int64).reshape(len(row), -1)[:, places] == values).all()
-            for row, (places, values) in zip(rows, _known(profile, usual), strict=True)
+            for row, (places, values) in zip(rows, structs.known_words(profile, usual), strict=True)
         )
 
     def tell(self, draws):
@@ -383,13 +382,6 @@ class World:
         f.min_rtt_slot = slots["min_rtt_us"] if cls.bursts_by_min_rtt else 0
         f.burst_slot = slots.get("max_tso_burst", 0)
         f.state = self.place(state)
-
-
-@functools.cache
-def _known(profile, usual):
-    """Return words of a world and of its flows, and what `structs.known_values` says of them."""
-    known = structs.known_values(profile, usual).items()
-    return [([dtype.names.index(name) for name in of], np.array(list(of.values()))) for dtype, of in known]
 
 
 def _blank(dtype):

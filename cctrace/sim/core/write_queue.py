@@ -14,7 +14,7 @@ Function names are the kernel's ([Linux612] net/ipv4/tcp.c, tcp_input.c, tcp_out
 from cctrace.cc.linux import GSO_MAX_SIZE, MAX_TCP_HEADER, TCP_INIT_CWND
 from cctrace.lang.memory import words
 from cctrace.sim.core.calls import in_flight
-from cctrace.sim.core.positions import length, next_begins
+from cctrace.sim.core.positions import next_begins
 from cctrace.sim.core.structs import BULK, LINUX_6_1, NEVER, SACKED, SKB_END, segments
 from cctrace.sim.core.view import CWND
 from cctrace.tcp.small_queue import SKB_OVERHEAD_BYTES, SKB_OVERHEAD_BYTES_6_1
@@ -126,14 +126,6 @@ def account_sacked(f, index):
         merge_skbs(f, index)
     else:
         end_skb(f, index)
-
-
-def free_acked(f, prior_una):
-    """tcp_rtx_queue_unlink_and_free, tcp_trim_head: what the ACK covers makes room."""
-    f.wmem_queued -= length(f, prior_una, f.una - prior_una)
-    for index in range(prior_una, f.una):
-        if segments(f.seg)[index & f.mask].marks & SKB_END:
-            f.wmem_queued -= overhead(f)
 
 
 def discard_unsent(f):
