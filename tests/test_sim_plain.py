@@ -83,7 +83,8 @@ def test_plain_code_is_for_fields_of_eight_bytes():
 def test_simulations_with_the_defaults_have_their_own_code():
     for profile, cc in enumerate(("bbr2022", "bbr2022", "quic_bbr")):
         for hz in (1000, 250):
-            built = World(PATH, [Sender(cc, profile="linux" if profile == LINUX else "reference", hz=hz)], 1, True, True)
+            sender = Sender(cc, profile="linux" if profile == LINUX else "reference", hz=hz)
+            built = World(PATH, [sender], 1, True, True)
             try:
                 assert [built.has(profile, usual) for usual in (True, False)] == [hz == 1000, True]
             finally:
