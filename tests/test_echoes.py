@@ -15,9 +15,12 @@ import pytest
 import cctrace as cct
 from cctrace.analysis.validate import validate
 from cctrace.flows import state
+from cctrace.flows.capture import Capture
 from cctrace.flows.echoes import is_early, is_newer, is_overdue
 from cctrace.flows.timers import on_progress
-from cctrace.replaying.through_fq import at_hand_over
+from cctrace.io.packets import Packets
+from cctrace.replaying.echoed import waits_in_queue
+from cctrace.replaying.through_fq import at_hand_over, passage
 
 RECORDINGS = Path(__file__).parent / "recordings"
 
@@ -96,3 +99,28 @@ def test_a_timeout_counts_from_the_heads_send_where_another_timer_was_set(pendin
     on_progress(tp, seg)
     assert tp.armed_us == since_us
     assert tp.reo_first_us == tp.probe_us == 0
+
+
+@pytest.mark.parametrize("fq", [True, False])
+def test_stale_echoes_show_fq_where_departures_leave_it_open(fq):
+    """At a rate that SO_MAX_PACING_RATE prescribes, a timer and fq space packets alike."""
+    path = cct.Path(rate="4Mbit", rtt="100ms", buffer="1.9bdp")
+    sender = cct.Sender("reno", fq=fq, max_pacing_rate="1.5Mbit")
+    flow = cct.simulate(path, sender, "5s", seed=1, packets=True).capture().flow(0)
+    assert waits_in_queue(flow) is fq
+    assert bool(passage(flow).through_fq) is fq
+
+
+@pytest.mark.parametrize(("offset", "echoed"), [(0, True), (1 << 31, True), (0, False)])
+def test_echoes_are_stale_whatever_the_time_stamps_begin_with(offset, echoed):
+    capture = cct.read(RECORDINGS / "fq_v1_few" / "sender.pcap.zst")
+    columns = dict(capture.packets.columns)
+    mine = columns["direction"] == columns["direction"][0]
+    for name, some in (("tsecr", mine), ("tsval", ~mine)):
+        value = columns[name].astype(np.int64)
+        first = int(columns["tsval"][~mine][0])
+        columns[name] = np.where(some, (value - first - 100 + offset) & 0xFFFFFFFF, value).astype(np.uint32)
+    if not echoed:
+        columns["tsecr"] = np.where(mine, np.uint32(0x40000000), columns["tsecr"])
+    packets = Packets(columns, capture.packets.sacks, capture.packets.connections)
+    assert waits_in_queue(Capture(packets).flow(0)) is echoed

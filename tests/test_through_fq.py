@@ -360,7 +360,7 @@ def test_a_sender_that_looks_far_worse_without_fq_is_tried_where_it_explains_mor
     def compared(flow, one, plain, rounds):
         return (2.8 if one == "bbr2022" else others_explain), Passage(True, one, 800.0)
 
-    monkeypatch.setattr(through_fq, "_play", played)
+    monkeypatch.setattr(through_fq, "play", played)
     monkeypatch.setattr(through_fq, "_converged", converged)
     monkeypatch.setattr(through_fq, "_compare", compared)
     found = passage(cct.read(RECORDINGS / "fq_bbr1" / "sender.pcap.zst").flow(0))
@@ -484,8 +484,12 @@ def test_a_tap_before_fq_leaves_open_whether_there_was_one_and_names_no_wrong_se
     sent = np.flatnonzero((columns["payload"] > 0) & (columns["direction"] == columns["direction"][0]))
     rows = events.sends["row"][-len(sent) :]  # without the SYN
     handed_ns = np.maximum.accumulate(events["time_ns"][np.clip(rows - 1, 0, len(events) - 1)])
+    acks = columns["direction"] != columns["direction"][0]
+    newer = np.searchsorted(np.maximum.accumulate(columns["tsval"][acks]), columns["tsecr"][sent], side="right")
+    newer_ns = np.append(columns["time_ns"][acks], columns["time_ns"][-1])[newer]  # stamps that they do not echo
     columns["time_ns"] = columns["time_ns"].copy()
-    columns["time_ns"][sent] = np.minimum(handed_ns, columns["time_ns"][sent])
+    handed_ns = np.minimum(np.minimum(handed_ns, newer_ns), columns["time_ns"][sent])
+    columns["time_ns"][sent] = np.minimum.accumulate(handed_ns[::-1])[::-1]
     before = altered(flow, columns, np.argsort(columns["time_ns"], kind="stable"))
     assert passage(before).through_fq is None
     assert cct.identify(before).group == (sender,)

@@ -21,7 +21,9 @@ def runs_dry(tp, p, sequence, k, packets):
     """Return whether the write queue is empty after the send at place `k`, as what follows it shows.
 
     An unpaced sender then sends at once what the unanswered ACKs allow, more than one super-packet; a timer lets out
-    one at a time.
+    one at a time. A segment that is short waited for the ACK of another short one, or had not been written: cwnd would
+    have let it out with the first ACK. To the stack, less than a segment is nothing [Linux618]
+    tcp_rate_check_app_limited.
     """
     time_ns, direction, flags, _, ack, window, payload, _, _, _, _, sack_count, _ = packets
     if tp.hands_over or tp.paced > PACED or tp.ca_state > CA_DISORDER or tp.srtt8 == 0:
@@ -33,6 +35,8 @@ def runs_dry(tp, p, sequence, k, packets):
         if direction[q] == p.sender and payload[q] > 0:
             if asked_ns == 0 or time_ns[q] - asked_ns <= soon_ns or time_ns[q] - last_ns > soon_ns:
                 return False
+            if sent == 0 and payload[q] < tp.mss:
+                return True
             sent += payload[q]
             if sent > wanted and super_packets > 0:
                 return True

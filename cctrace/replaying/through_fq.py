@@ -5,8 +5,9 @@ space packets alike. But packets handed over early leave at the rate of the hand
 sender with a timer follows at once, one with fq two super-packets later. Both are therefore replayed over the
 beginning of the flow, with each controller that may have sent it, and scored by departure times
 (`likelihood.timed_send`), as in `paced` for controllers that set no rate. If no controller explains the sends, or
-pacing held back too few of them (but the application or its send buffer did), the result is open, unless attached
-counters of packets in flight decide: these include what waits in fq.
+pacing held back too few of them (but the application or its send buffer did), it was fq if stale echoes show a queue
+before the tap (`echoed`). Otherwise the result is open, unless attached counters of packets in flight decide: these
+include what waits in fq.
 
 The hand-over depends on cwnd and pacing rate, which the controller computes from samples of what was handed over:
 both run in one pass (`one_pass`). Unrecorded values, such as random draws, are inferred from the resulting stream,
@@ -19,33 +20,23 @@ import hashlib
 import math
 import weakref
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cctrace.cc import controller as resolve
-from cctrace.cc.base import Controller, checked_params
-from cctrace.cc.linux import CA_DISORDER
-from cctrace.flows.events import Events
+from cctrace.cc.base import Controller
 from cctrace.flows.flow import Flow
 from cctrace.flows.handover import PATIENCE_NS
 from cctrace.flows.state import DIRECTLY, LATE_TIMER, THROUGH_FQ
 from cctrace.io.tcpinfo import TcpInfo
-from cctrace.lang.fields import fields_of
-from cctrace.replaying import book as bk
 from cctrace.replaying import one_pass
-from cctrace.replaying.follow import Follower
+from cctrace.replaying.echoed import waits_in_queue
 from cctrace.replaying.hypotheses import FALSE_ALARM
-from cctrace.replaying.infer import infer
-from cctrace.replaying.intervals import blocks
-from cctrace.replaying.led import led_by, note_led
-from cctrace.replaying.paced import EXPLAINED, TEMPER, behind_fq, socket_limit, under_limit
-from cctrace.replaying.script import Script
+from cctrace.replaying.led import note_led
+from cctrace.replaying.paced import EXPLAINED, TEMPER
+from cctrace.replaying.played import Played, block_us, play
 from cctrace.replaying.senders import Sender, registered, senders_of
-from cctrace.replaying.stack import ON_ACK
-from cctrace.replaying.timed import Timed, timed
-from cctrace.replaying.waiting import SOON_NS
 
 BELIEVED = 1.0  # least log likelihood of a send, for the presumed sender to be accepted
 # Log likelihood of a send when its own sender is replayed. Where ACKs wait in a busy host's backlog, its rate follows
@@ -56,8 +47,6 @@ CLOSE = 1.5  # log likelihood of a send by which fq mostly makes the true sender
 # Packets used, and rounds of reconstruction and replay: slow start, in which rates change with every ACK, and more if
 # that is not decisive.
 STAGES = (5_000, 3), (25_000, 6)
-LEAST_BLOCK_US = 20_000  # sends of a round trip, or of this time, are correlated: n sends count as sqrt(n)
-PAUSE_BLOCKS = 2  # blocks: applications pause for longer; space in a full send buffer returns within a round trip
 MOST_ROUNDS = 12  # of passes and inference; usually two or three suffice
 # Rows of all rounds together, unless fewer than LEAST_ROUNDS would remain: a round takes 4 us a row.
 MOST_ROWS, LEAST_ROUNDS = 4_000_000, 3
@@ -190,7 +179,19 @@ def passage(flow: Flow, believed: type[Controller] | None = None, alone: bool = 
         passed, senders = _passage(beginning, known, (*senders, *heeding), rounds, stage == 0)
         if passed.through_fq is not None or passed.likelihood <= 0:
             break
+    if passed.through_fq is None and not alone and waits_in_queue(flow):
+        return _queued(beginning.by_echoes(), known, senders, rounds)
     return passed
+
+
+def _queued(beginning: Flow, known: tuple[Sender, ...], senders: tuple[Sender, ...], rounds: int) -> Passage:
+    """Return the `Passage` through fq by the sender that explains the beginning best, dated by its echoes."""
+    means = {one: _converged(beginning, one, rounds=rounds)[1].mean for one in known}
+    if max(means.values(), default=-math.inf) <= BELIEVED:
+        means |= {one: _converged(beginning, one, rounds=rounds)[1].mean for one in senders if one not in known}
+    best = max(means, key=means.__getitem__)
+    alike = (one for one, mean in means.items() if mean > OWN_SENDER_FITS and one != best)
+    return Passage(True, best, math.inf, tuple(alike))
 
 
 def leans_to_fq(flow: Flow, sender: type[Controller]) -> bool:
@@ -210,7 +211,7 @@ def _passage(
     for some, enough in ((known, BELIEVED), (senders, EXPLAINED)):
         if not some:
             continue
-        plain = {one: _play(beginning, one, _block_us(beginning)) for one in some}
+        plain = {one: play(beginning, one, block_us(beginning)) for one in some}
         likeliest = max(played.mean for played in plain.values())
         close = [one for one in some if plain[one].mean > likeliest - CLOSE]
         compared = {one: _compare(beginning, one, plain[one], rounds) for one in close}
@@ -238,7 +239,7 @@ def _may_tell(flow: Flow) -> bool:
     return bool(enough) and int(flow.events["tcp_min_rtt_us"][-1]) * 1000 > PATIENCE_NS
 
 
-def _compare(flow: Flow, controller: Sender, plain: _Played, rounds: int) -> tuple[float, Passage]:
+def _compare(flow: Flow, controller: Sender, plain: Played, rounds: int) -> tuple[float, Passage]:
     """Return how well a controller explains the sends, and the `Passage` if it is the sender's."""
     _, through = _converged(flow, controller, plain, 1)
     ratio = TEMPER * _evidence(plain, plain, through)
@@ -246,7 +247,7 @@ def _compare(flow: Flow, controller: Sender, plain: _Played, rounds: int) -> tup
     # A late timer is no alternative then.
     if plain.mean > BELIEVED and far_worse and ratio < -math.log(1 / FALSE_ALARM):
         return plain.mean, Passage(False, controller, ratio)
-    late = _play(flow.paced_by(LATE_TIMER, plain.decided), controller, _block_us(flow))
+    late = play(flow.paced_by(LATE_TIMER, plain.decided), controller, block_us(flow))
     timer = max(plain, late, key=lambda one: one.mean)
     if through.mean > timer.mean - FAR_BETTER:  # otherwise no further round makes up for it
         through = _converged(flow, controller, through, rounds - 1)[1]
@@ -260,7 +261,7 @@ def _compare(flow: Flow, controller: Sender, plain: _Played, rounds: int) -> tup
     return max(timer.mean, through.mean), Passage(ratio >= 0 if sure else None, controller, ratio)
 
 
-def _evidence(plain: _Played, timer: _Played, through: _Played) -> float:
+def _evidence(plain: Played, timer: Played, through: Played) -> float:
     """Return the log likelihood ratio of fq to a timer, over the blocks in which pacing limited the sender.
 
     Only sends that pacing delays, or would delay, leave at other times through fq; n such sends count as sqrt(n).
@@ -282,103 +283,16 @@ def _evidence(plain: _Played, timer: _Played, through: _Played) -> float:
     return float(np.sum(np.bincount(steady, sent * better) / np.sqrt(np.maximum(np.bincount(steady, sent), 1))))
 
 
-class _Played(NamedTuple):
-    """A replay, by blocks of time with sends."""
-
-    likelihood: np.ndarray  # mean log likelihood of a send in each block
-    sent: np.ndarray  # number of super-packets sent in it
-    number: np.ndarray  # block number, from the first row on
-    held: np.ndarray  # whether only pacing and cwnd limited the sender in it (bool)
-    paced: np.ndarray  # super-packets in it that pacing delayed, or would have
-    rates: np.ndarray  # lowest and highest pacing rate in it; shape (blocks, 2)
-    decided: np.ndarray  # the controller's decisions, for `Flow.paced_by`, without the length of super-packets
-    cls: type[Controller]
-    asked: dict[str, Any]  # its parameters, as asked for
-    params: dict[str, Any]  # and as inferred
-    script: Script  # unrecorded values
-    timed: Timed  # and by time
-
-    @property
-    def mean(self) -> float:
-        """Mean log likelihood of a send."""
-        return float(np.mean(self.likelihood)) if len(self.likelihood) else -math.inf
-
-
-def _block_us(flow: Flow) -> int:
-    return max(int(flow.events["tcp_min_rtt_us"][-1]), LEAST_BLOCK_US)
-
-
-def _play(flow: Flow, controller: Sender, block_us: int, marks: NDArray[np.uint8] | None = None) -> _Played:
-    """Replay a controller over a flow, `_Played`; a socket that hands packets to fq paces, whatever its controller."""
-    events, (cls, given) = flow.events, resolve(controller)
-    given = {"hz": flow.hz} | given if "hz" in cls.params else given
-    if flow.through_fq:
-        given = behind_fq(cls) | given
-    given = given | ({"paced": 1} if flow.through_fq is not None and "paced" in cls.params else {})  # by fq or a timer
-    params = checked_params(cls, under_limit(cls, socket_limit(flow)) | given)
-    record = ("pacing_rate", "snd_cwnd", *(("mode",) if "mode" in fields_of(cls) else ()))
-    follower = Follower(events, events.sends, cls, params, record, marks=marks)
-    begin = follower.save()
-    hz_known = flow.is_beginning or "hz" not in flow.facts["inferred"]  # few ticks are uninformative
-    script = infer(follower, -1, hz_known, given, led=led_by(flow, cls, params)).script
-    follower.restore(begin)
-    stops, sent = blocks(events, block_us)
-    likelihood = follower.score(script, stops, bk.TIMED_SENDS)
-    recorded = follower.recorded
-    probing = recorded["mode"] == cls.states.index("PROBE_RTT") if "mode" in recorded else False
-    rate = recorded["pacing_rate"].clip(min=0) if cls.sets_pacing_rate or follower.params.get("paced", 0) else 0
-    columns = np.broadcast_arrays(events["time_ns"], rate, recorded["snd_cwnd"], probing)
-    decided = np.column_stack(columns).astype(np.int64, copy=False)
-    some = sent > 0
-    now_us, firsts = np.asarray(events.now_us), np.append(0, stops[:-1])
-    number = (now_us[stops - 1] - now_us[0]) // block_us
-    rates = np.column_stack([bound.reduceat(decided[:, 1], firsts) for bound in (np.minimum, np.maximum)])
-    held, paced = _held(events, decided, stops, PAUSE_BLOCKS * block_us * 1000)
-    evidence = likelihood[some] / sent[some], sent[some], number[some], held[some], paced[some], rates[some]
-    return _Played(*evidence, decided, cls, params, follower.params, script, timed(script, follower))
-
-
-def _held(
-    events: Events, decided: NDArray[np.int64], stops: NDArray[np.int64], pause_ns: int
-) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-    """Return what limited the sender in each block, which ends at a row of `stops`.
-
-    A super-packet sent later than its predecessor's length at the pacing rate explains, although cwnd had room before
-    the last ACK, had not been written yet, or waited for the receive window. One sent no later was delayed by pacing,
-    or would have been. Nothing waited before what follows a pause of `pause_ns` or longer.
-
-    Returns whether only pacing and cwnd limited the sender, and how many super-packets pacing delayed.
-    """
-    sends = events.sends
-    begins = np.flatnonzero(sends["begins"])
-    rows, tx_ns = sends["row"][begins], sends["tx_ns"][begins]
-    size = np.add.reduceat(sends["payload"].astype(np.int64), begins)
-    segments = np.add.reduceat(sends["segments"].astype(np.int64), begins)
-    rate_Bps = decided[np.maximum(rows - 1, 0), 1]
-    length_ns = np.where(rate_Bps > 0, size * 1_000_000_000 // np.maximum(rate_Bps, 1), 0)
-    due_ns = np.append(0, length_ns)[: len(rows)]
-    gap_ns = np.diff(tx_ns, prepend=tx_ns[:1])
-    acks = np.append(0, np.flatnonzero(events["event"] == ON_ACK))
-    last = acks[np.maximum(np.searchsorted(acks, rows) - 1, 0)]
-    room = decided[np.maximum(last - 1, 0), 2] - events["rs_prior_in_flight"][last]
-    idle = (gap_ns > 2 * due_ns + SOON_NS) & (gap_ns < pause_ns)
-    idle &= (room >= segments) & (events["ca_state"][last] <= CA_DISORDER)
-    paced = (due_ns > 0) & (gap_ns <= due_ns + PATIENCE_NS)
-    before = np.searchsorted(rows, stops)
-    idle, paced = (np.diff(np.append(0, np.cumsum(some))[before], prepend=0) for some in (idle, paced))
-    return idle == 0, paced
-
-
 def _converged(
     flow: Flow,
     controller: Sender,
-    played: _Played | None = None,
+    played: Played | None = None,
     rounds: int = MOST_ROUNDS,
     marks: NDArray[np.uint8] | None = None,
-) -> tuple[Flow, _Played]:
+) -> tuple[Flow, Played]:
     """Return a flow as a controller hands it to fq, and its replay: the fixpoint, or the likeliest iteration."""
-    block_us, seen = _block_us(flow), set[bytes]()
-    played = played or _play(flow, controller, block_us, marks)
+    each_us, seen = block_us(flow), set[bytes]()
+    played = played or play(flow, controller, each_us, marks)
     best = played.decided, played
     for number in range(min(rounds, max(MOST_ROWS // len(flow.events), LEAST_ROUNDS))):
         decided, script = one_pass.hand_over(flow, played.cls, played.params, played.timed, marks)
@@ -388,7 +302,7 @@ def _converged(
         handed = flow.paced_by(THROUGH_FQ, decided)
         if script is not None:
             note_led(handed, played.cls, played.asked, script, played.script)
-        played = _play(handed, controller, block_us, marks)
+        played = play(handed, controller, each_us, marks)
         if script is not None or np.array_equal(played.decided, decided[:, :4]):
             return handed, played
         if number == 0 or played.mean > best[1].mean:  # the first replaces the flow as captured, whatever it explains
