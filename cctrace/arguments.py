@@ -1,5 +1,6 @@
 """Arguments of public functions; a wrong one raises an `ArgumentError` with its name, its value and what is allowed."""
 
+import os
 import reprlib
 from collections.abc import Iterable
 from numbers import Integral
@@ -41,3 +42,14 @@ def as_list(given: Any) -> list[Any]:
     (['reno'], ['reno', 'bbr'], [None])
     """
     return list(given) if isinstance(given, Iterable) and not isinstance(given, str | bytes | type) else [given]
+
+
+def paths_of(name: str, given: Any) -> list[str]:
+    """Return the paths that an argument names, one or several.
+
+    >>> paths_of("files", "a.pcap"), paths_of("files", ["a.pcap", "b.pcap"])
+    (['a.pcap'], ['a.pcap', 'b.pcap'])
+    """
+    paths = as_list(given)
+    check_argument(all(isinstance(one, str | os.PathLike) for one in paths), name, given, "a path, or a list of paths")
+    return [str(one) for one in paths]

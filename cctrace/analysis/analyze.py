@@ -10,8 +10,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from cctrace.analysis.flow_analysis import FlowAnalysis
-from cctrace.analysis.inputs import Counters, Input, paths_of
+from cctrace.analysis.inputs import Counters, Input
 from cctrace.analysis.one_flow import of_capture, of_counters, sender_to_simulate, senders_to_simulate
+from cctrace.arguments import paths_of
 from cctrace.cc import controller as resolve
 from cctrace.cc import is_model_based
 from cctrace.columns import give_back, share_heap

@@ -4,7 +4,6 @@ import os
 from collections.abc import Iterable
 from typing import Any, Self
 
-from cctrace.arguments import as_list, check_argument
 from cctrace.display import Progress, silent
 from cctrace.errors import ArgumentError
 from cctrace.flows.align import is_of_receiver
@@ -12,13 +11,6 @@ from cctrace.flows.capture import read
 from cctrace.flows.flow import Flow
 from cctrace.flows.large import bulk_of_file
 from cctrace.io.tcpinfo import TcpInfo
-
-
-def paths_of(name: str, given: Any) -> list[str]:
-    """Return the paths that an argument names, one or several. Raises `ArgumentError` if it is neither."""
-    paths = as_list(given)
-    check_argument(all(isinstance(one, str | os.PathLike) for one in paths), name, given, "a path, or a list of paths")
-    return [str(one) for one in paths]
 
 
 class Input:

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from cctrace.arguments import paths_of
 from cctrace.display import visible
 from cctrace.errors import ArgumentError
 from cctrace.extras import needed
@@ -128,8 +129,8 @@ def listed(inputs: Inputs, counters: Sequence[str] = DEFAULT_RULES, source: str 
     rules = Rules(counters)
     pattern = _source_pattern(source)
     sizes: dict[str, int] = {}
-    for one in [inputs] if isinstance(inputs, str | os.PathLike) else inputs:
-        found = _expand(os.fspath(one))
+    for one in paths_of("inputs", inputs):
+        found = _expand(one)
         if not found:
             raise ArgumentError(f"{one}: no file matches")
         sizes |= found

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from cctrace.arguments import check_argument, whole
 from cctrace.display import Jsonable, Public, card
 from cctrace.errors import ArgumentError
 from cctrace.sim.path import Path
@@ -168,9 +169,10 @@ def play(
     >>> played.segments.quality.tolist(), played.rebuffering_ratio, played.complete
     ([0, 1, 1], 0.0, True)
     """
+    check_argument(isinstance(path, Path), "path", path, "a cctrace.Path")
     video = Video.of() if video is None else video
     settings = _settings(settings, changes)
-    with Served(path, cc, others, seed, mode=mode, packets=packets) as connection:
+    with Served(path, cc, others, whole("seed", seed), mode=mode, packets=packets) as connection:
         limit_ns = connection.now_ns + round(PATIENCE * video.length_s * 1e9)
         player = Player(video, settings, Transport(connection, limit_ns))
         complete = player.run()
