@@ -105,6 +105,10 @@ class Events(Carded, Framed):
         """Return a column's values at some rows, by their numbers or a mask."""
         return self.stream.at(name, rows)
 
+    def last(self, name: str) -> int:
+        """Return a column's value at the last row."""
+        return int(self.at(name, [-1])[0])
+
     @property
     def _names(self) -> tuple[str, ...]:
         return tuple(self.stream)

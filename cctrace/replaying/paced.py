@@ -143,7 +143,8 @@ def may_heed_marks(follower: Follower) -> bool:
     rows = follower.events
     if "ecn_enable" not in follower.cls.params or not len(follower.sends):
         return False
-    if rows["delivered_ce"][0] == rows["delivered_ce"][-1]:  # a counter
+    first, last = rows.at("delivered_ce", [0, -1])  # a counter
+    if first == last:
         return False
     longest_us = follower.params["ecn_max_rtt_us"]
     return bool(longest_us == 0 or rows["tcp_min_rtt_us"].min() <= longest_us)
@@ -155,11 +156,12 @@ def gso_choices(follower: Follower) -> tuple[int, ...]:
     The release took GSO_MAX_SIZE for 64 kB; ported to Linux 5.19 and later, it has longer super-packets over short
     paths, and with them larger windows.
     """
-    param, rtts_us = follower.cls.params.get("gso_max_bytes"), follower.events["tcp_min_rtt_us"]
+    param = follower.cls.params.get("gso_max_bytes")
     if param is None or not len(follower.sends):
         return ()
     given, most = int(follower.params["gso_max_bytes"]), int(param.high)
-    return (given,) if given == most or near_peer_bytes(most, int(rtts_us[-1])) == 0 else (given, most)
+    near = given != most and near_peer_bytes(most, follower.events.last("tcp_min_rtt_us"))
+    return (given, most) if near else (given,)
 
 
 def likely_gso(follower: Follower) -> int | None:

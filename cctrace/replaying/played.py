@@ -53,7 +53,7 @@ class Played(NamedTuple):
 
 def block_us(flow: Flow) -> int:
     """Return the length of a block of time: of a round trip, or LEAST_BLOCK_US."""
-    return max(int(flow.events["tcp_min_rtt_us"][-1]), LEAST_BLOCK_US)
+    return max(flow.events.last("tcp_min_rtt_us"), LEAST_BLOCK_US)
 
 
 def play(flow: Flow, controller: Sender, each_us: int, marks: NDArray[np.uint8] | None = None) -> Played:
@@ -111,9 +111,9 @@ def _held(
     gap_ns = np.diff(tx_ns, prepend=tx_ns[:1])
     acks = np.append(0, np.flatnonzero(events["event"] == ON_ACK))
     last = acks[np.maximum(np.searchsorted(acks, rows) - 1, 0)]
-    room = decided[np.maximum(last - 1, 0), 2] - events["rs_prior_in_flight"][last]
+    room = decided[np.maximum(last - 1, 0), 2] - events.at("rs_prior_in_flight", last)
     idle = (gap_ns > 2 * due_ns + SOON_NS) & (gap_ns < pause_ns)
-    idle &= (room >= segments) & (events["ca_state"][last] <= CA_DISORDER)
+    idle &= (room >= segments) & (events.at("ca_state", last) <= CA_DISORDER)
     paced = (due_ns > 0) & (gap_ns <= due_ns + PATIENCE_NS)
     before = np.searchsorted(rows, stops)
     idle, paced = (np.diff(np.append(0, np.cumsum(some))[before], prepend=0) for some in (idle, paced))

@@ -33,5 +33,5 @@ def senders_of(beginning: Flow) -> tuple[Sender, ...]:
     if beginning.facts["ecn"] == "accurate" and beginning.ecn.sent["ect1"] > 0:
         return L4S_SENDERS
     classic = (*SENDERS, "dctcp") if beginning.events["delivered_ce"].any() else SENDERS
-    ported = near_peer_bytes(GSO_MAX_SIZE_5_19, int(beginning.events["tcp_min_rtt_us"][-1]))
+    ported = near_peer_bytes(GSO_MAX_SIZE_5_19, beginning.events.last("tcp_min_rtt_us"))
     return (*classic, PORTED) if ported else classic

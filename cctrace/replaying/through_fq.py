@@ -236,7 +236,7 @@ def _may_tell(flow: Flow) -> bool:
     if not flow.facts["complete"] or flow.taken_at != "sender" or "start_ns" in flow.facts["inferred"]:
         return False
     enough = np.count_nonzero(flow.events.sends["begins"]) >= FEW_SENDS
-    return bool(enough) and int(flow.events["tcp_min_rtt_us"][-1]) * 1000 > PATIENCE_NS
+    return bool(enough) and flow.events.last("tcp_min_rtt_us") * 1000 > PATIENCE_NS
 
 
 def _compare(flow: Flow, controller: Sender, plain: Played, rounds: int) -> tuple[float, Passage]:

@@ -32,7 +32,7 @@ def is_ack_clocked(events: Events, sends: NDArray[Any]) -> bool:
         return False
     if events not in _ack_clocked:
         tx_ns, before = sends["tx_ns"][begins], np.clip(sends["row"][begins] - 1, 0, len(events) - 1)
-        acked_ns = events["time_ns"][before] - events.meta["start_ns"] + sk.CLOCK_START_US * 1000
+        acked_ns = events.at("time_ns", before) - events.meta["start_ns"] + sk.CLOCK_START_US * 1000
         since_ns = tx_ns - np.maximum(acked_ns, np.append(-ANSWERED_NS, tx_ns[:-1]))
         _ack_clocked[events] = float(np.mean(since_ns <= ANSWERED_NS)) > 1 / 2
     return _ack_clocked[events]
