@@ -76,6 +76,18 @@ def test_replays_of_packed_streams_read_each_its_own_rows():
         assert np.array_equal(stream.tables[1].time_ns, events["time_ns"])
 
 
+@pytest.mark.parametrize("packs", [False, True])
+def test_single_values_and_parts_are_those_of_whole_columns(packs):
+    events = cct.read(cct.datasets.path("loss_cubic_1pct", "sender.pcap.zst")).flow(0).events
+    whole, some = events.rows, np.array([0, 5, 5, len(events) - 1])
+    if packs:
+        events.stream.pack()
+    for name in whole.dtype.names:
+        assert events.last(name) == whole[name][-1]
+        assert np.array_equal(events.at(name, some), whole[name][some])
+        assert np.array_equal(events.stream.part(3, 40)[name], whole[name][3:40])
+
+
 def test_events_do_not_change_when_they_are_packed():
     flow = cct.read(cct.datasets.path("loss_cubic_1pct", "sender.pcap.zst")).flow(0)
     events = flow.events

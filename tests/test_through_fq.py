@@ -28,6 +28,7 @@ from cctrace.cc.linux import EVENT_TX_START
 from cctrace.cc.orca import with_policy
 from cctrace.flows import continuing, state
 from cctrace.flows.capture import Capture
+from cctrace.flows.events import Events
 from cctrace.flows.handover import (
     SAME_PASS_NS,
     is_too_short,
@@ -38,6 +39,7 @@ from cctrace.flows.handover import (
 )
 from cctrace.flows.reenact import SENDS
 from cctrace.flows.sends import full_skb, left_of_skb
+from cctrace.flows.state import EVENT
 from cctrace.io.packets import Packets
 from cctrace.replaying import book as bk
 from cctrace.replaying import stack, through_fq, waiting
@@ -152,7 +154,9 @@ def test_which_super_packets_a_bbr2_makes_shows_in_their_sizes_where_their_times
     """At 7 ms and 11.8 Mbyte/s a port makes eight segments for seven, at the same rate (seed 333009)."""
     cls, given = controller("bbr2")
     follower = SimpleNamespace(cls=cls, params=checked_params(cls, given), sends=[0], rows=[0], drawn=0, row=0)
-    follower.events = {"tcp_min_rtt_us": np.array([7000])}
+    rows = np.zeros(1, EVENT)
+    rows["tcp_min_rtt_us"] = 7000
+    follower.events = Events(rows, {})
     follower.draws, follower.save, follower.restore = np.zeros((0, 5)), lambda: None, lambda saved: None
     follower.set_gso, follower.draw, follower.run = lambda value: None, lambda numbers: None, lambda: 1
     sizes = {65536: 0.0, 524280: by_sizes}
