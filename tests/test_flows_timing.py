@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from cctrace.cc.bbr2022 import BBR2022
 from cctrace.diagnosis.limits import counted
 from cctrace.diagnosis.record import Record
 from tests.conversation import MSS, Conversation
@@ -129,7 +130,7 @@ def test_pacing_and_cwnd_of_a_replay_tell_since_when_the_window_waits(rate_Bps, 
     at_ns = flow.facts["start_ns"] + 278_000_000
     decided = [(flow.facts["start_ns"], rate_Bps, cwnd, 0)]
     assert flow.answers([(at_ns, at_ns + 1)], decided)["rwnd_limited_us"][0] == pytest.approx(limited_us, abs=30)
-    record = Record(flow, run=SimpleNamespace(decided=np.array(decided), marked=None))
+    record = Record(flow, run=SimpleNamespace(decided=np.array(decided), marked=None, controller=BBR2022))
     held = counted(record, np.arange(0.0, 0.2781, 5e-4)).get("receive_window", np.zeros((0, 2)))
     assert np.diff(held).sum() * 1e6 == pytest.approx(limited_us, abs=500)  # a slice
 
