@@ -112,11 +112,11 @@ def reconstruct(what, packets, reading_s):
     took = float("inf")
     for _ in range(2):
         capture, start = Capture(packets), time.process_time()
-        rows = capture.reenactment(range(len(capture))).run()[0]
+        stream = capture.reenactment(range(len(capture))).run()[0]
         took = min(took, time.process_time() - start)
     both = len(packets) / (took + reading_s * len(packets)) / 1e6
     print(
-        f"{what:26s} {len(packets):9d} packets {len(capture):7d} connections {len(rows):9d} events "
+        f"{what:26s} {len(packets):9d} packets {len(capture):7d} connections {stream.count:9d} events "
         f"{len(packets) / took / 1e6:6.2f} M packets/s, with reading {both:6.2f}",
         flush=True,
     )
