@@ -164,18 +164,40 @@ def test_a_limit_below_the_paths_rate_is_in_the_sends_and_hides_no_sender(name, 
     assert "SO_MAX_PACING_RATE of its socket" in found.reason
 
 
+def sent_at(rates_Bps, payload=6 * 1448):
+    """A flow of super-packets at these rates, for `_evident_limit`."""
+    number = len(rates_Bps)
+    payload = np.broadcast_to(payload, number)
+    tx_ns = np.cumsum(6 * 1448 / np.asarray(rates_Bps) * 1e9).astype(np.int64)
+    columns = {"begins": np.ones(number), "segments": np.full(number, 6), "payload": payload, "tx_ns": tx_ns}
+    events = SimpleNamespace(sends=columns, meta={"mss": 1448})
+    return SimpleNamespace(facts={"complete": True, "inferred": ()}, taken_at="sender", events=events)
+
+
 @pytest.mark.parametrize("cruise", [0.9905, 0.9955])
 def test_a_bbr_that_cruises_just_below_its_limit_does_not_hide_it(monkeypatch, cruise):
     """BBRv3 through fq, seed 325233: at the limit in its probes alone, otherwise by its measured bandwidth below it."""
-    rates = np.tile(np.repeat([cruise * 1_260_000, 1_260_000], [780, 70]), 10)
-    size = 6 * 1448
-    tx_ns = np.cumsum(size / rates * 1e9).astype(np.int64)
-    columns = {"begins": np.ones(8500), "segments": np.full(8500, 6), "payload": np.full(8500, size), "tx_ns": tx_ns}
-    flow = SimpleNamespace(
-        facts={"complete": True, "inferred": ()}, taken_at="sender", events=SimpleNamespace(sends=columns)
-    )
-    monkeypatch.setattr(paced, "is_ack_clocked", lambda events, sends: False)
+    flow = sent_at(np.tile(np.repeat([cruise * 1_260_000, 1_260_000], [780, 70]), 10))
+    monkeypatch.setattr(paced, "answers_acks", lambda events, sends: np.zeros(8500, bool))
     assert paced._evident_limit(flow) == pytest.approx(1_260_000, rel=1e-5)
+
+
+@pytest.mark.parametrize(("slow_answer", "limit_Bps"), [(False, 1_260_000), (True, None)])
+def test_what_was_sent_below_a_limit_shows_whether_acks_clock_it(monkeypatch, slow_answer, limit_Bps):
+    """BBRv1 of seed 335501: at its limit without a queue, ACKs happened to return 34 us before each send."""
+    flow = sent_at(np.repeat([600_000, 1_260_000], [100, 5000]))
+    answers = np.repeat([slow_answer, True], [100, 5000])
+    monkeypatch.setattr(paced, "answers_acks", lambda events, sends: answers)
+    assert paced._evident_limit(flow) == (limit_Bps and pytest.approx(limit_Bps, rel=1e-5))
+
+
+@pytest.mark.parametrize(("every", "limit_Bps"), [(200, 1_260_000), (4, None)])
+def test_the_rate_of_an_application_that_writes_on_a_clock_is_no_limit(monkeypatch, every, limit_Bps):
+    """Its writes end in short segments (seed 334706: a quarter of them); of held back data only a last one does."""
+    size = np.where(np.arange(5000) % every == 0, 6 * 1448 - 700, 6 * 1448)
+    monkeypatch.setattr(paced, "answers_acks", lambda events, sends: np.zeros(5000, bool))
+    found = paced._evident_limit(sent_at(np.full(5000, 1_260_000), size))
+    assert found == (limit_Bps and pytest.approx(limit_Bps, rel=1e-2))
 
 
 @pytest.mark.parametrize("name", ["paced_cubic", "lab_v3_pauses", "fq_bbr1", "fq_cubic", "fq_v2_near", "lab_v1_sndbuf"])

@@ -24,7 +24,7 @@ from cctrace.replaying.follow import Follower
 from cctrace.replaying.hypotheses import FALSE_ALARM, LONGEST
 from cctrace.replaying.intervals import blocks
 from cctrace.replaying.script import Script
-from cctrace.replaying.waiting import is_ack_clocked
+from cctrace.replaying.waiting import answers_acks
 from cctrace.tcp.pacing import UNPACED_SEGMENTS, near_peer_bytes
 
 TEMPER = 0.5  # successive intervals are correlated
@@ -33,7 +33,7 @@ MOST_ROWS = 60_000  # of the stream
 # tcp_update_skb_after_send.
 TOGETHER = 8
 SAME_RATE = 0.005  # relative error of such a rate, by the timer's lateness
-FEW = 0.02  # of the super-packets
+FEW = 0.02  # of the super-packets, or of what is sent
 MARGIN = 0.02  # relative, twice a BBR's pacing margin: at the limit, or paced by the bandwidth measured there
 EXPLAINED = -0.5  # mean log likelihood of a send: some +2 for the sender's own controller, -1 and far less for others
 
@@ -77,10 +77,12 @@ def _evident_limit(flow: Flow) -> int | None:
         return None
     events, sends = flow.events, flow.events.sends
     begins = np.flatnonzero(sends["begins"])
-    if len(begins) < 2 * TOGETHER or is_ack_clocked(events, sends):
+    if len(begins) < 2 * TOGETHER:
         return None
-    sent = np.cumsum(sends["segments"].astype(np.int64))
-    begins = begins[sent[begins] > UNPACED_SEGMENTS]
+    paced = np.cumsum(sends["segments"].astype(np.int64))[begins] > UNPACED_SEGMENTS
+    begins, answers = begins[paced], answers_acks(events, sends)[paced]
+    if np.mean(sends["payload"] % events.meta["mss"] != 0) > FEW:
+        return None  # ends of writes: the application had no more, whose rate it is then
     bytes_before = np.append(0, np.cumsum(sends["payload"].astype(np.int64)))[begins]
     tx_ns = sends["tx_ns"][begins]
     took_ns = tx_ns[TOGETHER:] - tx_ns[:-TOGETHER]
@@ -100,6 +102,10 @@ def _evident_limit(flow: Flow) -> int | None:
     scatter = min(2 * (1 - highest[first + few] / top_Bps), SAME_RATE)
     limit_Bps = float(np.median(highest[np.abs(highest / top_Bps - 1) <= scatter]))
     if rate_Bps.max() > limit_Bps * (1 + 1 / TOGETHER):
+        return None
+    # Without a queue ACKs return at the limit, too, each at the same time before a send: slower ones show what clocks.
+    slower = int(np.argmax(rate_Bps > (1 - MARGIN) * limit_Bps))
+    if np.mean(answers[: slower if slower >= 2 * TOGETHER else len(answers)]) > 1 / 2:
         return None
     together = TOGETHER
     while len(begins) > 4 * together:  # the longer, the less lateness counts; an error adds up in a replay's schedule

@@ -22,20 +22,22 @@ from cctrace.tcp.pacing import TSO_WIN_DIVISOR, waits_for_ack
 SOON_NS = 1_000_000  # after the pacing timer, until packets without another limit have left
 SILENT_NS = 10_000_000  # beyond a timer's lateness and most stalls: nothing was there to be sent
 ANSWERED_NS = 60_000  # after an ACK, until the stack has sent what it releases
-_ack_clocked: weakref.WeakKeyDictionary[Events, bool] = weakref.WeakKeyDictionary()
+_answers: weakref.WeakKeyDictionary[Events, NDArray[np.bool_]] = weakref.WeakKeyDictionary()
+
+
+def answers_acks(events: Events, sends: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return which super-packets left just after an ACK, or with one that did."""
+    if events not in _answers:
+        begins = sends["begins"] != 0
+        tx_ns, before = sends["tx_ns"][begins], np.clip(sends["row"][begins] - 1, 0, len(events) - 1)
+        acked_ns = events.at("time_ns", before) - events.meta["start_ns"] + sk.CLOCK_START_US * 1000
+        _answers[events] = tx_ns - np.maximum(acked_ns, np.append(-ANSWERED_NS, tx_ns[:-1])) <= ANSWERED_NS
+    return _answers[events]
 
 
 def is_ack_clocked(events: Events, sends: NDArray[Any]) -> bool:
-    """Return whether most super-packets left just after an ACK, or with one that did: ACK clocking, no pacing."""
-    begins = sends["begins"] != 0
-    if not begins.any():
-        return False
-    if events not in _ack_clocked:
-        tx_ns, before = sends["tx_ns"][begins], np.clip(sends["row"][begins] - 1, 0, len(events) - 1)
-        acked_ns = events.at("time_ns", before) - events.meta["start_ns"] + sk.CLOCK_START_US * 1000
-        since_ns = tx_ns - np.maximum(acked_ns, np.append(-ANSWERED_NS, tx_ns[:-1]))
-        _ack_clocked[events] = float(np.mean(since_ns <= ANSWERED_NS)) > 1 / 2
-    return _ack_clocked[events]
+    """Return whether most super-packets answer an ACK: ACK clocking, no pacing."""
+    return bool(sends["begins"].any()) and float(np.mean(answers_acks(events, sends))) > 1 / 2
 
 
 def is_limit_replayed(book, sends, slots):
