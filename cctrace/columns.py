@@ -115,7 +115,8 @@ def give_back() -> None:
 def share_heap() -> None:
     """Let threads allocate from heaps that there are already (glibc): what is freed in one serves all.
 
-    Each thread's own heap keeps the largest that it ever held; of a million packets two threads have 40 MB.
+    Each thread's own heap keeps the largest that it ever held; of a million packets two threads have 40 MB. This holds
+    for the whole process from then on, so a command may ask for it, but not a library in another's process.
     """
     with contextlib.suppress(AttributeError, OSError, TypeError):
         ctypes.CDLL(None).mallopt(_ARENA_MAX, 1)

@@ -212,7 +212,7 @@ libc.fclose(file)
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries keep other heaps")
-def test_threads_of_a_long_analysis_share_a_heap():
+def test_threads_of_the_command_share_a_heap():
     def heaps(how):
         told = subprocess.run(
             [sys.executable, "-c", _HEAPS_OF_THREADS, how], capture_output=True, text=True, check=True

@@ -9,9 +9,10 @@ import pytest
 import cctrace as cct
 from cctrace.analysis import one_flow
 from cctrace.flows import packed
+from cctrace.flows.emitting import are_same
 from cctrace.flows.events import AckRows, Events
 from cctrace.flows.packed import Stream
-from cctrace.flows.state import EVENT
+from cctrace.flows.state import EVENT, STATE
 from cctrace.replaying.stream import stream_of
 from cctrace.report.overview import write_report
 
@@ -134,3 +135,11 @@ def test_the_first_rows_of_a_stream_have_the_states_that_they_need(rows):
     first = stream.first(rows)
     assert first.rows.tobytes() == stream.rows[:rows].tobytes()
     assert len(first.tables[1]) <= rows + 1  # one may be of a row that was taken back
+
+
+@pytest.mark.parametrize("name", STATE.names)
+def test_states_that_differ_in_any_column_are_not_shared(name):
+    one, other = (np.zeros(1, STATE).view(np.recarray)[0] for _ in range(2))
+    assert are_same(one, other)
+    other[name] = 1
+    assert not are_same(one, other)

@@ -15,7 +15,7 @@ from cctrace.analysis.one_flow import of_capture, of_counters, sender_to_simulat
 from cctrace.arguments import paths_of
 from cctrace.cc import controller as resolve
 from cctrace.cc import is_model_based
-from cctrace.columns import give_back, share_heap
+from cctrace.columns import give_back
 from cctrace.diagnosis import GOALS
 from cctrace.display import Progress, connection, silent
 from cctrace.errors import ArgumentError, StreamError
@@ -152,8 +152,6 @@ def _analyses(given: Input, counters: Counters, request: _Request) -> Iterator[F
         number, forecast = next(request.numbers), None
         simulates = request.goal is not None and chosen is None and number <= SIMULATED
         early = simulates and flow.row["packets"] <= AHEAD
-        if flow.row["packets"] > AHEAD:
-            share_heap()
         with ahead(_look_ahead, evidence_of(attached)) if early else contextlib.nullcontext():
             found = of_capture(given.file, attached, others, request.controller, (chosen or {}).get(flow.key))
             if flow.row["packets"] > AHEAD:

@@ -74,6 +74,9 @@ def analyze(
     own, and DIR/report.html lists them. A capture that cannot be analysed is a warning, a line on that page and
     exit status 2; the others are still analysed.
     """
+    from cctrace.columns import share_heap
+
+    share_heap()
     listed = (len(files) > _TOGETHER and not tcpinfo) or any(map(os.path.isdir, files))
     options: dict[str, Any] = reading | {"effects": effects, "goal": goal}
     if listed:

@@ -5,7 +5,7 @@
     3. predict   simulate the candidates over the same draws with the same random numbers (common random numbers)
 
 Other flows that share the bottleneck in the capture are simulated, not replayed: they react. What the capture
-cannot exclude is as_list in `WhatIf.not_excluded` and opens the interval on one side.
+cannot exclude is listed in `WhatIf.not_excluded` and opens the interval on one side.
 
     scene, held_back    the recording: path, sender, host limits
     questions           changes of path and hosts; `remedies` derives them from a diagnosis

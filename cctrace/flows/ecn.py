@@ -287,7 +287,7 @@ def ecn_of(flow: Flow) -> Ecn:
     if received is not None and int(mode) == ACCURATE_ECN:
         found += _of_bytes(count, received)
     ecn = dict(zip(CODEPOINTS, count, strict=True))
-    delivered, marked = (int(column[-1:].sum()) for column in (acks.delivered, acks.marked))
+    delivered, marked = _last(acks.delivered), _last(acks.marked)
     return Ecn(
         feedback_name(int(mode), bool(handshake)), bool(handshake), ecn, delivered, marked, received, found, acks
     )
@@ -297,6 +297,11 @@ def _asked_answered(mine: Any, other: Any) -> tuple[int, int]:
     """Return AE, CWR and ECE of the SYN and of the SYN-ACK."""
     first, second = (other, mine) if mine["syn_ack"] else (mine, other)
     return int(first["ecn_syn"]), int(second["ecn_syn"])
+
+
+def _last(counts: Ints) -> int:
+    """Return the last of several counts; 0 of none."""
+    return int(counts[-1]) if len(counts) else 0
 
 
 def alpha_of(delivered: Values, marked: Values, prior_delivered: Values) -> Values:
@@ -374,7 +379,7 @@ def _of_path(flow: Flow, mode: int, count: list[int], acks: _Acks) -> Iterator[s
     """Yield evidence in data packets and their feedback of tampering by the path."""
     if mode == NO_ECN:
         return
-    marked, beyond = int(acks.marked[-1:].sum()), int((acks.beyond > 0).sum())
+    marked, beyond = _last(acks.marked), int((acks.beyond > 0).sum())
     capable, is_beyond = sum(count[1:]), flow.taken_at in ("middle", "receiver")
     if capable <= FEW < count[NOT_ECT] and marked > FEW:
         yield f"The receiver reports {marked} marks, of packets that passed here as Not-ECT: something sets CE."

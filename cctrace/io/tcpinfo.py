@@ -303,15 +303,13 @@ def _identity(connection: dict[str, Any]) -> dict[str, Any]:
     return {
         name: value if isinstance(value, int) and name not in _TEXTS else cells.as_text(value)
         for name, value in connection.items()
-        if value is not None and not (name in _PORTS and _is_no_port(value))
+        if value is not None and (name not in _PORTS or _is_port(value))
     }
 
 
-def _is_no_port(value: Any) -> bool:
-    """Return whether a port of a file is neither one nor a name of one, which `ss` prints without -n."""
-    return not isinstance(value, str) and not (
-        type(value) is not bool and isinstance(value, int) and 0 <= value < 1 << 16
-    )
+def _is_port(value: Any) -> bool:
+    """Return whether a file's value is a port, or a name of one, which `ss` prints without -n."""
+    return isinstance(value, str) or (type(value) is int and 0 <= value < 1 << 16)
 
 
 def _settled(values: Values, is_number: bool) -> tuple[Values, cells.LeftOut | None]:

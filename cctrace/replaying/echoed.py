@@ -20,7 +20,7 @@ def waits_in_queue(flow: Flow) -> bool:
     if not flow.facts["timestamps"]:
         return False
     capture, k = flow.capture, flow.index
-    rows = capture.connections.order[capture.connections.first[k] : capture.connections.first[k + 1]]
+    rows = capture.connections.rows_of(k)
     packets, time_ns = capture.packets, capture.connections.clock[rows]
     sent = packets["direction"][rows] == capture.connections.sender[k]
     stamps = (packets[name][rows].astype(np.uint32) for name in ("tsval", "tsecr"))

@@ -88,14 +88,10 @@ def peaks(tried: Mapping[int, float]) -> list[list[int]]:
     return sorted(found, key=lambda rows: tried[rows[0]], reverse=True)
 
 
-def middle(ones: list[int]) -> int:
-    """Return the middle one of some."""
-    return ones[len(ones) // 2]
-
-
 def likeliest(tried: Mapping[int, float]) -> int:
     """Return the likeliest row or choice; of several that the sends do not distinguish, the middle one."""
-    return middle(equally_likely(tried))
+    alike = equally_likely(tried)
+    return alike[len(alike) // 2]
 
 
 def raw_draw(choice: int, choices: int) -> int:

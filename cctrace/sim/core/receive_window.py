@@ -15,12 +15,12 @@ Kernels differ: before 6.16 or so the buffer has a cushion of 16 segments and no
 from cctrace.lang.memory import words
 from cctrace.sim.core.positions import begins, length, next_begins
 from cctrace.sim.core.structs import LINUX, LINUX_6_1, LINUX_6_18
+from cctrace.tcp.wire import MSS_BYTES
 
 FIRST_BUFFER_BYTES = 131_072  # tcp_rmem[1]
 FIRST_WINDOW_BYTES = 65_160  # before data: 45 segments of 1448
 WINDOW_STEP_BYTES = 1 << 11  # the window scale that goes with a tcp_rmem[2] of 64 MB
-PLAIN_BYTES, PLAIN_TRUESIZE_BYTES = 1448, 2304  # a segment, and the memory it takes, received one by one
-FIRST_CLAMP_BYTES = FIRST_BUFFER_BYTES // 2 - PLAIN_BYTES  # one segment of half a buffer stays reserved before 6.18
+FIRST_CLAMP_BYTES = FIRST_BUFFER_BYTES // 2 - MSS_BYTES  # one segment of half a buffer stays reserved before 6.18
 CUSHION_SEGMENTS = 16  # beside what the application reads in a round trip, before 6.18
 PLAIN_RCVMEM_BYTES = 2920  # 6.1: what a segment is taken to occupy when the buffer grows (tcp_rcv_space_adjust)
 PAGE_FRAG_BYTES = 32_768  # of the sender's memory that segments point to (SKB_FRAG_PAGE_ORDER)
@@ -29,7 +29,7 @@ INITIAL_COPIED = 10  # segments taken to have been read before anything was: the
 
 def scaling_ratio(kernel, truesize_bytes):
     """Payload share of memory, in 256ths, for segments of this truesize: `tcp_measure_rcv_mss`; half in 6.1."""
-    return 128 if kernel == LINUX_6_1 else (PLAIN_BYTES << 8) // truesize_bytes
+    return 128 if kernel == LINUX_6_1 else (MSS_BYTES << 8) // truesize_bytes
 
 
 def window_of(f, memory_bytes):
@@ -47,7 +47,7 @@ def window_clamp(f):
 def truesize(f, segment):
     """Memory of an skb with one segment; a longer one takes more in proportion."""
     lacks = f.mss - length(f, segment)
-    return (f.rcv_truesize if f.mss == PLAIN_BYTES else f.mss * f.rcv_truesize // PLAIN_BYTES) - lacks
+    return (f.rcv_truesize if f.mss == MSS_BYTES else f.mss * f.rcv_truesize // MSS_BYTES) - lacks
 
 
 def joins(f, segment):
@@ -198,7 +198,7 @@ def grow_buffer(f, copied):
         window += length(f, f.rcv_nxt, max(f.rcv_high - f.rcv_nxt, 0))
     memory = (min(window, f.rwnd * f.mss) << 8) // f.rcv_ratio
     if f.kernel == LINUX_6_1:
-        memory = min(window, f.rwnd * f.mss) // f.mss * (PLAIN_RCVMEM_BYTES * f.mss // PLAIN_BYTES)
+        memory = min(window, f.rwnd * f.mss) // f.mss * (PLAIN_RCVMEM_BYTES * f.mss // MSS_BYTES)
     f.rcvbuf = max(f.rcvbuf, memory)
     f.rcv_copied = copied
 

@@ -11,6 +11,7 @@ import numpy as np
 from cctrace.lang.memory import ArrayAt
 from cctrace.schema import LINUX_VIEW, names
 from cctrace.tcp.ecn import ACCURATE_ECN, CLASSIC_ECN, NO_ECN
+from cctrace.tcp.wire import MSS_BYTES, PACKET_BYTES, QUIC_MSS_BYTES, QUIC_PACKET_BYTES
 
 # fmt: off
 # What the controllers' view (schema.LINUX_VIEW) has of a flow: its fields. Others, for the view alone, are `v_...`.
@@ -203,14 +204,15 @@ LOST_IN_QUEUE, LOST_BEHIND = 1, 2  # where a transmission is prescribed to be lo
 ECHOED_ECN = 3  # beside those of `tcp.ecn`: echoed packet by packet, as DCTCP wants it
 FEEDBACK = {"none": NO_ECN, "classic": CLASSIC_ECN, "echoed": ECHOED_ECN, "accurate": ACCURATE_ECN}
 MAX_QUICK_ACKS = 16  # TCP_MAX_QUICKACKS
+TRUESIZE_BYTES = 2304  # memory that a segment of MSS_BYTES takes, received one by one
 DELAY_WORDS, DELAY_REALS = 8, 4  # of a step of a leg's delay, see `legs.next_delay`
 
 # Fields of a flow that have these values unless its `Sender` is told otherwise, and do not change either.
-USUAL = {"kernel": LINUX_6_18, "hz": 1000, "app_kind": BULK, "rcv_truesize": 2304, "rcv_frags": 0}
+USUAL = {"kernel": LINUX_6_18, "hz": 1000, "app_kind": BULK, "rcv_truesize": TRUESIZE_BYTES, "rcv_frags": 0}
 USUAL_OF = {
-    REFERENCE: {"mss": 1448, "wire_bytes": 1514, "tick_us": 1},
-    LINUX: {"mss": 1448, "wire_bytes": 1514, "tick_us": 1000},
-    QUIC: {"mss": 1252, "wire_bytes": 1294, "tick_us": 1},
+    REFERENCE: {"mss": MSS_BYTES, "wire_bytes": PACKET_BYTES, "tick_us": 1},
+    LINUX: {"mss": MSS_BYTES, "wire_bytes": PACKET_BYTES, "tick_us": 1000},
+    QUIC: {"mss": QUIC_MSS_BYTES, "wire_bytes": QUIC_PACKET_BYTES, "tick_us": 1},
 }
 
 

@@ -315,8 +315,8 @@ class World:
             )
         f.max_window = receive_window.FIRST_WINDOW_BYTES if flow.rwnd is None else f.rwnd * f.mss
         f.kernel = structs.KERNELS[flow.kernel]
-        f.rcv_truesize = receive_window.PLAIN_TRUESIZE_BYTES
-        f.rcv_ratio = receive_window.scaling_ratio(f.kernel, receive_window.PLAIN_TRUESIZE_BYTES)
+        f.rcv_truesize = structs.TRUESIZE_BYTES
+        f.rcv_ratio = receive_window.scaling_ratio(f.kernel, structs.TRUESIZE_BYTES)
         if f.profile == structs.LINUX and flow.rwnd is None:
             f.snd_right = f.rcv_right = f.rcv_ssthresh = receive_window.FIRST_WINDOW_BYTES
             if f.kernel != structs.LINUX_6_18:
