@@ -1,6 +1,7 @@
 """pcap files of every dialect and link type, decoded field by field against dpkt and against what was put in."""
 
 import bz2
+import gc
 import gzip
 import io
 import lzma
@@ -13,6 +14,7 @@ import sys
 import threading
 import time
 import warnings
+import weakref
 
 import dpkt
 import numpy as np
@@ -456,6 +458,20 @@ def test_columns_have_the_dtypes_of_the_schema_and_cost_less_than_120_bytes_a_pa
     }
     assert packets.nbytes / len(packets) <= 120
     assert list(packets.frame().columns) == list(schema.names(schema.PACKETS))
+
+
+@pytest.mark.parametrize("read_all", [read, lambda data: list(stream(io.BytesIO(data), 1000))])
+def test_columns_are_freed_with_their_packets(read_all):
+    data = pcap([(T0, p) for p in conversation(5000)], 101)
+    gc.disable()  # only cycles wait for the collector
+    try:
+        packets = read_all(data)
+        last = packets[-1] if isinstance(packets, list) else packets
+        kept = [weakref.ref(column) for column in (*last.columns.values(), *last.sacks.values())]
+        del packets, last
+        assert not any(column() is not None for column in kept)
+    finally:
+        gc.enable()
 
 
 @pytest.mark.slow

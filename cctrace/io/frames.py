@@ -42,13 +42,16 @@ _Blocks: Any = _named("_Blocks", [c.name for c in schema.SACKS])
 class Rows(_Rows):
     """The columns of `schema.PACKETS`."""
 
-    prepared = cached_property(Prepared)
+    @cached_property
+    def prepared(self) -> Prepared:
+        """These as an argument of compiled code: a plain tuple, which does not keep the columns alive in a cycle."""
+        return Prepared(tuple(self))
 
 
 class Blocks(_Blocks):
     """The columns of `schema.SACKS`."""
 
-    prepared = cached_property(Prepared)
+    prepared = Rows.prepared
 
 
 class Frames:
