@@ -4,7 +4,7 @@ import numpy as np
 
 from cctrace import schema
 from cctrace.analysis.flow_view import FlowView
-from cctrace.flows.packed import Stream
+from cctrace.flows.packed import EventColumns
 
 RATE_BPS, RTT_US, MSS, START_NS = 10e6, 40_000, 1448, 1_795_191_153_675_129_354
 
@@ -59,4 +59,4 @@ def flow_view(rows=2000, model=True, kernel=True):
         20,
     )
     lost = {"time_ns": events["time_ns"][900:910], "seq": acked[900:910]}
-    return FlowView(Stream.of(events), states if model else None, polls if kernel else None, lost)
+    return FlowView(EventColumns.of(events), states if model else None, polls if kernel else None, lost)

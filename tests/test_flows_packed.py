@@ -11,7 +11,7 @@ from cctrace.analysis import one_flow
 from cctrace.flows import packed
 from cctrace.flows.emitting import are_same
 from cctrace.flows.events import AckRows, Events
-from cctrace.flows.packed import Stream
+from cctrace.flows.packed import EventColumns
 from cctrace.flows.state import EVENT, STATE
 from cctrace.replaying.stream import stream_of
 from cctrace.report.overview import write_report
@@ -43,7 +43,7 @@ def test_packed_columns_are_the_same(monkeypatch, seed):
     monkeypatch.setattr(packed, "BLOCK", 100)
     count = int(rng.choice([0, 1, 99, 100, 101, 733]))
     rows = rows_of(rng, count)
-    stream = Stream.of(rows)
+    stream = EventColumns.of(rows)
     stream.pack()
     assert stream.count == count
     assert stream.rows.tobytes() == rows.tobytes()

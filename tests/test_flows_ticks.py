@@ -10,7 +10,7 @@ from cctrace import datasets
 from cctrace.cc import controller
 from cctrace.flows.capture import read
 from cctrace.flows.handover import waited_in_timer
-from cctrace.flows.packed import Stream
+from cctrace.flows.packed import EventColumns
 from cctrace.flows.state import THROUGH_FQ
 from cctrace.flows.timers import note_tick, tick_by
 from cctrace.replaying.through_fq import at_hand_over
@@ -73,7 +73,7 @@ def test_a_stream_is_compared_in_parts(monkeypatch, table, place):
     tables = [part.copy() for part in (*rows.tables, log, sent)]
     if table is not None:
         tables[table]["time_ns" if table else "arg"][place] += 1
-    found = flow.reenactment(flow._left).is_like(Stream(*tables[:2]), *tables[2:])
+    found = flow.reenactment(flow._left).is_like(EventColumns(*tables[:2]), *tables[2:])
     assert (found is None) == (table is not None)
     if found is not None:
         names = [name for name in finals.dtype.names if not name.startswith("taken_")]
@@ -83,7 +83,7 @@ def test_a_stream_is_compared_in_parts(monkeypatch, table, place):
 def test_a_stream_that_has_more_rows_is_another():
     flow = read(datasets.path("loss_cubic_1pct", "sender.pcap.zst")).flow(0)
     rows, log, sent, *_ = flow.reenactment(flow._left).run()
-    longer = Stream(*(np.concatenate([table, table[-1:]]) for table in rows.tables))
+    longer = EventColumns(*(np.concatenate([table, table[-1:]]) for table in rows.tables))
     assert flow.reenactment(flow._left).is_like(longer, log, sent) is None
     assert flow.reenactment(flow._left).is_like(rows.first(rows.count - 1), log, sent) is None
 

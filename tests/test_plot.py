@@ -14,7 +14,7 @@ import cctrace
 from cctrace import datasets
 from cctrace.analysis.flow_view import FlowView
 from cctrace.errors import ArgumentError
-from cctrace.flows.packed import Stream
+from cctrace.flows.packed import EventColumns
 from cctrace.plot import figure, flow_panels, flow_phases
 from cctrace.plot.panels import COLOURS, Panel, Phases, Series, decimate
 from cctrace.plot.panels_of_flow import delivery_rate_bps
@@ -76,7 +76,7 @@ def test_a_flow_without_any_sample_can_still_be_drawn():
     events = view.events.rows
     for column, missing in {"rs_rtt_us": -1, "rs_interval_us": -1, "rs_delivered": -1, "srtt_us8": 0}.items():
         events[column] = missing
-    panels = flow_panels(replace(view, events=Stream.of(events), retransmissions=None))
+    panels = flow_panels(replace(view, events=EventColumns.of(events), retransmissions=None))
     assert not np.isfinite(series_of(panels[1], "RTT samples").value).any()
     figure(panels)
 

@@ -8,7 +8,7 @@ import pytest
 from cctrace import datasets, schema
 from cctrace.cc.base import LinuxController
 from cctrace.flows.capture import read
-from cctrace.flows.packed import Stream
+from cctrace.flows.packed import EventColumns
 from cctrace.flows.state import EVENT
 from cctrace.replaying import book as bk
 from cctrace.replaying import loop
@@ -313,7 +313,7 @@ def test_an_ack_that_finds_nothing_to_send_marks_what_is_sent_again_after_it(
     send.begins, send.segments, send.packets_out, send.ends_write, send.time_ns = 1, 1, 20, ends_write, left_ns
     rows = np.zeros(2, EVENT)
     rows["time_ns"], rows["packets_out"], rows["sacked_out"] = (0, 1_000), 20, 4
-    tables = tuple(table.view(np.recarray) for table in Stream.of(rows).tables)
+    tables = tuple(table.view(np.recarray) for table in EventColumns.of(rows).tables)
     ack = np.zeros(len(schema.names(schema.LINUX_VIEW)), np.int64)
     ack[sk.A_PRIOR_IN_FLIGHT], ack[sk.A_DELIVERED], ack[sk.A_LOST_OUT] = 16 - lost, 100, 3  # three lost by this ACK
     slots, stack = np.zeros(8, np.int64), np.zeros(sk.STACK_SIZE, np.int64)

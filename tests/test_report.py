@@ -14,7 +14,7 @@ from cctrace.analysis.analyze import analyze
 from cctrace.diagnosis.findings import Event, Limit, Verdict
 from cctrace.estimates import Estimate
 from cctrace.fit.collapse import Forecast
-from cctrace.flows.packed import Stream
+from cctrace.flows.packed import EventColumns
 from cctrace.plot import flow_panels, flow_phases
 from cctrace.plot.packets import KINDS, packets_of
 from cctrace.plot.panels import Phases
@@ -147,7 +147,7 @@ def test_panels_of_many_events_are_thinned_to_what_the_page_has_room_for_and_kee
     events = view.events.rows
     events["rs_rtt_us"] += np.random.default_rng(1).integers(0, 10_000, 100_000)
     events["rs_rtt_us"][65_432] = 90_000
-    page = render(report(view=replace(view, events=Stream.of(events))))
+    page = render(report(view=replace(view, events=EventColumns.of(events))))
     assert len(page) < 250_000
     assert series_of(page, "flow0-rtt", "RTT samples")[1].max() == pytest.approx(90)
     assert data_of(page)["flows"][0]["thinned"]

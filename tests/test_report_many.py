@@ -12,7 +12,7 @@ import pytest
 import cctrace as cct
 from cctrace import datasets
 from cctrace.analysis.analyze import analyze
-from cctrace.flows.packed import Stream
+from cctrace.flows.packed import EventColumns
 from cctrace.plot.panels_of_many import comparison_panels
 from cctrace.report.compare import differences, write_comparison
 from cctrace.report.index import captures_in
@@ -128,7 +128,7 @@ def test_what_is_unknown_has_no_ratio():
 def test_flows_are_compared_over_the_time_of_all_or_from_their_own_starts():
     early, rows = flow_view(), flow_view().events.rows
     rows["time_ns"] += 1_000_000_000
-    late = replace(early, events=Stream.of(rows))
+    late = replace(early, events=EventColumns.of(rows))
     together = {panel.name: panel for panel in comparison_panels({"early": early, "late": late})[0]}
     rates = {series.label: series for series in together["goodput"].series}
     assert together["goodput"].series[0].time_s[-1] == pytest.approx(2.9)

@@ -14,7 +14,7 @@ from cctrace.columns import Columns, Held, Table
 from cctrace.display import Public
 from cctrace.flows.events import AckRows
 from cctrace.flows.flow import Flow
-from cctrace.flows.packed import Stream
+from cctrace.flows.packed import EventColumns
 from cctrace.flows.throughput import throughput_columns
 from cctrace.replaying.model import model_of
 from cctrace.replaying.run import Run
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class FlowView(Public):
     """Data of one flow, ready to draw."""
 
-    events: Stream  # columns of `schema.EVENTS`
+    events: EventColumns  # columns of `schema.EVENTS`
     # State of the replayed controller after each event, in common units: `time_ns`, `cwnd_segments`, `pacing_rate_Bps`,
     # `bw_Bps`, `min_rtt_us`, `pacing_gain`, `phase` (str); NaN if unset. A loss-based controller has no `bw_Bps`,
     # `min_rtt_us`, `pacing_gain` and `phase`.

@@ -1,4 +1,4 @@
-"""Rows of the event stream, as calls and the states that they share (`packed.Stream`)."""
+"""Rows of the event stream, as calls and the states that they share (`packed.EventColumns`)."""
 
 
 def emit(out, tp, rs, event, arg):

@@ -10,7 +10,7 @@ import numpy as np
 from cctrace import schema
 from cctrace.display import Carded, Framed
 from cctrace.errors import FormatError, StreamError
-from cctrace.flows.packed import Stream
+from cctrace.flows.packed import EventColumns
 from cctrace.flows.state import CLOCK_START_US, EVENT
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class AckRows:
     Gathers the column that is asked for; all of them would take half as much memory again as the stream.
     """
 
-    def __init__(self, rows: Stream | Events) -> None:
+    def __init__(self, rows: EventColumns | Events) -> None:
         ends = rows["event"] == schema.EVENT_CODES["on_ack"]
         self._rows = rows
         self._at = np.flatnonzero(ends if ends.any() else rows["event"] == schema.EVENT_CODES["cong_avoid"])
@@ -64,7 +64,7 @@ class Events(Carded, Framed):
 
     Parameters
     ----------
-    rows : structured ndarray, shape (n,), or Stream
+    rows : structured ndarray, shape (n,), or EventColumns
         Fields of `schema.EVENTS`.
     meta : dict
         ``mss`` (bytes), ``hz``, ``isn``, ``start_ns`` (capture time at which `now_us` is 1,000,000),
@@ -87,12 +87,12 @@ class Events(Carded, Framed):
 
     def __init__(
         self,
-        rows: Values | Stream,
+        rows: Values | EventColumns,
         meta: Mapping[str, Any],
         sends: Values | None = None,
         zero_ns: int | None = None,
     ) -> None:
-        self.stream = rows if isinstance(rows, Stream) else Stream.of(rows)
+        self.stream = rows if isinstance(rows, EventColumns) else EventColumns.of(rows)
         self.meta, self._zero_ns = dict(meta), zero_ns
         self.sends: Any = sends  # an array, unless the stream is coarse or was saved
 
@@ -256,7 +256,7 @@ class Events(Carded, Framed):
         )
 
 
-def first_ack(rows: Stream | Events) -> int:
+def first_ack(rows: EventColumns | Events) -> int:
     """Return the first row that is an ACK, one of the first; the number of rows if there is none."""
     event = rows["event"]
     return next((row for row, kind in enumerate(event) if kind == schema.EVENT_CODES["on_ack"]), len(event))

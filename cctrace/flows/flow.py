@@ -13,7 +13,7 @@ from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.align import matching
 from cctrace.flows.ecn import Ecn, ecn_of, feedback_of, misses_marks
 from cctrace.flows.events import Events, first_ack
-from cctrace.flows.packed import Stream
+from cctrace.flows.packed import EventColumns
 from cctrace.flows.quality import not_reconstructed, quality
 from cctrace.flows.state import DIRECTLY, DSACK, THROUGH_FQ, UNEXPLAINED
 from cctrace.flows.vantage import PLACES
@@ -111,7 +111,7 @@ class Flow(Carded):
         return PLACES[int(self.capture.connections.vantage[0][self.index])]
 
     @functools.cached_property
-    def _reenacted(self) -> tuple[Stream, Values, Values, Any]:
+    def _reenacted(self) -> tuple[EventColumns, Values, Values, Any]:
         self.require_both_directions()
         rows, log, sent, _, _, finals = self._pass().run()
         self._require("" if rows.count else "no ACK follows its data")

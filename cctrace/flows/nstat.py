@@ -10,12 +10,12 @@ import numpy as np
 
 from cctrace.cc.linux import CA_LOSS, CA_RECOVERY, EVENT_TLP_RECOVERY
 from cctrace.columns import Values
-from cctrace.flows.packed import Stream
+from cctrace.flows.packed import EventColumns
 from cctrace.flows.state import DSACK, FAST, PROBE, TIMEOUT, UNEXPLAINED
 from cctrace.schema import LINUX_EVENTS
 
 
-def nstat(rows: Stream, log: Values, final: Any) -> dict[str, int]:
+def nstat(rows: EventColumns, log: Values, final: Any) -> dict[str, int]:
     """Count the recovery events of one connection.
 
     `rows`: its event stream, columns of `state.EVENT`. `log`: its retransmissions and D-SACKs, of `state.LOG`. `final`:

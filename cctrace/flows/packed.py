@@ -25,14 +25,14 @@ _WIDTHS = (np.uint8, np.uint16, np.uint32)
 _CALLS = frozenset(CALL.names or ())
 
 
-class Stream(Mapping[str, Values]):
+class EventColumns(Mapping[str, Values]):
     """The columns of an event stream, shared by all who read them, until and after they are packed.
 
     `calls`, `states`: records of `state.CALL` and `state.STATE`; `of` ascends.
 
     >>> rows = np.zeros(3, EVENT)
     >>> rows["time_ns"], rows["event"] = [7, 7, 9], [1, 2, 3]
-    >>> stream = Stream.of(rows)
+    >>> stream = EventColumns.of(rows)
     >>> stream.pack()
     >>> stream["time_ns"].tolist(), bool((stream.rows == rows).all()), stream.part(1, 3)["event"].tolist()
     ([7, 7, 9], True, [2, 3])
@@ -45,7 +45,7 @@ class Stream(Mapping[str, Values]):
         self._size = len(states)
 
     @classmethod
-    def of(cls, rows: Values) -> Stream:
+    def of(cls, rows: Values) -> EventColumns:
         """Return the stream of records of `state.EVENT`."""
         calls, states = np.empty(len(rows), CALL), np.empty(len(rows), STATE)
         for name in EVENT.names or ():
@@ -53,10 +53,10 @@ class Stream(Mapping[str, Values]):
         calls["of"] = np.arange(len(rows))
         return cls(calls, states)
 
-    def first(self, rows: int) -> Stream:
+    def first(self, rows: int) -> EventColumns:
         """Return the first rows."""
         calls, states = self.tables
-        return Stream(calls[:rows], states[: int(calls["of"][:rows].max(initial=0)) + 1])
+        return EventColumns(calls[:rows], states[: int(calls["of"][:rows].max(initial=0)) + 1])
 
     @property
     def is_packed(self) -> bool:

@@ -14,7 +14,7 @@ from cctrace.flows import state, tcp_sender
 from cctrace.flows.continuing import BEFORE, HANDED_SEGMENTS, continue_sending, decide, mark, precede
 from cctrace.flows.dry import runs_dry
 from cctrace.flows.handover import TASKLET_NS, handled_ns, is_ack_first, leave, super_packet
-from cctrace.flows.packed import Stream
+from cctrace.flows.packed import EventColumns
 from cctrace.flows.sends import is_window_probe, note_window_probe, send_syn
 from cctrace.io.layout import NO_COUNTER
 from cctrace.lang.machine import Machine
@@ -282,7 +282,7 @@ class Pass:
             self.grow(lacks)
         return self.results()
 
-    def is_like(self, stream: Stream, log: NDArray[Any], sent: NDArray[Any]) -> NDArray[Any] | None:
+    def is_like(self, stream: EventColumns, log: NDArray[Any], sent: NDArray[Any]) -> NDArray[Any] | None:
         """Return the final state if re-enacting the only connection gives these tables, None otherwise.
 
         The stream is compared in parts: another whole one would be most of the memory of a flow's analysis.
@@ -324,13 +324,13 @@ class Pass:
     def results(self) -> tuple[Any, ...]:
         """Return the tables: rows, log, sends, ends, snapshots, finals.
 
-        These are event rows (a `Stream`), retransmission log (`state.LOG`) and sends (`state.SENT`) of all
+        These are event rows (an `EventColumns`), retransmission log (`state.LOG`) and sends (`state.SENT`) of all
         connections; where each connection's end in these and in the stream's states, shape (connections, 4);
         `state.SNAP` records; final `state.TP` records.
         """
         out, log, sent, snap, _ = self._growing
         rows, logged, departed, states = self._ends[-1] if len(self._ends) else (0, 0, 0, 0)
-        stream = Stream(out[:rows], self._states[:states])
+        stream = EventColumns(out[:rows], self._states[:states])
         return stream, log[:logged], sent[:departed], self._ends, snap[: self.at["taken"][0]], self.finals
 
 

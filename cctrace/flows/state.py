@@ -110,7 +110,7 @@ PARAM = _i8(
 )
 
 EVENT = np.dtype([(c.name, c.dtype) for c in schema.EVENTS])
-# The same in two tables (`packed.Stream`): in what the calls upon one ACK differ, and the rest, which they share.
+# The same in two tables (`packed.EventColumns`): in what the calls upon one ACK differ, and the rest, which they share.
 _OF_A_CALL = (
     *("event", "arg", "delivered_mstamp_us"),
     *("rs_delivered", "rs_interval_us", "rs_acked_sacked", "rs_lost", "rs_delivered_ce"),

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cctrace.columns import Held
 from cctrace.extras import needed
-from cctrace.flows.packed import Stream
+from cctrace.flows.packed import EventColumns
 from cctrace.schema import MISSING
 
 ROWS = 1 << 17  # of a part: its copies take some 30 MB
@@ -35,7 +35,7 @@ def arrow_tables(columns: Mapping[str, Any], nullable: Collection[str] = ()) -> 
     """
     pa = needed("pyarrow", "parquet")
     # The type of a column of other objects than texts follows from all of them.
-    first = columns.part(0, 1) if isinstance(columns, Held | Stream) else columns
+    first = columns.part(0, 1) if isinstance(columns, Held | EventColumns) else columns
     others = {name: columns[name] for name, values in first.items() if not _is_numeric(values)}
     objects = {name: _of_objects(pa, values) for name, values in others.items() if not _is_flat(values)}
     integers = [name for name in columns if name in nullable and name not in objects]
@@ -59,7 +59,7 @@ def arrow_tables(columns: Mapping[str, Any], nullable: Collection[str] = ()) -> 
 
 def _parts(columns: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """Yield the first row and the columns of each part."""
-    if isinstance(columns, Held | Stream):
+    if isinstance(columns, Held | EventColumns):
         for begin in range(0, columns.count or 1, ROWS):
             yield begin, columns.part(begin, begin + ROWS)
         return
