@@ -9,12 +9,13 @@ from tests.conversation import MSS, Conversation
 ROUNDS = 2 * ENOUGH
 
 
-def answers(took_ns):
-    """Return (time_ns, sent, data) of an ACK per millisecond, each answered after one of `took_ns`."""
+def answers(took_ns, first_is_syn=False):
+    """Return (time_ns, sent, data, syn) of an ACK per millisecond, each answered after one of `took_ns`."""
     time_ns = np.repeat(np.arange(len(took_ns)) * 1_000_000, 2)
     time_ns[1::2] += took_ns
-    sent = np.arange(len(time_ns)) % 2 == 1
-    return time_ns, sent, sent
+    packet = np.arange(len(time_ns))
+    sent, syn = packet % 2 == 1, (packet == 0) & first_is_syn
+    return time_ns, sent, sent & ~np.roll(syn, 1), syn
 
 
 def test_the_quickest_tenth_of_the_answers_is_what_the_stack_takes():
@@ -60,3 +61,11 @@ def test_paced_segments_that_follow_an_ack_by_chance_are_no_reaction_however_lon
 def test_where_most_answers_take_no_time_the_clock_stands_still_and_a_few_that_cross_mean_nothing():
     assert reaction_ns(*answers(np.full(ENOUGH // 2, 512))) == 0
     assert reaction_ns(*answers(np.append(np.full(ROUNDS, 4_000), np.full(ROUNDS // 3, 512)))) > 0
+
+
+def test_a_handshake_answered_at_once_tells_of_a_paced_sender_that_the_clock_stands_still():
+    by_timer = np.append(0, np.full(ROUNDS, 20_000))
+    assert reaction_ns(*answers(by_timer)) == SLOWEST_NS
+    assert reaction_ns(*answers(by_timer, first_is_syn=True)) == 0
+    slow = np.append(30_000, np.full(ROUNDS, 4_000))
+    assert reaction_ns(*answers(slow, first_is_syn=True)) == 4_000

@@ -20,7 +20,7 @@ from cctrace.flows import reaction
 from cctrace.flows.ecn import feedback
 from cctrace.flows.flow import Flow
 from cctrace.flows.reenact import Pass
-from cctrace.flows.state import CLOCK_START_US, DEFAULT_HZ, DIRECTLY, OPT_COPY, PARAM, PSH, THROUGH_FQ
+from cctrace.flows.state import CLOCK_START_US, DEFAULT_HZ, DIRECTLY, OPT_COPY, PARAM, PSH, SYN, THROUGH_FQ
 from cctrace.flows.table import Connections
 from cctrace.units import format_counted, format_rate, format_share, format_size, format_time
 
@@ -260,8 +260,9 @@ class Capture(Gridded):
         c = self.connections
         mine = c.rows_of(row)
         sent = self.packets["direction"][mine] == c.sender[row]
-        payload, psh = self.packets["payload"][mine], (self.packets["flags"][mine] & PSH) != 0
-        took_ns = reaction.reaction_ns(c.clock[mine], sent, payload > 0)
+        payload, flags = self.packets["payload"][mine], self.packets["flags"][mine]
+        psh = (flags & PSH) != 0
+        took_ns = reaction.reaction_ns(c.clock[mine], sent, payload > 0, (flags & SYN) != 0)
         return took_ns, reaction.same_skb_ns(c.clock[mine], np.where(sent, payload, 0), psh)
 
     def reenactment(

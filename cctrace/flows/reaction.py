@@ -4,9 +4,11 @@ A capture stamps an ACK before TCP reads the clock for it, and a segment after T
 both delays is observable: data released by an ACK are captured that much later, plus the computation in `tcp_ack`.
 The fastest tenth of such responses gives the sum; half of it is added before ACKs and half after segments. A
 capture whose clock does not advance between ACK and response (simulated, or with milliseconds) shows neither, and
-its times are not corrected.
+its times are not corrected. The handshake shows that, too: no timer, window or application delays the answer to a SYN,
+whereas a paced sender may hardly ever respond to an ACK.
 
-Source: [Linux] tcp_rcv_established and tcp_write_xmit, both of which read the clock; net/core/dev.c for the captures.
+Sources: [Linux] tcp_rcv_established and tcp_write_xmit, both of which read the clock; tcp_conn_request and
+tcp_rcv_synsent_state_process, which answer a SYN at once; net/core/dev.c for the captures.
 """
 
 import numpy as np
@@ -29,12 +31,15 @@ EARLY = 2_000
 NO_TIME_NS = 1_000  # faster than any stack: if most responses are, the clock hardly advanced
 
 
-def reaction_ns(time_ns: Ints, sent: Values, data: Bools) -> int:
+def reaction_ns(time_ns: Ints, sent: Values, data: Bools, syn: Bools) -> int:
     """Return the time from the capture of an ACK to that of the data that it releases, ns.
 
-    `time_ns`, shape (n,): of a connection's packets, ascending, captured at the sender. `sent`, `data`, shape (n,):
-    whether the sender sent each packet, and whether it has payload.
+    `time_ns`, shape (n,): of a connection's packets, ascending, captured at the sender. `sent`, `data`, `syn`, shape
+    (n,): whether the sender sent each packet, whether it has payload, and whether SYN is set.
     """
+    greeted = np.flatnonzero((~sent & syn)[:-1] & sent[1:])
+    if np.any(time_ns[greeted + 1] == time_ns[greeted]):
+        return 0
     answer = np.flatnonzero(~sent[:-1] & (sent & data)[1:])
     took_ns = time_ns[answer + 1] - time_ns[answer]
     took_ns = took_ns[(took_ns >= 0) & (took_ns < ANSWER * TYPICAL_NS)]
