@@ -253,6 +253,15 @@ def test_a_short_queue_that_drops_from_its_head_is_managed_however_few_packets_i
     assert [one.name for one in found if one.name in ("aqm", "shallow_buffer", "congestive_loss")] == [want]
 
 
+@pytest.mark.parametrize(("buffer", "loss"), [("3100B", 0.0), ("3100B", 0.01), ("4600B", 0.002), ("1600B", 0.0)])
+def test_random_losses_are_told_from_those_of_a_queue_of_one_to_three_packets(buffer, loss):
+    path = cct.Path(rate="4.3Mbit", rtt="9ms", buffer=buffer, loss=loss)
+    evidence = evidence_of(cct.simulate(path, cct.Sender("bbr3", profile="linux"), "16s", seed=1, packets=True))
+    found = losses_of(evidence, evidence.through.steps)
+    assert found.share.low <= loss <= found.share.high < loss + 0.01
+    assert found.congestive > 2 * found.random
+
+
 @pytest.mark.parametrize(("path", "want"), [({"aqm": "codel"}, ["aqm"]), ({}, []), ({"loss": "0.3%"}, ["random_loss"])])
 def test_what_drops_beside_a_competitor_is_judged_by_the_joint_queue(path, want):
     link = cct.Path(rate="9Mbit", rtt="60ms", buffer="3bdp" if path else "1bdp", **path)

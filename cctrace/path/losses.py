@@ -66,14 +66,19 @@ class Backlogs:
         return float(self.met[~self.lost].max(initial=0.0))
 
     @functools.cached_property
+    def most_ahead(self) -> float:
+        """The most bytes ahead of a packet that passed."""
+        return float(self.ahead[~self.lost].max(initial=0.0))
+
+    @functools.cached_property
     def long(self) -> Bools:
-        """Which packets met more than half of the longest backlog."""
-        return self.met > self.longest / 2
+        """Which packets had more than half of that ahead."""
+        return self.ahead > self.most_ahead / 2
 
     @functools.cached_property
     def overflow(self) -> Bools:
         """Which losses seem to overflow the queue."""
-        return overflows(self.lost, self.met, self.long, self.longest, self.time_us, self.size)
+        return overflows(self.lost, self.ahead, self.long, self.most_ahead, self.time_us, self.size)
 
     @functools.cached_property
     def is_early(self) -> bool:
@@ -140,8 +145,9 @@ def losses_of(evidence: PathEvidence, steps: Steps, rate_error: float = 0.0) -> 
         aqm = "droptail" if droptail else "other"
         buffer = found if full else buffer
         # Where the queue had room for a packet, losses are random.
-        room = np.quantile(met[congestive], 0.05) - size if droptail else longest / 2
-        clear = (at.ahead < max(room, longest / 2)) & ~(high & _near(time_us, time_us[congestive]))
+        least = np.quantile(at.ahead[congestive], 0.05)
+        room = max(least - size, least / 2) if droptail else longest / 2
+        clear = (at.ahead < room) & ~(high & _near(time_us, time_us[congestive]))
     if aqm != "droptail" and _codel(lost, wait_us, time_us, at):
         aqm, congestive, clear = "codel", lost, wait_us < const.NEAR_TARGET * const.CODEL_TARGET_US
     elif aqm != "droptail" and _early(lost, met):
