@@ -66,6 +66,18 @@ def test_what_never_comes_down_to_the_window_of_probe_rtt_is_none(done, believed
     assert (run.row, run.values["mode"], run.values[REFRESHED]) == (PROBE_RTT_AT, 0, 3750 if believed else 5000)
 
 
+@pytest.mark.parametrize(("min_rtt_us", "doubtful"), [(6510, [3750]), (6000, [])])
+def test_a_refresh_by_an_rtt_of_whole_milliseconds_is_not_doubted(min_rtt_us, doubtful, monkeypatch):
+    """It was read off the time stamps: no fraction of a microsecond decides whether it equals the least (335007)."""
+    run = Run()
+    run.values |= {"min_rtt_us": 0, "mode": 0, "probe_rtt_min_us": min_rtt_us}
+    probes = Probes(run)
+    probes.least = (min_rtt_us, 3750, 0)
+    monkeypatch.setattr(probes, "expires", lambda refreshed: ROWS)
+    probes.look()
+    assert probes.doubtful == doubtful
+
+
 def test_a_wait_that_ends_in_the_call_that_draws_it_is_tried_from_the_next_ack(monkeypatch):
     """On a path of one or two packets a round or two are waited for, which have passed when the wait is drawn."""
     run = Run()

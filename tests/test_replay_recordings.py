@@ -135,6 +135,17 @@ def test_the_recorded_kernels_hz_is_used_unless_another_is_given(flows):
     assert replay(flow, "bbr2022", hz=1000).params["hz"] == 1000
 
 
+@pytest.mark.parametrize("unmeasured_Bps", [0, 1])
+def test_a_bandwidth_that_the_kernel_never_measured_is_not_compared(flows, monkeypatch, unmeasured_Bps):
+    """BBRv2 and v3 report 1 byte/s before the first sample, v1 reports 0; the replay has none yet (335006)."""
+    comparison = replay(flows["jitter_bbr_sd2ms"], "bbr2022").compare()
+    assert "bw" in comparison.quantities
+    column = comparison._info.columns["bbr_bw_Bps"]
+    monkeypatch.setitem(comparison._info.columns, "bbr_bw_Bps", np.full_like(column, unmeasured_Bps))
+    assert "bw" not in comparison.quantities
+    assert "min_rtt" in comparison.quantities
+
+
 def test_a_flow_without_counters_cannot_be_compared(flows):
     bare = read(datasets.path("single_bbr_1bdp") / "sender.pcap.zst").flow(0)
     with pytest.raises(ArgumentError, match="attach"):

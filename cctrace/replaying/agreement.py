@@ -40,6 +40,7 @@ QUANTITIES = {
     "inflight_lo": ("bbr_inflight_lo", "inflight_lo_segments", 1.0),
     "bw_lo": ("bbr_bw_lo_Bps", "bw_lo_Bps", 1.0),
 }
+NOT_MEASURED_BPS = 1  # what v2 and v3 report before the first bandwidth sample; v1 reports 0
 OF_BOUNDED = ("mode", "inflight_hi", "inflight_lo", "bw_lo")  # reported by the kernels of BBRv2 and v3 only
 
 
@@ -88,7 +89,7 @@ class Comparison(Carded):
         self.polls = np.flatnonzero((info["time_ns"] > time_ns[0]) & (info["time_after_ns"] < time_ns[-1]))
         if not len(self.polls):
             raise ArgumentError(f"{info.source}: no poll lies within the replayed time")
-        measured = np.flatnonzero(info["bbr_bw_Bps"][self.polls] > 1)  # v2 and v3 report 1 before the first sample
+        measured = np.flatnonzero(info["bbr_bw_Bps"][self.polls] > NOT_MEASURED_BPS)
         if len(measured):
             self.polls = self.polls[measured[0] :]
         gain = info["bbr_pacing_gain"][self.polls]
@@ -122,7 +123,8 @@ class Comparison(Carded):
             return np.where(is_reported, _codes(self._info[column][self.polls]), np.nan)
         values = self._info[column][self.polls]
         none = np.where(is_reported, np.inf, np.nan) if name in OF_BOUNDED else np.nan
-        return np.where(values >= 0, values * unit, none)
+        least = NOT_MEASURED_BPS + 1 if name == "bw" else 0
+        return np.where(values >= least, values * unit, none)
 
     def _replayed(self, name: str) -> NDArray[Any]:
         """Return the replay's value after each call."""

@@ -2,7 +2,9 @@
 
 PROBE_RTT starts when min_rtt has not been refreshed for 5 s. Whether an RTT sample refreshed it may depend on a
 fraction of a microsecond, which no capture contains. So PROBE_RTT is tried at the time at which it would have started
-without such a refresh, and kept if the sends are much likelier with it.
+without such a refresh, and kept if the sends are much likelier with it. A sample of whole milliseconds depends on no
+fraction: where what was sent again is acknowledged, the kernel reads it off the time stamps [Linux61]
+tcp_ack_update_rtt.
 """
 
 import math
@@ -14,6 +16,7 @@ from cctrace.replaying.script import Edit
 from cctrace.replaying.stack import JIFFIES_START
 
 MIN_RTT_US, REFRESHED = "probe_rtt_min_us", "probe_rtt_min_stamp"
+STAMP_US = 1000  # tick of TCP's time stamps
 TIE_US = 1  # an RTT sample lower by this much may not have been lower for the kernel
 LOOK_US = 100_000  # between checks whether min_rtt was refreshed: half of PROBE_RTT, which must not pass unnoticed
 DIP_US = 300_000  # within which PROBE_RTT (200 ms) is visible
@@ -45,7 +48,7 @@ class ProbeRtts(Inference):
         if self.probe_rtt in (before[2], self.least[2]):
             self.doubtful.clear()
         elif self.least[1] != before[1]:
-            if 0 <= before[0] - self.least[0] <= TIE_US:
+            if 0 <= before[0] - self.least[0] <= TIE_US and self.least[0] % STAMP_US:
                 self.doubtful.append(before[1])
             else:
                 self.doubtful.clear()
