@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from cctrace import datasets
 from cctrace.errors import CompileError
 from cctrace.io.source import open_source
-from cctrace.lang import elf, entry, objects
+from cctrace.lang import elf, entry, machine, objects
 from cctrace.lang.fingerprint import Fingerprint
 from cctrace.lang.machine import Machine, Prepared
 from cctrace.lang.memory import ArrayAt, big64, call, callback, forget, little64, place, words
@@ -79,6 +79,49 @@ def test_a_compiled_function_gives_the_numbers_of_the_same_one_interpreted():
         forget(placed)
     assert outcomes[0] == outcomes[1]
     assert outcomes[0][0][0] > 10
+
+
+def marked(table):
+    first, last = table[0], table[table.size - 1]
+    last.size += first.flags & 6
+    last.flags |= 8
+    return last.size
+
+
+def test_a_field_comes_before_numpys_attribute_of_the_same_name(monkeypatch):
+    tables = [np.array([(7, 1), (1, 2)], [("flags", "i8"), ("size", "i8")]) for _ in range(2)]
+    results = [Machine(marked)(tables[0])]
+    monkeypatch.setattr(machine, "INTERPRETED", True)
+    assert [*results, Machine(marked)(tables[1].view(np.recarray))] == [8, 8]
+    assert tables[0].tolist() == tables[1].tolist() == [(7, 1), (9, 8)]
+
+
+def test_interpreted_code_calls_compiled_functions_at_their_address():
+    add = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 3)(lambda event, state, ack: event + state - ack)
+    assert call(np.int64(ctypes.cast(add, ctypes.c_void_p).value), 1, np.int64(2), -3) == 6
+
+
+SHOW = """
+import sys
+import cctrace
+flow = cctrace.read(sys.argv[1]).flow(0)
+print(flow.events.frame().to_csv())
+print(cctrace.replay(flow, sys.argv[2]).decisions.to_csv())
+print(cctrace.identify(flow).candidates)
+"""
+
+
+@pytest.mark.parametrize(("name", "controller"), [("jitter_bbr_sd2ms", "bbr2022"), ("loss_cubic_1pct", "cubic6")])
+def test_a_view_a_replay_and_who_sent_are_the_same_interpreted(tmp_path, name, controller):
+    with open_source(datasets.path(name, "sender.pcap.zst")) as source:
+        (tmp_path / "some.pcap").write_bytes(source.rest()[:40_000])
+    command = [sys.executable, "-W", "ignore", "-c", SHOW, tmp_path / "some.pcap", controller]
+    shown = [
+        subprocess.run(command, env={**os.environ, "CCTRACE_MACHINE": mode}, capture_output=True, text=True, check=True)
+        for mode in ("", "interpreted")
+    ]
+    assert shown[0].stdout == shown[1].stdout
+    assert shown[0].stdout.count("\n") > 300
 
 
 def arithmetic(a, b, x, y):

@@ -13,7 +13,7 @@ code when it is called through a `Machine`:
     compiled_total(table, 10) == total(table, 10)
 
 Arguments are int64 numbers, C-contiguous arrays and tuples of arrays; the machine compiles once for each combination of
-dtypes. An array of records is a `numpy.recarray` where it is to be interpreted. The function returns an integer, a
+dtypes. Called directly, it is given arrays of records as `with_fields` returns them. The function returns an integer, a
 tuple of integers, or nothing.
 
 In such functions:
@@ -63,11 +63,31 @@ def _plain(args: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(arg.arg if isinstance(arg, Prepared) else arg for arg in args)
 
 
+class _Record(np.record):  # type: ignore[misc]  # final for mypy only
+    """A record whose fields come before numpy's attributes: TCP's segments have `flags`, too."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in np.void.__getattribute__(self, "dtype").names:
+            return self[name]
+        return super().__getattribute__(name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in (self.dtype.names or ()):
+            self[name] = value
+        else:
+            super().__setattr__(name, value)
+
+
+def with_fields(records: np.ndarray) -> np.ndarray:
+    """Return an array of records, the same memory, whose elements have their fields as attributes."""
+    return records.view(np.ndarray).view(np.dtype((_Record, records.dtype)))
+
+
 def _named(arg: Any) -> Any:
     """Return an argument with the fields of its records as attributes, as a compiled function has them."""
     if isinstance(arg, tuple):
         return tuple(map(_named, arg))
-    return arg.view(np.recarray) if isinstance(arg, np.ndarray) and arg.dtype.names else arg
+    return with_fields(arg) if isinstance(arg, np.ndarray) and arg.dtype.names else arg
 
 
 def _interpreted(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:

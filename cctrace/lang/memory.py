@@ -5,11 +5,12 @@
     big64(array, at), little64(…)       eight bytes of an array of bytes as a signed number, highest or lowest first
 
 Compiled, an address is a pointer. Interpreted, it is looked up among the arrays registered by `place` and the functions
-registered by `callback`.
+registered by `callback`; other functions are called where they are, as a compiled controller is.
 """
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -21,6 +22,7 @@ from cctrace.columns import Values
 
 _arrays: dict[int, np.ndarray] = {}
 _functions: dict[int, Callable[[int, int, int], int]] = {}
+_Code = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 _numbers = itertools.count(1)
 
 
@@ -64,7 +66,9 @@ reals = ArrayAt(np.float64)
 
 def call(address: int, event: int, state: int, ack: int) -> int:
     """Call the function at `address`: int64 f(int64, int64, int64)."""
-    return _functions[address](event, state, ack)
+    if address < 0:
+        return _functions[address](event, state, ack)
+    return _Code(int(address))(int(event), int(state), int(ack))
 
 
 def big64(array: Values, at: int) -> np.int64:
