@@ -1,9 +1,10 @@
 """Arguments of public functions; a wrong one raises an `ArgumentError` with its name, its value and what is allowed."""
 
+import math
 import os
 import reprlib
 from collections.abc import Iterable
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 from cctrace.errors import ArgumentError
@@ -33,6 +34,21 @@ def whole(name: str, value: object, least: int = 0, most: int | None = None) -> 
     holds = is_whole and least <= int(value) and (most is None or int(value) <= most)  # type: ignore[call-overload]
     check_argument(holds, name, value, f"an integer from {least}" + (f" to {most}" if most is not None else ""))
     return int(value)  # type: ignore[call-overload]
+
+
+def number(name: str, value: object, allowed: str = "a number", above: float = -math.inf) -> float:
+    """Return an argument that must be a finite number (numpy's, too), and more than `above`, as a float.
+
+    >>> number("span_s", 2)
+    2.0
+    >>> number("span_s", 0, "a number of seconds above 0", above=0)
+    Traceback (most recent call last):
+    cctrace.errors.ArgumentError: span_s=0 must be a number of seconds above 0
+    """
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    holds = is_number and above < value < math.inf  # type: ignore[operator]
+    check_argument(holds, name, value, allowed)
+    return float(value)  # type: ignore[arg-type]
 
 
 def as_list(given: Any) -> list[Any]:

@@ -42,7 +42,7 @@ def test_the_throughput_is_the_mean_of_what_came_within_the_span(flow):
         assert drawn.get_ydata()[k] == pytest.approx(8e-6 * sent.size[inside].sum() / min(at, 2.0))
     whole = line(axes, "acknowledged, since the start").get_ydata()[-1]
     assert whole == pytest.approx(8e-6 * (received.ack.max() - 1) / flow.row["duration_s"], rel=0.01)
-    with pytest.raises(ArgumentError, match="span_s=0: above 0"):
+    with pytest.raises(ArgumentError, match="span_s=0 must be a number of seconds above 0"):
         plot.throughput(flow, 0)
 
 
@@ -52,7 +52,7 @@ def test_rtts_reach_from_the_least_to_the_largest(flow, over):
     samples = flow.rtt["rtt_us"] / 1e3
     assert (points.get_ydata().min(), points.get_ydata().max()) == (samples.min(), samples.max())
     assert points.get_xdata()[-1] == pytest.approx(21.348 if over == "time" else 8.5707, rel=0.01)
-    with pytest.raises(ArgumentError, match="over='packets': 'time' or 'sequence'"):
+    with pytest.raises(ArgumentError, match="over='packets' must be 'time' or 'sequence'"):
         plot.rtt(flow, "packets")
 
 
@@ -78,7 +78,7 @@ def test_a_ladder_has_an_arrow_per_packet_from_the_end_that_sent_it():
     assert [text for text in texts if text.startswith("frame")] == [f"frame {k}" for k in range(1, 17)]
     assert "1,449 to 2,897 (1,448 B), retransmitted" in texts
     assert sum("SACK" in text for text in texts) == 3
-    with pytest.raises(ArgumentError, match="packets=0: 1 to 200"):
+    with pytest.raises(ArgumentError, match="packets=0 must be an integer from 1 to 200"):
         plot.ladder(talk, packets=0)
     with pytest.raises(ArgumentError, match="start_s=9: no packet from then on"):
         plot.ladder(talk, 9)

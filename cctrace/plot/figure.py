@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from cctrace.analysis.flow_view import FlowView
+from cctrace.arguments import check_argument
 from cctrace.display import connection
 from cctrace.extras import needed
 from cctrace.path.transmissions import as_flow
 from cctrace.plot.packets import packets_of
-from cctrace.plot.panels import COLOURS, PHASE_COLOURS, Phases, decimate
+from cctrace.plot.panels import COLOURS, PHASE_COLOURS, Panel, Phases, decimate
 from cctrace.plot.panels_of_flow import flow_panels, flow_phases
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from cctrace.flows.flow import Flow
-    from cctrace.plot.panels import Panel
     from cctrace.replaying.run import Run
     from cctrace.sim.result import Simulation
 
@@ -129,6 +129,8 @@ def figure(panels: Sequence[Panel], phases: Phases | None = None, title: str = "
     >>> len(figure(panels[:2]).axes)
     2
     """
+    holds = isinstance(panels, Sequence) and panels and all(isinstance(panel, Panel) for panel in panels)
+    check_argument(holds, "panels", panels, "one or more of what flow_panels returns")
     phases = phases or Phases()
     width, height = _PANEL_INCHES
     drawing = blank((width, height * len(panels) + 0.6), title)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cctrace.errors import ArgumentError
+from cctrace.arguments import check_argument, number
+from cctrace.path.transmissions import as_flow
 from cctrace.plot.figure import TIME, blank, finish, one_panel
 from cctrace.plot.packets import KINDS, RETRANSMISSIONS, in_time, packets_of
 from cctrace.plot.panels import COLOURS, decimate
@@ -42,6 +43,7 @@ def segment_sizes(flow: Flow, *, title: str = "") -> Figure:
     >>> segment_sizes(flow).axes[0].get_ylabel()
     'Payload of a segment (B)'
     """
+    flow = as_flow(flow)
     sent = packets_of(flow)[0]
     time_s, carries = flow.seconds(sent.time_ns), sent.size > 0
     drawing = blank((9.0, 3.8), title or _place(flow))
@@ -83,10 +85,9 @@ def throughput(flow: Flow, span_s: float | None = None, *, title: str = "") -> F
     >>> [line.get_label() for line in throughput(flow, 0.5).axes[0].lines]
     ['sent, with retransmissions', 'acknowledged', 'acknowledged, since the start']
     """
+    flow = as_flow(flow)
     lasted = flow.row["duration_s"]
-    span_s = min(1.0, lasted / 10) if span_s is None else span_s
-    if not span_s > 0:
-        raise ArgumentError(f"span_s={span_s}: above 0, in seconds")
+    span_s = min(1.0, lasted / 10) if span_s is None else number("span_s", span_s, "a number of seconds above 0", 0)
     sides = packets_of(flow)
     sent, received = in_time(sides[0]), in_time(sides[1])
     sends = flow.seconds(sent.time_ns), np.cumsum(sent.size)
@@ -140,8 +141,8 @@ def rtt(flow: Flow, over: str = "time", *, title: str = "") -> Figure:
     >>> rtt(flow, over="sequence").axes[0].get_xlabel()
     'Acknowledged (MB)'
     """
-    if over not in ("time", "sequence"):
-        raise ArgumentError(f"over={over!r}: 'time' or 'sequence'")
+    flow = as_flow(flow)
+    check_argument(over in ("time", "sequence"), "over", over, "'time' or 'sequence'")
     rows = flow.events.rows
     rows = rows[(rows["event"] == LINUX_EVENTS["pkts_acked"]) & (rows["rs_rtt_us"] >= 0)]
     x = (rows["time_ns"] - flow.row["start_ns"]) / 1e9 if over == "time" else rows["snd_una"] / 1e6
@@ -168,6 +169,7 @@ def windows(flow: Flow, *, title: str = "") -> Figure:
     >>> [line.get_label() for line in windows(flow).axes[0].lines]
     ['receive window', 'bytes out']
     """
+    flow = as_flow(flow)
     sides = packets_of(flow)
     sent, received = in_time(sides[0]), in_time(sides[1])
     drawing, axes = one_panel((9.0, 3.8), title or _place(flow))
@@ -214,6 +216,7 @@ def one_way_delays(flow: Flow, receiver: Flow, *, title: str = "") -> Figure:
     >>> drawing.axes[0].get_ylabel()
     'One-way delay (ms)'
     """
+    flow, receiver = as_flow(flow), as_flow(receiver)
     segments, acks = flow.join(receiver)
     offset_us = segments.attrs["clock_offset_us"]
     drawing, axes = one_panel((9.0, 3.8), title)

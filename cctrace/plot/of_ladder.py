@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cctrace.arguments import number, whole
 from cctrace.display import endpoint
 from cctrace.errors import ArgumentError
 from cctrace.flows.state import FIN, RST, SYN
+from cctrace.path.transmissions import as_flow
 from cctrace.plot.figure import one_panel
 from cctrace.plot.packets import KINDS, RETRANSMISSIONS, Received, Sent, packets_of
 from cctrace.plot.panels import COLOURS
@@ -50,9 +52,8 @@ def ladder(flow: Flow, start_s: float = 0.0, packets: int = 40, *, title: str = 
     >>> len(ladder(flow, packets=12).axes[0].patches)
     12
     """
-    if not 1 <= packets <= _MOST:
-        raise ArgumentError(f"packets={packets}: 1 to {_MOST}")
-    rows = _rows(flow, start_s, packets)
+    flow = as_flow(flow)
+    rows = _rows(flow, number("start_s", start_s), whole("packets", packets, 1, _MOST))
     if not rows:
         raise ArgumentError(f"start_s={start_s}: no packet from then on; the flow has {flow.row['duration_s']:.3g} s")
     drawing, axes = one_panel((7.6, 0.8 + 0.24 * len(rows)), title)

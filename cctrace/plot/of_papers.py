@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cctrace.arguments import as_list, check_argument, number
 from cctrace.columns import Values, rows_of_spans
 from cctrace.errors import ArgumentError
+from cctrace.path.transmissions import as_flow
 from cctrace.plot.figure import TIME, finish, one_panel
 from cctrace.plot.of_tables import COLOURS
 from cctrace.plot.packets import KINDS, RETRANSMISSIONS, packets_of
@@ -52,9 +54,11 @@ def time_sequence(flow: Flow, start_s: float | None = None, end_s: float | None 
     >>> time_sequence(flow, 4.0, 4.2).axes[0].get_ylabel()
     'Sequence number (MB)'
     """
+    flow = as_flow(flow)
     start_ns = int(flow.row["start_ns"])
     sides = packets_of(flow)
-    low, high = (-np.inf if start_s is None else start_s), (np.inf if end_s is None else end_s)
+    low = -np.inf if start_s is None else number("start_s", start_s)
+    high = np.inf if end_s is None else number("end_s", end_s)
     times = [(side.time_ns - start_ns) / 1e9 for side in sides]
     rows = [np.flatnonzero((t >= low) & (t <= high)) for t in times]
     if not any(map(len, rows)):
@@ -131,6 +135,8 @@ def queue_ratio(gain: float, ratios: Sequence[float], *, title: str = "") -> Fig
     """
     from cctrace.analytic import share  # late: the page of an analysis needs no models
 
+    gain = number("gain", gain, "a number above 0", 0)
+    ratios = [number("ratios", ratio, "numbers above 0", 0) for ratio in as_list(ratios)]
     drawing, axes = one_panel((5.6, 4.0), title)
     p = np.linspace(0, 1, 201)
     axes.plot(p, 1 - p, color="#444", ls="--", lw=1.2, label="1 - p")
@@ -166,7 +172,11 @@ def collapse_surface(
     >>> len(collapse_surface(model, [250, 500, 1000], [0, 1000], here=(400, 100)).axes)
     2
     """
-    sd, queue = np.asarray(sd_us, float), np.asarray(queue_delay_us, float)
+    from cctrace.analytic import Collapse  # late: the page of an analysis needs no models
+
+    check_argument(isinstance(model, Collapse), "model", model, "a cctrace.analytic.Collapse")
+    sd = np.array([number("sd_us", at, "numbers of microseconds") for at in as_list(sd_us)])
+    queue = np.array([number("queue_delay_us", at, "numbers of microseconds") for at in as_list(queue_delay_us)])
     chance = model.surface(sd_us=sd, queue_delay_us=queue)
     drawing, axes = one_panel((5.8, 4.2), title)
     image = axes.pcolormesh(sd / 1e3, queue / 1e3, chance.T, vmin=0, vmax=1, cmap="cividis", shading="nearest")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from cctrace.arguments import as_list, check_argument, whole
 from cctrace.errors import ArgumentError
 from cctrace.plot.figure import blank, finish, one_panel
 
@@ -68,8 +69,11 @@ def lines(
     >>> lines(runs, "sd_ms", [("mbps", "Goodput (Mbit/s)")], "cc").axes[0].get_ylabel()
     'Goodput (Mbit/s)'
     """
-    _has(table, [x, by, *(panel[0] for panel in panels)])
-    groups = _groups(table, panel_by)
+    panels = as_list(panels)
+    holds = panels and all(isinstance(panel, tuple | list) and len(panel) > 1 for panel in panels)
+    check_argument(holds, "panels", panels, "a list of (column, label) or (column, label, options)")
+    _has(table, [x, by, *(panel[0] for panel in panels), panel_by or by])
+    columns, groups = whole("columns", columns, 1), _groups(table, panel_by)
     cells = [(panel, group) for group in groups for panel in panels]
     across = min(columns, len(cells)) if not panel_by else len(panels) if len(panels) > 1 else len(groups)
     down = -(-len(cells) // across)
@@ -308,7 +312,7 @@ def ellipses(table: pd.DataFrame, by: str = "cc", *, panel_by: str | None = None
     >>> len(ellipses(table).axes)
     1
     """
-    _has(table, [by, "delay", "throughput", "delay_spread", "throughput_spread", "delay_p95"])
+    _has(table, [by, "delay", "throughput", "delay_spread", "throughput_spread", "delay_p95", panel_by or by])
     groups = _groups(table, panel_by)
     drawing = blank((5.2 * len(groups) + 0.3, 4.3), title)
     styles = dict(zip(dict.fromkeys(table[by]), _styles(), strict=False))
@@ -363,7 +367,8 @@ def over_time(
     >>> len(over_time({"first": [curve], "second": [curve]}, ylabel="Mbit/s").axes)
     2
     """
-    across = min(columns, len(series))
+    check_argument(isinstance(series, dict) and series, "series", series, "a dict: title of a panel to its curves")
+    across = min(whole("columns", columns, 1), len(series))
     down = -(-len(series) // across)
     drawing = blank((5.2 * across + 0.3, 2.5 * down + 0.8), title)
     grid = drawing.subplots(down, across, squeeze=False, sharex=True)
@@ -389,6 +394,7 @@ def over_time(
 
 
 def _has(table: pd.DataFrame, names: Sequence[str]) -> None:
-    missing = [name for name in names if name not in table]
+    check_argument(hasattr(table, "columns") and len(table), "table", table, "a DataFrame of one or more rows")
+    missing = [name for name in names if name not in list(table.columns)]
     if missing:
         raise ArgumentError(f"table has no column {missing[0]!r}; there are: {', '.join(map(str, table.columns))}")

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from cctrace.analysis.flow_view import FlowView
+from cctrace.arguments import check_argument
 from cctrace.columns import Values
 from cctrace.flows.events import AckRows
 from cctrace.plot.packets import in_time
@@ -39,6 +40,7 @@ def flow_panels(view: FlowView, packets: Any | None = None, progress: bool = Tru
     >>> [panel.title for panel in flow_panels(FlowView.of(flow))][:2]
     ['Progress: sequence numbers over time', 'Throughput over time']
     """
+    _check_view(view)
     panels: list[Panel | None] = [_progress(view)] if progress else []
     panels += [_throughput(view), _rtt(view), _in_flight(view, packets), _rates(view), _marks(view), _gains(view)]
     return [panel for panel in panels if panel is not None]
@@ -56,10 +58,15 @@ def flow_phases(view: FlowView) -> Phases:
     >>> [name for _, _, name in flow_phases(FlowView.of(flow, run)).spans][:2]
     ['STARTUP', 'DRAIN']
     """
+    _check_view(view)
     if view.model is None or "phase" not in view.model:
         return Phases()
     time_s, held = view.steps("phase")
     return Phases.from_names(time_s, held["phase"])
+
+
+def _check_view(view: FlowView) -> None:
+    check_argument(isinstance(view, FlowView), "view", view, "a FlowView: FlowView.of(flow)")
 
 
 def _progress(view: FlowView) -> Panel:

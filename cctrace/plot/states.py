@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from cctrace.analysis.flow_view import FlowView
+from cctrace.arguments import number
 from cctrace.columns import Table, Values
 from cctrace.errors import ArgumentError
+from cctrace.path.transmissions import as_flow
 from cctrace.plot.figure import TIME, blank, draw
 from cctrace.plot.panels import Phases
 from cctrace.plot.panels_of_flow import flow_panels
@@ -104,9 +106,10 @@ def states(
     >>> drawing.axes[-1].get_xlabel()
     'Time since the first packet (s)'
     """
-    view = FlowView.of(flow, run)
+    view = FlowView.of(as_flow(flow), run)
     rows = lanes(view)
-    low, high = (0.0 if start_s is None else start_s), (_end(rows) if end_s is None else end_s)
+    low = 0.0 if start_s is None else number("start_s", start_s)
+    high = _end(rows) if end_s is None else number("end_s", end_s)
     if not low < high:
         raise ArgumentError(f"start_s={start_s}, end_s={end_s}: nothing lies between; it ends at {_end(rows):.3f} s")
     gains = [panel for panel in flow_panels(view) if panel.name == "gains"]
