@@ -173,13 +173,22 @@ def test_rounds_end_a_wait_only_where_the_clock_has_not(base_us, waits, monkeypa
     assert (run.drawn == ZERO) == (waits == "by rounds")
 
 
-@pytest.mark.parametrize(("limit_Bps", "drawn"), [(1_000_000, ONE), (0, ZERO)])
-def test_waits_that_look_alike_at_a_pacing_limit_are_judged_over_more_time(limit_Bps, drawn, monkeypatch):
-    """At SO_MAX_PACING_RATE a BBRv3 paces alike until its filter forgets a sample (333608, 334416, 334428)."""
+@pytest.mark.parametrize(
+    ("limit_Bps", "expires_at", "drawn"), [(1_000_000, ROWS, ONE), (0, PROBE_RTT_AT - 1, ONE), (0, PROBE_RTT_AT, ZERO)]
+)
+def test_waits_that_look_alike_are_judged_over_more_time_at_a_pacing_limit_or_before_probe_rtt(
+    limit_Bps, expires_at, drawn, monkeypatch
+):
+    """At SO_MAX_PACING_RATE a BBRv3 paces alike until its filter forgets a sample (333608, 334416, 334428).
+
+    PROBE_RTT hides by how much a loss that follows the wait cut inflight_hi (334138).
+    """
     run = Run()
     run.params = checked_params(BBR2, {"max_pacing_rate": limit_Bps})
     run.values["min_rtt_us"] = 20_000
     probes = Probes(run)
+    probes.end = PROBE_RTT_AT
+    monkeypatch.setattr(probes, "expires", lambda refreshed: expires_at)
     monkeypatch.setattr(probes, "choices", lambda: ({20: ZERO, 30: ONE}, 30, 30, ONE))
     monkeypatch.setattr(
         probes, "scan", lambda rows, rtt_us, rounds=0: {20: 1.0, 30: 1.0} if rounds == 0 else {20: -7.0, 30: 2.0}

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from cctrace.replaying import book as bk
 from cctrace.replaying.follow import MOST
 from cctrace.replaying.hypotheses import ALIKE, LONGEST, Phase, Subject, equally_likely, peaks, raw_draw
-from cctrace.replaying.probe_rtts import LOOK_US, ProbeRtts
+from cctrace.replaying.probe_rtts import LOOK_US, REFRESHED, ProbeRtts
 from cctrace.replaying.script import Passed
 from cctrace.replaying.startup import stay_in_startup
 from cctrace.replaying.waits import Chosen, Wait
@@ -98,8 +98,9 @@ class Probes(ProbeRtts):
                 break
             tried |= self.scan(near, rtt_us, end=self.end)
         alike = equally_likely(tried) if tried else []
-        if len(alike) > 1 and follower.params.get("max_pacing_rate", 0):
+        if len(alike) > 1 and (follower.params.get("max_pacing_rate", 0) or self.is_hidden()):
             # At SO_MAX_PACING_RATE a probe is seen when the bandwidth filter forgets what let DOWN pace at the limit.
+            # What PROBE_RTT's window hides, such as a loss that cuts inflight_hi, is seen after it.
             longer = self.scan(alike, rtt_us, LONG_LOOK)
             best_yet, most = tried[alike[0]], max(longer.values())
             tried |= {end: best_yet + likelihood - most for end, likelihood in longer.items()}
@@ -117,6 +118,10 @@ class Probes(ProbeRtts):
         wait_us = int(self.now_us[best] - self.now_us[row])
         phase = Phase(row, wait_us, tried[best], max(others, default=-np.inf))
         return wait.note(Chosen(chosen, phase, self.seen))
+
+    def is_hidden(self) -> bool:
+        """Return whether PROBE_RTT is due in what `scan` looked at."""
+        return self.times_probe_rtt and self.expires(int(self.follower.get(REFRESHED))) < self.end
 
     def likeliest(self, tried: Mapping[int, float], beyond_us: int = 0) -> int:
         """Return the likeliest row; of several that the sends do not distinguish, that of the median wait.
