@@ -1,9 +1,12 @@
 """Numbers and files on the command line have bounds: none makes the machine run out of memory, or runs for ever."""
 
+import re
+
 import pytest
 
-from cctrace import cli, datasets
-from cctrace.errors import FormatError
+from cctrace import cli, corpus, datasets, read, whatif
+from cctrace.errors import ArgumentError, FormatError
+from cctrace.learn import Agent, simulated
 from cctrace.sim import jitter
 
 CAPTURE = str(datasets.path("loss_cubic_1pct", "sender.pcap.zst"))
@@ -33,6 +36,43 @@ def test_what_no_machine_can_do_is_refused_by_its_name(arguments, named, capsys,
     assert cli.main(arguments) == 2
     assert named in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"memory": None}, "memory=None must be a number of bytes, at least 64 MB"),
+        ({"memory": 1000}, "memory=1000 must be"),
+        ({"seconds": "1s"}, "seconds='1s' must be a number of seconds above 0"),
+        ({"workers": 1.5}, "workers=1.5 must be an integer from 1"),
+        ({"limit": "1GB"}, "limit='1GB' must be an integer from 1"),
+        ({"tasks": [None]}, "tasks=[None] must be names of tasks, as texts"),
+        ({"source": 3}, "source=3 must be a regular expression, as a text"),
+        ({"counters": None}, "counters=None must be rules, as texts"),
+    ],
+)
+def test_a_wrong_argument_of_a_corpus_is_named_and_nothing_written(given, named, tmp_path):
+    with pytest.raises(ArgumentError, match=re.escape(named)):
+        corpus.run(CAPTURE, tmp_path / "out", **given)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ((None,), "agent=None must be an Agent, to be changed in place"),
+        ((Agent(), "1"), "seed='1' must be an integer from 0"),
+        ((Agent(), 1, ["a"]), "bins='a' must be an integer from 0 to"),
+    ],
+)
+def test_a_wrong_argument_of_what_learns_is_named(given, named):
+    with pytest.raises(ArgumentError, match=re.escape(named)):
+        simulated(*given)
+
+
+def test_more_draws_than_can_be_simulated_are_refused():
+    with pytest.raises(ArgumentError, match=r"draws=1000.* must be an integer from 3 to 10000"):
+        whatif(read(CAPTURE).flow(0), ["reno"], draws=10**30)
 
 
 def test_a_chunk_larger_than_the_capture_takes_no_more_memory_than_it(monkeypatch):

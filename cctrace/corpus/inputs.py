@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from cctrace.arguments import paths_of
+from cctrace.arguments import check_argument, paths_of
 from cctrace.display import visible
 from cctrace.errors import ArgumentError
 from cctrace.extras import needed
@@ -81,6 +81,7 @@ class Rules:
     def __init__(self, rules: Sequence[str] = DEFAULT_RULES) -> None:
         self._patterns = []
         for rule in rules:
+            check_argument(isinstance(rule, str), "counters", rule, "rules, as texts")
             for one in RULES.get(rule, (rule,)):
                 capture, colon, counters = one.partition(":")
                 if not (colon and capture and counters) or ("{name}" in counters and capture != "{name}"):

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
+from cctrace.arguments import as_list, check_argument, number, whole
 from cctrace.corpus import batch, manifest, tables
 from cctrace.corpus.batch import Order
 from cctrace.corpus.inputs import DEFAULT_RULES, Entry, Inputs, listed
@@ -183,7 +184,14 @@ def run(
     needed("pyarrow", "parquet")
     began = time.monotonic()
     tasks = parse(tasks)
-    _check_limits(workers, memory, seconds)
+    if workers is not None:
+        whole("workers", workers, 1)
+    if limit is not None:
+        whole("limit", limit, 1)
+    memory = int(number("memory", memory, "a number of bytes, at least 64 MB", (64 << 20) - 1))
+    seconds = number("seconds", seconds, "a number of seconds above 0", 0)
+    check_argument(source is None or isinstance(source, str), "source", source, "a regular expression, as a text")
+    counters = as_list(counters)
     store = open_store(output)
     _check_identity(store, tasks)
     store.tidy(older_s=3600.0)
@@ -193,21 +201,12 @@ def run(
     try:
         summary = Summary()
         _add_to_manifest(store, tasks, entries, summary)
-        order = batch.Order(str(store), "", tasks, int(memory), float(seconds), limit, tuple(counters))
+        order = batch.Order(str(store), "", tasks, memory, seconds, limit, tuple(counters))
         _work(store, order, executor, summary, progress)
     finally:
         executor.close()
     summary.seconds = time.monotonic() - began
     return summary
-
-
-def _check_limits(workers: int | None, memory: int, seconds: float) -> None:
-    if workers is not None and workers < 1:
-        raise ArgumentError(f"workers={workers}: at least 1")
-    if memory < 64 << 20:
-        raise ArgumentError(f"memory={memory}: at least 64 MB")
-    if not seconds > 0:
-        raise ArgumentError(f"seconds={seconds}: more than 0")
 
 
 def _executor(workers: int | None, scheduler: str | None, progress: Progress) -> Executor:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from cctrace.arguments import as_list, check_argument
 from cctrace.corpus.tables import TABLES
 from cctrace.errors import ArgumentError, FitError, StreamError
 from cctrace.flows.counters import CounterFlow
@@ -38,7 +39,8 @@ def parse(text: str | Sequence[str]) -> tuple[str, ...]:
     """
     from cctrace.cc import controller
 
-    names = text.split(",") if isinstance(text, str) else list(text)
+    names = text.split(",") if isinstance(text, str) else as_list(text)
+    check_argument(all(isinstance(name, str) for name in names), "tasks", text, "names of tasks, as texts")
     tasks = dict.fromkeys(name.strip() for name in names if name.strip())
     for task in tasks:
         name, given, variant = task.partition("=")

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 import numpy as np
 import pandas as pd
 
+from cctrace.arguments import as_list, check_argument, whole
 from cctrace.display import Progress, silent
-from cctrace.errors import ArgumentError
 from cctrace.io.tcpinfo import TcpInfo
 from cctrace.learn.agent import COLUMNS, Agent
 from cctrace.sim.path import Path
@@ -186,11 +186,12 @@ def simulated(
     >>> round(agent.searches[0].elected()[1], 1)
     0.7
     """
-    wanted = range(len(agent.bins)) if bins is None else list(bins)
+    check_argument(isinstance(agent, Agent), "agent", agent, "an Agent, to be changed in place")
+    seed = whole("seed", seed)
+    wanted = range(len(agent.bins)) if bins is None else as_list(bins)
     given = {} if agent.gamma == 1.0 else {"gamma": agent.gamma}
     for number in wanted:
-        if not 0 <= number < len(agent.bins):
-            raise ArgumentError(f"bin {number!r}: use 0 to {len(agent.bins) - 1}")
+        whole("bins", number, 0, len(agent.bins) - 1)
         search = agent.searches[number]
         place = place_of(*agent.bins[number], paths=_paths_for(agent.flows), seed=seed)
         while (trial := search.wanted()) is not None:
