@@ -1,5 +1,6 @@
 """Objects show themselves in notebooks, in a few lines of escaped HTML; they can be pickled and written as Parquet."""
 
+import gc
 import html
 import pickle
 import re
@@ -11,6 +12,7 @@ import pytest
 import cctrace as cct
 from cctrace import datasets
 from cctrace.display import card, grid
+from cctrace.errors import ArgumentError, FormatError
 from cctrace.fit.families import EMPIRICAL, FAMILIES
 from cctrace.io.packets import Packets
 from tests.conversation import MSS, Conversation
@@ -50,7 +52,7 @@ def objects(flow):
 
 
 SHOWN = {
-    "capture": "Capture .*loss_cubic_1pct.* packets, 1 connections.*10.99.0.1:40001",
+    "capture": "Capture .*loss_cubic_1pct.* packets, 1 connection\\b.*10.99.0.1:40001",
     "flow": "Flow 10.99.0.1:40001 → 10.99.0.2:5001.*goodput.*Mbit/s.*captured at.*sender.*counters.*polls",
     "events": "Event stream: .*on_ack.*segment size.*1448 B",
     "counters": "Counters .*polls.*controllers.*unknown.*snd_cwnd",
@@ -170,3 +172,25 @@ def test_the_base_classes_of_controllers_are_public():
     assert issubclass(cct.controller("bbr3")[0], cct.LinuxController)
     assert issubclass(cct.controller("obbr")[0], cct.QuicController)
     assert not [name for name in dir(cct) if name.startswith("_") and name != "__version__"]
+
+
+def test_one_is_no_plural_and_a_simulation_has_no_file():
+    sim = cct.simulate(cct.Path(rate="5Mbit", rtt="20ms", buffer="2bdp"), "cubic6", "500ms", packets=True, trace=True)
+    assert re.fullmatch(r"<Capture: \d+ packets, 1 connection>", repr(sim.capture(0)))
+    assert re.fullmatch(r"<View: \d+ calls of a linux controller, \d+ columns>", repr(sim.flow(0)))
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("held", "said"), [(b"", "the file is empty"), (b"hello\n", "not a format that cctrace reads")]
+)
+def test_a_file_that_is_refused_is_closed(tmp_path, held, said):
+    (tmp_path / "some.pcap").write_bytes(held)
+    with pytest.raises(FormatError, match=said):
+        cct.read(tmp_path / "some.pcap")
+    gc.collect()
+
+
+def test_an_empty_path_is_named():
+    with pytest.raises(ArgumentError, match="source='' must be a path"):
+        cct.read("")

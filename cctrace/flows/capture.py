@@ -129,7 +129,13 @@ class Capture(Gridded):
         return len(self.connections)
 
     def __repr__(self) -> str:
-        return f"<Capture {self.packets.source}: {len(self.packets)} packets, {len(self)} connections>"
+        return f"<{self._called}>"
+
+    @property
+    def _called(self) -> str:
+        packets = format_counted(len(self.packets), "packet", "packets")
+        where = f" {self.packets.source}" if self.packets.source else ""
+        return f"Capture{where}: {packets}, {format_counted(len(self), 'connection', 'connections')}"
 
     def _grid(self) -> tuple[str, tuple[str, ...], list[tuple[object, ...]], list[str]]:
         rows: list[tuple[object, ...]] = []
@@ -142,8 +148,7 @@ class Capture(Gridded):
             )
         more = [f"and {len(self) - _SHOWN} more flows: .flows"] if len(self) > _SHOWN else []
         columns = ("flow", "sender", "receiver", "sent", "goodput", "RTT", "retransmitted")
-        title = f"Capture {self.packets.source}: {len(self.packets)} packets, {len(self)} connections"
-        return title, columns, rows, [*more, *self.warnings]
+        return self._called, columns, rows, [*more, *self.warnings]
 
     def to_parquet(self, path: str | os.PathLike[str]) -> int:
         """Write the packets as Parquet, losslessly; `cctrace.read` reads them back. Return the number of rows."""

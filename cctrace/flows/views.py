@@ -15,6 +15,7 @@ from cctrace import schema
 from cctrace.columns import Ints, Values
 from cctrace.errors import StreamError
 from cctrace.flows.events import Events
+from cctrace.units import format_counted
 
 _SCHEMA = {"linux": schema.names(schema.LINUX_VIEW), "quic": schema.names(schema.QUIC_VIEW)}
 CARRIED = {"linux": schema.LINUX_CARRIED, "quic": schema.QUIC_CARRIED}
@@ -63,6 +64,10 @@ class View:
 
     def __len__(self) -> int:
         return len(self.event)
+
+    def __repr__(self) -> str:
+        calls = format_counted(len(self), "call", "calls")
+        return f"<View: {calls} of a {self.kind} controller, {format_counted(len(self.columns), 'column', 'columns')}>"
 
     @property
     def time_ns(self) -> Ints:

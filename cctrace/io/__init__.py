@@ -153,7 +153,9 @@ def sniff(source: Source) -> str:
             return name
     if import_module("cctrace.io.archive").sniff(source.head):
         return ARCHIVE
-    raise FormatError(import_module("cctrace.io.foreign").refusal(source))
+    reason = import_module("cctrace.io.foreign").refusal(source)
+    source.close()
+    raise FormatError(reason)
 
 
 def format_of(source: Input, limit: int | None = None) -> str:
@@ -188,6 +190,7 @@ def _expand(source: Inputs) -> list[Input]:
         kind = type(source).__name__
         raise ArgumentError(f"cannot read {kind!r}: give a path, a URL, an open binary file, or a list of these")
     path = os.fspath(source)
+    check_argument(path, "source", path, "a path, a URL, an open binary file, or a list of these")
     if not glob.has_magic(path) or "://" in path or os.path.exists(path):
         return [path]
     found = sorted(glob.glob(path))

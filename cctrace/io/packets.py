@@ -68,7 +68,8 @@ class Packets(Framed):
         return self.columns[name]
 
     def __repr__(self) -> str:
-        return f"<Packets {self.source}: {len(self)} packets, {len(self.connections['sport'])} connections>"
+        connections = format_counted(len(self.connections["sport"]), "connection", "connections")
+        return f"<Packets {self.source}: {len(self)} packets, {connections}>"
 
     @property
     def nbytes(self) -> int:

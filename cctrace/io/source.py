@@ -276,6 +276,7 @@ def file_path(name: str) -> str:
 
 def _opened(source: Source) -> Source:
     if not source.head:
+        source.close()
         raise FormatError(f"{source.name}: {source.cut or 'the file is empty'}")
     return source
 

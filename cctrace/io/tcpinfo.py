@@ -19,6 +19,7 @@ from cctrace.io import cells, door
 from cctrace.io.pollcolumns import PollColumns, column_of
 from cctrace.io.structs import FIELDS
 from cctrace.schema import MISSING, U32_MAX, U64_MAX
+from cctrace.units import format_counted
 
 if TYPE_CHECKING:
     import os
@@ -146,7 +147,8 @@ class TcpInfo(Carded, Framed):
         return self.columns[name] if name in self.columns else self.extra[name]
 
     def __repr__(self) -> str:
-        return f"<TcpInfo {self.source}: {len(self)} polls, {len(self.connections)} connections>"
+        polls = format_counted(len(self), "poll", "polls")
+        return f"<TcpInfo {self.source}: {polls}, {format_counted(len(self.connections), 'connection', 'connections')}>"
 
     def _card(self) -> tuple[str, list[tuple[str, object]], list[str]]:
         known = [name for name, values in self.columns.items() if name not in ("time_ns", "time_after_ns")
