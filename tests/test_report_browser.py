@@ -1,5 +1,6 @@
 """The page in a browser: it draws every packet, zooms in both axes, answers the keyboard, and asks for nothing."""
 
+import itertools
 import shutil
 import subprocess
 from dataclasses import replace
@@ -186,6 +187,18 @@ def test_an_event_leads_to_its_moment_and_a_legend_entry_hides_its_curve(page):
     shown = browser.evaluate("""(() => { const entry = document.querySelector('#flow0-rtt .legend button');
         entry.click(); return entry.getAttribute('aria-pressed'); })()""")
     assert shown == "false"
+
+
+def test_a_word_that_would_cover_the_one_before_is_not_written(page):
+    browser = page(talk_report())
+    words = browser.evaluate(f"""(() => {{ const graph = {GRAPH}, words = [];
+        const windows = graph.packets.received.window.fill(0);
+        const c = {{ fillText: (...word) => words.push(word), measureText: (word) => ({{ width: 60 }}) }};
+        graph.drawMarks(c, 0, 0, 0, windows.length);
+        return words.filter(([word]) => word === "zero window"); }})()""")
+    assert words
+    for (_, left, low), (_, right, high) in itertools.pairwise(words):
+        assert right >= left + 60 or abs(high - low) >= 12
 
 
 def test_a_state_that_begins_within_the_pixel_of_a_short_one_is_drawn_as_long_as_it_lasts(page):

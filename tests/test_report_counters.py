@@ -147,3 +147,11 @@ def test_before_the_first_sample_there_is_no_rtt_of_zero():
     drawn = next(series for series in panel.series if series.label == "min_rtt (BBR)")
     assert np.isnan(drawn.value[:2]).all()
     assert drawn.value[2:].tolist() == [20.0, 21.0]
+
+
+def test_gigabytes_are_called_so():
+    poll = "# {}\nESTAB 0 0 10.0.0.1:80 10.0.0.2:99\n\tcubic rtt:20/1 mss:1448 cwnd:10 bytes_acked:{}\n"
+    of = counters("".join(poll.format(T0 + k, k * 2 * 10**9) for k in range(1, 4)))
+    (progress,) = (panel for panel in counter_panels(of) if panel.name == "progress")
+    assert progress.axis == "Acknowledged (GB)"
+    assert progress.upper_limit == pytest.approx(6.0, rel=0.5)

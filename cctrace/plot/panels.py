@@ -191,3 +191,11 @@ def extreme_rows(span: Ints, low: Values, high: Values) -> list[Ints]:
         there = np.flatnonzero(values == extreme.reduceat(values, first)[group])
         rows.append(there[np.unique(group[there], return_index=True)[1]])
     return rows
+
+
+def prefix_of(largest: float, unit: str) -> tuple[float, str]:
+    """Return (divisor, unit with prefix) that make `largest` a number people can read."""
+    for factor, prefix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if largest >= factor:
+            return factor, prefix + unit
+    return 1.0, unit

@@ -4,7 +4,7 @@ import numpy as np
 
 from cctrace.columns import Floats, Table, Values
 from cctrace.flows.counters import CounterFlow
-from cctrace.plot.panels import Panel, Phases, Series, throughput_series
+from cctrace.plot.panels import Panel, Phases, Series, prefix_of, throughput_series
 
 # Where a replay's columns are drawn: panel, column of `model_table`, label, colour, factor to the unit of the panel.
 _REPLAYED = (
@@ -51,9 +51,10 @@ def _sampled(counters: CounterFlow, name: str) -> Floats:
 def _progress(counters: CounterFlow) -> Panel:
     time_ns, acked = counters.acked()
     seconds = (time_ns - counters.start_ns) / 1e9
-    series = [Series("acknowledged", seconds, acked / 1e6, "estimate")] if len(acked) else []
+    scale, unit = prefix_of(acked.max() if len(acked) else 1e6, "B")
+    series = [Series("acknowledged", seconds, acked / scale, "estimate")] if len(acked) else []
     text = "How much had arrived at each poll. The slope is the throughput."
-    return Panel("progress", "Progress", text, "Acknowledged (MB)", series)
+    return Panel("progress", "Progress", text, f"Acknowledged ({unit})", series)
 
 
 def _throughput(counters: CounterFlow) -> Panel:

@@ -10,7 +10,7 @@ from cctrace.arguments import check_argument
 from cctrace.columns import Values
 from cctrace.flows.events import AckRows
 from cctrace.plot.packets import in_time
-from cctrace.plot.panels import Panel, Phases, Series, changes, throughput_series
+from cctrace.plot.panels import Panel, Phases, Series, changes, prefix_of, throughput_series
 from cctrace.schema import MISSING
 from cctrace.units import format_time
 
@@ -71,7 +71,7 @@ def _check_view(view: FlowView) -> None:
 
 def _progress(view: FlowView) -> Panel:
     events, time_s = view.events, view.seconds(view.events)
-    scale, unit = _prefix(events["snd_nxt"].max(), "B")
+    scale, unit = prefix_of(events["snd_nxt"].max(), "B")
     series = [
         Series("sent", time_s, _numbers(events, "snd_nxt") / scale, "observed", "steps"),
         Series("acknowledged", time_s, _numbers(events, "snd_una") / scale, "estimate", "steps"),
@@ -95,7 +95,7 @@ def _throughput(view: FlowView) -> Panel | None:
         return None
     table = view.throughput
     columns = (("sent_bps", "sent, with retransmissions", "observed"), ("acked_bps", "acknowledged", "estimate"))
-    scale, unit = _prefix(max(table[name].max() for name, _, _ in columns), "bit/s")
+    scale, unit = prefix_of(max(table[name].max() for name, _, _ in columns), "bit/s")
     return Panel(
         "throughput",
         "Throughput over time",
@@ -134,7 +134,7 @@ def _in_flight(view: FlowView, packets: Any) -> Panel:
     window += _kernel_series(view, "snd_cwnd", "cwnd (kernel)", 1 / mss)
     window += _bounds(view, mss) + _receive_window(view, packets)
     bdp = _bdp(view)
-    scale, unit = _prefix(
+    scale, unit = prefix_of(
         max(np.nanmax(values, initial=0) for values in (in_flight, *(s.value for s in window if s.stretches))), "B"
     )
     series = [Series("in flight", view.ack_s, in_flight, "observed", "steps"), bdp, *window]
@@ -210,7 +210,7 @@ def delivery_rate_bps(acks: AckRows) -> Values:
 def _rates(view: FlowView) -> Panel:
     rate = delivery_rate_bps(view.acks)
     finite = rate[np.isfinite(rate)]
-    scale, unit = _prefix(np.quantile(finite, 0.95) if finite.size else 1, "bit/s")
+    scale, unit = prefix_of(np.quantile(finite, 0.95) if finite.size else 1, "bit/s")
     series = [Series("delivery-rate samples", view.ack_s, rate / scale, "observed", "points")]
     series += _model_series(view, "pacing_rate_Bps", "pacing rate (replay)", "pacing", scale / 8)
     series += _model_series(view, "bw_Bps", "bandwidth estimate (replay)", "estimate", scale / 8)
@@ -298,11 +298,3 @@ def _numbers(table: Any, column: str, missing: float | None = None) -> Values:
         values = np.where(values == MISSING, np.nan, values)
     values = values.astype(np.float64)
     return values if missing is None else np.where(values == missing, np.nan, values)
-
-
-def _prefix(largest: float, unit: str) -> tuple[float, str]:
-    """Return (divisor, unit with prefix) that make `largest` a number people can read."""
-    for factor, prefix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if largest >= factor:
-            return factor, prefix + unit
-    return 1.0, unit

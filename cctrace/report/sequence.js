@@ -192,15 +192,24 @@ class SequencePanel extends Panel {
     c.fillStyle = colour("ink");
     c.textAlign = "left";
     c.textBaseline = "bottom";
+    let right = -Infinity, last = 0;
+    // A word that would cover the one before it says nothing more.
+    const write = (word, side, i, v) => {
+      const left = this.x(times[side][i]) + 3, y = this.y(v);
+      if (left < right && Math.abs(y - last) < 12) return;
+      c.fillText(word, left, y);
+      [right, last] = [left + c.measureText(word).width, y];
+    };
     const mark = (side, i, v, flags) => {
       const word = flags & 2 ? "SYN" : flags & 4 ? "RST" : flags & 1 ? "FIN" : "";
-      if (word) c.fillText(word, this.x(times[side][i]) + 3, this.y(v));
+      if (word) write(word, side, i, v);
     };
     for (let i = s0; i < s1; i++) if (sent.flags[i] & 7) mark(0, i, sent.seq[i] - this.packets.baseOf(i, this.relative), sent.flags[i]);
+    right = -Infinity;
     for (let i = r0; i < r1; i++) {
       const v = this.relative ? 0 : received.ack[i];
       if (received.flags[i] & 7) mark(1, i, v, received.flags[i]);
-      if (received.window[i] === 0 && !(received.flags[i] & 6)) c.fillText("zero window", this.x(times[1][i]) + 3, this.y(v));
+      if (received.window[i] === 0 && !(received.flags[i] & 6)) write("zero window", 1, i, v);
     }
   }
 
