@@ -69,3 +69,10 @@ def test_a_handshake_answered_at_once_tells_of_a_paced_sender_that_the_clock_sta
     assert reaction_ns(*answers(by_timer, first_is_syn=True)) == 0
     slow = np.append(30_000, np.full(ROUNDS, 4_000))
     assert reaction_ns(*answers(slow, first_is_syn=True)) == 4_000
+
+
+@pytest.mark.parametrize(("took_us", "limited"), [(4, 0), (400, 1)])
+def test_what_leaves_at_once_with_the_ack_that_empties_the_pipe_had_waited_for_cwnd(took_us, limited):
+    """A delayed ACK for both of a cwnd of two; an application does not write within microseconds (335507)."""
+    talk = Conversation().data(1, 1, 2).ack(41, 1 + 2 * MSS).data(41 + took_us / 1000, 1 + 2 * MSS, 2)
+    assert talk.flow().events.sends["app_limited"].tolist() == [1, 0, limited, 0]

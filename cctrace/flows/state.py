@@ -65,7 +65,7 @@ TP = _i8(
     # within which a tick of the kernel's was (0: not known)
     "tick_low_us tick_high_us "
     # cwnd usage and time accounting
-    "is_cwnd_limited max_packets_out cwnd_usage_seq unvalidated lsnd_us last_ack_us "
+    "is_cwnd_limited max_packets_out cwnd_usage_seq unvalidated lsnd_us last_ack_us was_released "
     "busy_since_us busy_us rwnd_since_us rwnd_until_us rwnd_us rwnd_reach credit_us credit_reach "
     # since when the window has been closed with nothing outstanding, and the end of the byte that probed it
     "shut_us probe_end "

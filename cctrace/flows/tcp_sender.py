@@ -216,7 +216,7 @@ def is_answered(p, order, k, time_ns, direction, payload):
     """Return whether the next packet is data released by the ACK at place `k`; no application is as fast."""
     if k + 1 == order.size or direction[order[k + 1]] != p.sender or payload[order[k + 1]] == 0:
         return False
-    return time_ns[order[k + 1]] - time_ns[order[k]] < 2 * (p.ack_delay_ns + p.tx_delay_ns)
+    return time_ns[order[k + 1]] - time_ns[order[k]] <= 2 * (p.ack_delay_ns + p.tx_delay_ns)
 
 
 def stamp_group(tp, p, ns, ts):
@@ -289,7 +289,7 @@ def send(tp, seg, rs, out, log, sent, p, ns, a, b, payload, fl, ts):
     if not together and since > tp.same_skb_ns and (tp.paced > PACED or tp.queue_empty):
         sends.validate_cwnd(tp, False)  # only a timer or another write releases more before the next ACK
     idle_us = tp.now_us - max(tp.lsnd_us, tp.rwnd_until_us)  # nothing was written for so long
-    if tp.packets_out == 0 and idle_us > IDLE_US and not tp.rwnd_since_us and p.has_syn:
+    if tp.packets_out == 0 and idle_us > IDLE_US and not (tp.rwnd_since_us or tp.was_released) and p.has_syn:
         tp.queue_empty = 1
     probing = not together and sends.is_by_timer(tp) and timers.is_new_probe(tp, b - a)
     was_empty = tp.packets_out == 0
@@ -353,6 +353,7 @@ def receive(tp, seg, rs, out, log, p, blocks, count, a, ack_seq, window, has_dat
         sends.fill_unseen(tp, seg, a)
     before = tp.rows
     tp.last_ack_us = tp.now_us
+    tp.was_released = 1 if waiting and not has_data else 0  # an application may respond to data at once
     if waiting:
         sends.wait_since_shut(tp)
     sends.validate_cwnd(tp, waiting)
