@@ -3,6 +3,7 @@
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 import cctrace as cct
 from benchmarks.fit_path import share_below
 from cctrace.estimates import Estimate
+from cctrace.fit.components import Components
 from cctrace.fit.draws import at_share
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
@@ -165,3 +167,10 @@ def test_the_figure_shows_flow_and_fit(lossy):
     assert "met by lost packets" in [line.get_label() for line in queue.lines]
     with pytest.raises(cct.errors.ArgumentError, match="JSON"):
         cct.fit.FittedPath.from_json(lossy.export("json")).plot()
+
+
+def test_no_base_rtt_is_negative_where_rtts_are_shorter_than_serialisation():
+    delays = SimpleNamespace(median_us=(-615.0, 100.0))
+    on_a_coarse_clock = SimpleNamespace(delays=delays, joint=None, _overtaking_us=None, jitter=None, drift_us=0.0)
+    value, low, high = Components.base(on_a_coarse_clock)
+    assert value == low == 0.0 < high

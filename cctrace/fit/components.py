@@ -94,7 +94,7 @@ class Components(NamedTuple):
         else:
             value, scatter = self.delays.median_us
             error = max(np.hypot(scatter, self.drift_us), const.GRAIN_US)
-        return Estimate.around(value, error, 0.0)
+        return Estimate.around(max(value, 0.0), error, 0.0)  # RTTs on a coarse clock may be shorter than serialisation
 
     def correlation(self) -> dict[str, list[list[float]] | list[str]] | None:
         """Return the correlation of the errors: {names, matrix}, or None if they were not estimated jointly."""
