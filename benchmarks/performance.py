@@ -27,9 +27,9 @@ SECTIONS = {
     "reading": (
         "Reading captures",
         f"-m benchmarks.ingest {CAPTURE} --packets 2000000",
-        "Whole reads of a warm file into columns, beside dpkt, tshark and the decompressors alone. Columns take new\n"
-        "memory; on a virtual machine whose host takes back what is freed, that may cost 0.3 s of system time a read\n"
-        "(0.03 s otherwise): then one of the lines is far too low, which another run shows.",
+        "Whole reads of a warm file into columns, the best of nine, beside dpkt, tshark and the decompressors alone.\n"
+        "Columns take new memory; where the host of a virtual machine takes back what is freed, the first read of a\n"
+        "process may wait 0.3 s for it, and later ones, into what the packets before have freed, do not.",
     ),
     "flows": (
         "Listing connections",
