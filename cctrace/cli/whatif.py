@@ -21,6 +21,7 @@ from cctrace.cli.arguments import (
 )
 from cctrace.cli.common import command_options, echo, print_json, progress, reading_options
 from cctrace.cli.fit import over_flows
+from cctrace.counterfactual import constants as const
 from cctrace.errors import ArgumentError
 from cctrace.refusals import Refusal
 from cctrace.units import parse_rate_bps, parse_share, parse_size_bytes, parse_time_ns
@@ -69,7 +70,7 @@ _CHANGED = "or x and a factor"
     click.option("--fq/--no-fq", default=None, help="With the fq qdisc at the sender, or without."),
     click.option("--flow", "index", type=int, metavar="N", help="Only this connection, as numbered by cctrace flows."),
     click.option("-o", "--output", "folder", type=FOLDER, help="Write the report of cctrace analyze with the answers."),
-    click.option("--draws", type=click.IntRange(3, 10_000), default=12,
+    click.option("--draws", type=click.IntRange(const.LEAST_DRAWS, const.MOST_DRAWS), default=const.DRAWS,
                  help="Number of paths drawn from the fit's uncertainty."),
     click.option("--seed", default=1, help="Seed of these draws."),
 )  # fmt: skip

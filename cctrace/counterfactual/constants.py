@@ -14,6 +14,7 @@ RATE_ERROR = 0.05  # of a full path's rate | set | one standard error
 # --- simulated questions ---------------------------------------------------------------------------------------------
 DRAWS = 12  # paths | accuracy | drawn for a what-if
 LEAST_DRAWS = 3  # paths | accuracy | least of a what-if
+MOST_DRAWS = 10_000  # paths | set | most of a what-if, each simulated once for every candidate
 EFFECT_DRAWS = 8  # paths | accuracy | drawn for effects
 LEAST_EFFECT_DRAWS = 4  # paths | accuracy | the same for a flow of many segments
 TRIES = 4  # times as many draws | accuracy | if chance matters: those closest to the recorded flow are kept

@@ -45,8 +45,6 @@ if TYPE_CHECKING:
 
     Figures = dict[str, Estimate]
 
-_MOST_DRAWS = 10_000  # each is a path that is simulated once for every candidate
-
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class WhatIf(Summarized, Jsonable):
@@ -206,7 +204,7 @@ def whatif(
     if twice := [name for name in names if names.count(name) > 1]:
         raise ArgumentError(f"candidates: {twice[0]!r} is given twice; each needs a name of its own")
     check_changes(changes)
-    draws, seed = whole("draws", draws, const.LEAST_DRAWS, _MOST_DRAWS), whole("seed", seed)
+    draws, seed = whole("draws", draws, const.LEAST_DRAWS, const.MOST_DRAWS), whole("seed", seed)
     scene = scene_of(as_flow(flow), own, None, progress)
     asked = candidates or ([scene.own] if scene.own and changes else [])
     runs = Runs(scene, draws, seed, progress)

@@ -44,7 +44,7 @@ _FORMATS = {
     "micros": lambda value: format_time(1e3 * value),
     "two": lambda value: format_number(value, 2),
     "tenths": lambda value: f"{value:.1f}",
-    "times": lambda value: {1: "once", 2: "twice"}.get(round(value), f"{value:,.0f} times"),
+    "times": lambda value: {"1": "once", "2": "twice"}.get(f"{value:.0f}", f"{value:,.0f} times"),
 }
 
 

@@ -72,7 +72,7 @@ class Backlogs:
 
     @functools.cached_property
     def long(self) -> Bools:
-        """Which packets had more than half of that ahead."""
+        """Which packets had more than half of `most_ahead` before them."""
         return self.ahead > self.most_ahead / 2
 
     @functools.cached_property
