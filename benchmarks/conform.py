@@ -48,7 +48,7 @@ DEFECTS = {
 # Not the controller's: steps of the stack; and HyStart as Linux has it, which RFC 9438 leaves open.
 SKIPPED = {
     "draw", "random_below", "packets_in_flight", "run_hystart", "leave_slow_start", "start_hystart_round", "clock",
-    "burst_us", "stack_pacing_rate",
+    "burst_us",
 }  # fmt: skip
 PARAMS = {
     "bbr_draft": (

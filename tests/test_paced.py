@@ -13,11 +13,11 @@ import pytest
 import cctrace as cct
 from cctrace.analysis.analyze import analyze
 from cctrace.analysis.validate import load
+from cctrace.cc.linux import stack_pacing_rate
 from cctrace.errors import ArgumentError
 from cctrace.io.tcpinfo import MISSING
 from cctrace.replaying import paced
 from cctrace.replaying.paced import socket_limit
-from cctrace.tcp.window import stack_pacing_rate
 
 RECORDING = Path(__file__).parent / "recordings" / "paced_cubic"
 SPECS = ("cubic6", "reno", "cubic")

@@ -2,7 +2,7 @@
 
 from cctrace.analytic import domain
 from cctrace.cc.bbr2016 import BBR2016
-from cctrace.cc.linux import CA_OPEN, CA_RECOVERY
+from cctrace.cc.linux import CA_OPEN, CA_RECOVERY, stack_pacing_rate
 from cctrace.lang.machine import Machine
 from cctrace.tcp import wire
 from cctrace.tcp.pacing import bbr_min_tso_segs, near_peer_bytes, next_departure, tso_autosize
@@ -21,7 +21,7 @@ from cctrace.tcp.undo import (
     original_arrived,
     was_needless,
 )
-from cctrace.tcp.window import cwnd_after_idle, note_usage, ssthresh_before, stack_pacing_rate
+from cctrace.tcp.window import cwnd_after_idle, note_usage, ssthresh_before
 
 MS = 1_000_000
 

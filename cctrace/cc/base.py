@@ -7,7 +7,7 @@ columns of its view (`schema.LINUX_VIEW` or `schema.QUIC_VIEW`), passed as the r
 So that `cctrace.lang` can compile a class, methods are written in a subset of Python:
 
 * fields are declared with a type and a default: ``mode: int = 0`` (int64), ``share: float = 0.0`` (float64),
-  ``pacing_gain: f32 = f32(2.885)``, ``idle_restart: bool = False``, ``ring = ints(100)`` (also `floats`, `f32s`);
+  ``pacing_gain: f32 = f32(2.885)``, ``idle_restart: bool = False``, ``ring = ints(100)`` (also `floats`);
 * methods take scalars and return scalars (or nothing); functions may also be handed an array field (`self.bw_v`) and
   change it in place; both call ``self.step(...)``, ``super().step(...)`` and
   module-level functions of the `cctrace.cc` package or of the module the class is written in;
@@ -76,11 +76,11 @@ class ArrayField(NamedTuple):
         return list(self.fill) if isinstance(self.fill, tuple) else [self.fill] * self.length
 
 
-# Typed as the list that an instance holds, like `dataclasses.field`; the class holds the declaration.
 # Of the socket; `linux.socket_rate` applies it.
 MAX_PACING_RATE = Param(0, 0, 1 << 40, "SO_MAX_PACING_RATE, bytes/s; 0: no limit")
 
 
+# Typed as the list that an instance holds, like `dataclasses.field`; the class holds the declaration.
 def ints(length: int, fill: float | tuple[int, ...] = 0) -> list[int]:
     """Declare a field that is an array of int64."""
     return cast("list[int]", ArrayField(length, fill if isinstance(fill, tuple) else int(fill)))
@@ -89,11 +89,6 @@ def ints(length: int, fill: float | tuple[int, ...] = 0) -> list[int]:
 def floats(length: int, fill: float | tuple[float, ...] = 0.0) -> list[float]:
     """Declare a field that is an array of float64."""
     return cast("list[float]", ArrayField(length, fill if isinstance(fill, tuple) else float(fill)))
-
-
-def f32s(length: int, fill: float = 0.0) -> list[f32]:
-    """Declare a field that is an array of C floats."""
-    return cast("list[f32]", ArrayField(length, f32(fill)))
 
 
 class Controller:

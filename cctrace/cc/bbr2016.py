@@ -48,10 +48,8 @@ from cctrace.cc.bbr1_model import (
     BBR1Model,
 )
 from cctrace.cc.cmath import U32_MAX, s32, u32, u64_lt, u64_shr
-from cctrace.cc.filters import reset_filter
 from cctrace.cc.linux import (
     CA_LOSS,
-    CA_OPEN,
     CA_RECOVERY,
     EVENT_TX_START,
     GSO_MAX_SIZE,
@@ -126,28 +124,10 @@ class BBR2016(BBR1Model):
     # ---- entry points ----------------------------------------------------------------------------------------------
 
     def init(self, ack: Ack) -> None:
-        """Start afresh, pacing at high_gain * cwnd / srtt [Linux412] bbr_init."""
-        self.prior_cwnd = 0
-        self.tso_segs_goal = 0
-        self.rtt_cnt = 0
-        self.next_rtt_delivered = 0
-        self.prev_ca_state = CA_OPEN
-        self.packet_conservation = 0
-        self.probe_rtt_done_stamp = 0
-        self.probe_rtt_round_done = 0
+        """Pace at high_gain * cwnd / srtt; the rest starts at 0 [Linux412] bbr_init."""
         self.min_rtt_us = ack.tcp_min_rtt_us
         self.min_rtt_stamp = ack.jiffies
-        reset_filter(self.bw_v, self.bw_t, 0, 0)
         self.init_pacing_rate(ack)
-        self.restore_cwnd = 0
-        self.round_start = 0
-        self.idle_restart = 0
-        self.full_bw = 0
-        self.full_bw_cnt = 0
-        self.full_bw_reached = 0
-        self.cycle_mstamp = 0
-        self.cycle_jiffies = 0
-        self.cycle_idx = 0
         self.reset_lt_bw_sampling(ack)
         self.enter_startup(ack)
 

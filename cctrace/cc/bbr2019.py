@@ -79,15 +79,8 @@ class BBR2019(BBR2016):
     def init(self, ack: Ack) -> None:
         """[Linux54] bbr_init."""
         self.snd_ssthresh = TCP_INFINITE_SSTHRESH
-        self.has_seen_rtt = 0
-        # Set before the parent's init, as here; the gains come with the first ACK.
         super().init(ack)
         self.ack_epoch_mstamp = ack.now_us
-        self.ack_epoch_acked = 0
-        self.extra_acked_win_rtts = 0
-        self.extra_acked_win_idx = 0
-        self.extra_acked[0] = 0
-        self.extra_acked[1] = 0
 
     def on_ack(self, ack: Ack) -> None:
         """Update the model, then decide [Linux54] bbr_main."""

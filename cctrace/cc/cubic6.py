@@ -23,7 +23,8 @@ slow start ends where this class ends it.
 from cctrace.cc.ack import Ack
 from cctrace.cc.cmath import U32_MAX, s32, u32, u64_div
 from cctrace.cc.cubic import HYSTART_DELAY, HYSTART_LOW_WINDOW, HYSTART_MIN_SAMPLES, HYSTART_TRAIN, Cubic
-from cctrace.cc.linux import GSO_MAX_SIZE, USEC_PER_MSEC, USEC_PER_SEC, before
+from cctrace.cc.linux import GSO_MAX_SIZE, USEC_PER_MSEC, USEC_PER_SEC, before, stack_pacing_rate
+from cctrace.cc.reno import Reno
 
 HYSTART_ACK_DELTA_US = 2000
 HYSTART_DELAY_MIN_US = 4000
@@ -46,11 +47,7 @@ class Cubic6(Cubic):
         self.update_cnt(ack, acked)
         self.additive_increase(self.cnt, acked)
 
-    def is_cwnd_limited(self, ack: Ack) -> bool:
-        """As in reno [Linux61] tcp_is_cwnd_limited."""
-        if ack.is_cwnd_limited != 0:
-            return True
-        return self.in_slow_start() and self.snd_cwnd < 2 * ack.max_packets_out
+    is_cwnd_limited = Reno.is_cwnd_limited
 
     def delay_of(self, rtt_us: int) -> int:
         """Microseconds."""
@@ -72,21 +69,11 @@ class Cubic6(Cubic):
     def burst_us(self, ack: Ack) -> int:
         """Time of four of the largest bursts at the pacing rate, at most 1 ms [Linux614] hystart_ack_delay."""
         rate = self.pacing_rate
-        if rate == UNSET_RATE:
-            rate = self.stack_pacing_rate(ack)
+        if rate == UNSET_RATE and ack.srtt_us8 != 0:
+            rate = stack_pacing_rate(ack.mss, self.snd_cwnd, self.snd_ssthresh, ack.packets_out, ack.srtt_us8)
         if rate == 0:
             return 0
         return min(u64_div(GSO_MAX_SIZE * 4 * USEC_PER_SEC, rate), USEC_PER_MSEC)
-
-    def stack_pacing_rate(self, ack: Ack) -> int:
-        """Rate that the stack notes for a controller that sets none, paced or not [Linux614] tcp_update_pacing_rate."""
-        if ack.srtt_us8 == 0:
-            return UNSET_RATE
-        percent = 120
-        if self.snd_cwnd < self.snd_ssthresh // 2:
-            percent = 200
-        window = max(self.snd_cwnd, ack.packets_out)
-        return ack.mss * (USEC_PER_SEC // 100 * 8) * percent * window // ack.srtt_us8
 
     def run_hystart(self, ack: Ack, delay: int) -> None:
         """Look for the two signs [Linux614] hystart_update."""

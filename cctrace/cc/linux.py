@@ -35,6 +35,7 @@ MAX_TCP_HEADER = 320  # bytes: room for headers in an skb; depends on the kernel
 GSO_MAX_SIZE = 65536  # bytes a device takes at once (sk_gso_max_size is the same here)
 GSO_MAX_SIZE_5_19 = 8 * 65535  # the same macro since Linux 5.19, where a device may take more
 PACING_SHIFT = 10  # sk_pacing_shift: a burst is about 1 ms at the pacing rate
+PACING_SS_RATIO, PACING_CA_RATIO = 200, 120  # sysctls tcp_pacing_ss_ratio, tcp_pacing_ca_ratio: percent of cwnd / srtt
 MIN_TSO_SEGS = 2  # sysctl tcp_min_tso_segs
 MTU_HEADERS = 52  # bytes: IPv4 + TCP + time stamps; tcp_mss_to_mtu(mss) = mss + 52
 
@@ -67,6 +68,18 @@ def in_256ths(fraction: float) -> int:
 def socket_rate(rate_Bps: int, limit_Bps: int) -> int:
     """Pacing rate under SO_MAX_PACING_RATE, 0 for no limit [Linux61] sk_max_pacing_rate."""
     return min(rate_Bps, limit_Bps) if limit_Bps > 0 else rate_Bps
+
+
+def stack_pacing_rate(mss: int, cwnd: int, ssthresh: int, packets_out: int, srtt8: int, most_Bps: int = 0) -> int:
+    """Pacing rate of a controller that sets none, bytes/s [Linux61] tcp_update_pacing_rate.
+
+    It sizes bursts, and spaces them where the socket paces. `most_Bps` is SO_MAX_PACING_RATE, 0 for none.
+    """
+    percent = PACING_SS_RATIO if cwnd < ssthresh // 2 else PACING_CA_RATIO
+    rate = mss * (USEC_PER_SEC // 100 * 8) * percent * max(cwnd, packets_out)
+    if srtt8 > 0:
+        rate = rate // srtt8
+    return socket_rate(rate, most_Bps)
 
 
 def segments_in_flight(packets_out: int, sacked_out: int, lost_out: int, retrans_out: int) -> int:

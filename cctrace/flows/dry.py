@@ -8,11 +8,10 @@ What leaves at another time than upon an ACK may have waited for a timer.
 
 import numpy as np
 
-from cctrace.cc.linux import CA_DISORDER, MIN_TSO_SEGS, TCP_INFINITE_SSTHRESH
+from cctrace.cc.linux import CA_DISORDER, MIN_TSO_SEGS, TCP_INFINITE_SSTHRESH, stack_pacing_rate
 from cctrace.flows.state import PACED, PSH
 from cctrace.tcp.pacing import SK_GSO_MAX_SIZE, TSO_WIN_DIVISOR, near_peer_bytes, tso_autosize
 from cctrace.tcp.sequence import unwrap
-from cctrace.tcp.window import stack_pacing_rate
 
 SAME_LOOP_NS = 5_000  # within which the next super-packet of the same loop follows
 

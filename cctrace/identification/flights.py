@@ -33,13 +33,13 @@ from numpy.typing import NDArray
 
 from cctrace.cc.bbr1_model import CYCLE_LEN, LT_USE_ROUNDS
 from cctrace.cc.bbr2 import BBR2
-from cctrace.cc.linux import MIN_TSO_SEGS, PACING_SHIFT
+from cctrace.cc.linux import MIN_TSO_SEGS, PACING_CA_RATIO, PACING_SHIFT
 from cctrace.flows.events import Events
 from cctrace.identification import constants as const
 from cctrace.identification import dips
 from cctrace.identification.halves import HalfRounds
 from cctrace.identification.sends import Record, Replay
-from cctrace.tcp.pacing import PACING_CA_RATIO, SK_GSO_MAX_SIZE, TSO_RTT_LOG, TSO_WIN_DIVISOR
+from cctrace.tcp.pacing import SK_GSO_MAX_SIZE, TSO_RTT_LOG, TSO_WIN_DIVISOR
 
 V2 = BBR2.params
 V1_WAIT_RTTS = float(LT_USE_ROUNDS + CYCLE_LEN)  # a policer's rate, and a cycle
@@ -179,7 +179,7 @@ def awaited(events: Events, rows: NDArray[np.int64], cwnd: NDArray[np.float64], 
     `rows`: numbers of rows of `events`. `cwnd`: segments, at each of these rows. `mss`: bytes.
     """
     srtt_us = np.maximum(events.at("srtt_us8", rows) / 8, 1)
-    rate = PACING_CA_RATIO * cwnd * mss / srtt_us * 1e6
+    rate = PACING_CA_RATIO / 100 * cwnd * mss / srtt_us * 1e6
     near_peer = SK_GSO_MAX_SIZE >> np.minimum(events.at("tcp_min_rtt_us", rows).astype(np.int64) >> TSO_RTT_LOG, 31)
     made = np.minimum(rate / 2**PACING_SHIFT + near_peer, SK_GSO_MAX_SIZE) // mss
     return np.minimum(np.maximum(made, MIN_TSO_SEGS), np.maximum(cwnd / TSO_WIN_DIVISOR, 1))

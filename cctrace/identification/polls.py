@@ -22,7 +22,7 @@ from cctrace.cc import controller as resolve
 from cctrace.cc.base import checked_params
 from cctrace.cc.bbr2019 import PACING_MARGIN_PERCENT
 from cctrace.cc.bbr2022 import BBR2022
-from cctrace.cc.linux import MTU_HEADERS, TCP_INFINITE_SSTHRESH
+from cctrace.cc.linux import MTU_HEADERS, PACING_CA_RATIO, PACING_SS_RATIO, TCP_INFINITE_SSTHRESH
 from cctrace.errors import StreamError
 from cctrace.flows.counters import CounterFlow, latest
 from cctrace.identification import constants as const
@@ -32,7 +32,6 @@ from cctrace.identification.polled_odds import other_gains, unchanged, wrong_win
 from cctrace.io.tcpinfo import MISSING
 from cctrace.replaying.follow import Follower
 from cctrace.schema import LINUX_EVENTS
-from cctrace.tcp.pacing import PACING_CA_RATIO, PACING_SS_RATIO
 
 # {pacing gain: share of the time}, roughly: few polls reveal which gains occur, many how often.
 _V1 = {1.0: 0.70, 1.25: 0.12, 0.75: 0.12, 2.887: 0.05, 0.3466: 0.01}
@@ -40,7 +39,7 @@ _V2 = {1.0: 0.82, 1.25: 0.07, 0.75: 0.05, 2.887: 0.05, 0.3466: 0.01}
 _V2PLUS = {1.0: 0.64, 1.25: 0.05, 0.75: 0.05, 1.1: 0.10, 0.9: 0.10, 2.887: 0.05, 0.3466: 0.01}
 _V3 = {1.0: 0.82, 1.25: 0.07, 0.906: 0.05, 2.773: 0.05, 0.3438: 0.01}
 GAINS = {"bbr2016": _V1, "bbr2019": _V1, "bbr2022": _V1, "bbr2": _V2, "bbr2plus": _V2PLUS, "bbr3": _V3}
-UNPACED_RATIOS = {PACING_CA_RATIO: 0.9, PACING_SS_RATIO: 0.1}
+UNPACED_RATIOS = {PACING_CA_RATIO / 100: 0.9, PACING_SS_RATIO / 100: 0.1}
 PROBE_SEGMENTS = int(BBR2022.params["cwnd_min_target"].default)
 FACTORS = {"cubic": 717 / 1024, "cubic6": 717 / 1024, "reno": 0.5}  # of a reduction
 

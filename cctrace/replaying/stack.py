@@ -42,7 +42,7 @@ from cctrace.cc import linux
 from cctrace.tcp import pacing
 from cctrace.tcp.prr import prr_cwnd
 from cctrace.tcp.rate import app_limited_after, app_limited_until
-from cctrace.tcp.window import cwnd_after_idle, note_usage, ssthresh_before, stack_pacing_rate
+from cctrace.tcp.window import cwnd_after_idle, note_usage, ssthresh_before
 
 _at = {name: k for k, name in enumerate(schema.names(schema.LINUX_VIEW))}
 A_ARG, A_CA_STATE, A_ACK, A_SND_UNA, A_DATA_SEGS_OUT = (
@@ -193,7 +193,7 @@ def update_pacing_rate(event, ack, slots, stack, paced, most_Bps):
     """Update the rate of a controller that sets none, for a `paced` socket or not [Linux618] tcp_update_pacing_rate."""
     if event in (ON_ACK, CONG_AVOID, INIT):
         cwnd, ssthresh = slots[CWND], slots[SSTHRESH]
-        stack[RATE_BPS] = stack_pacing_rate(ack[A_MSS], cwnd, ssthresh, ack[A_PACKETS_OUT], ack[A_SRTT], most_Bps)
+        stack[RATE_BPS] = linux.stack_pacing_rate(ack[A_MSS], cwnd, ssthresh, ack[A_PACKETS_OUT], ack[A_SRTT], most_Bps)
         if paced:
             slots[PACING] = stack[RATE_BPS]
 

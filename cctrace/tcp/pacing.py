@@ -15,7 +15,6 @@ UNPACED_SEGMENTS = 10  # the first of a connection
 SK_GSO_MAX_SIZE = GSO_MAX_SIZE - (MAX_TCP_HEADER + 1)  # bytes of payload that the device takes at once, since 5.17
 SOON_NS = 1_000_000  # since pacing allowed it and until the next ACK, for a super-packet to wait for more room
 TSO_WIN_DIVISOR = 3  # sysctl tcp_tso_win_divisor: a burst of this fraction of cwnd does not wait for more
-PACING_CA_RATIO, PACING_SS_RATIO = 1.2, 2.0  # sysctl tcp_pacing_ca_ratio, tcp_pacing_ss_ratio: of cwnd per RTT
 TSO_RTT_LOG = 9  # sysctl tcp_tso_rtt_log: the bytes added for a near peer halve with every 512 us of min_rtt
 BBR_MIN_TSO_RATE_BYTES = 1_200_000 >> 3  # bytes/s, bbr_min_tso_rate: below it BBR's super-packets are single segments
 

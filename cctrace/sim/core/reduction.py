@@ -3,7 +3,7 @@
 Function names are the kernel's ([Linux61] tcp_input.c).
 """
 
-from cctrace.cc.linux import CA_CWR, CA_RECOVERY, EVENT_COMPLETE_CWR, TCP_INFINITE_SSTHRESH
+from cctrace.cc.linux import CA_CWR, CA_RECOVERY, EVENT_COMPLETE_CWR, TCP_INFINITE_SSTHRESH, stack_pacing_rate
 from cctrace.lang.memory import words
 from cctrace.sim.core import calls
 from cctrace.sim.core.skbs import skb_of
@@ -12,7 +12,6 @@ from cctrace.sim.core.view import CWND, CWND_CNT, PACING, SSTHRESH
 from cctrace.tcp.ecn import ACCURATE_ECN
 from cctrace.tcp.prr import prr_cwnd
 from cctrace.tcp.rack import DEFAULT_REORDERING
-from cctrace.tcp.window import stack_pacing_rate
 
 
 def mark_lost(w, f, index, now):
