@@ -225,7 +225,7 @@ def test_which_peaks_of_the_wait_for_a_probe_are_refined(likelihood, refined):
         now_us=acks * 200,
         acks=acks,
         ack_rows=lambda times_us: None,
-        scan=lambda rows, rtt_us: {250 * row: one for row, one in likelihood.items()},
+        scan=lambda rows, rtt_us, lower: {250 * row: one for row, one in likelihood.items()},
         around=lambda peak, rtt_us: np.array(peak),
         follower=follower,
     )
@@ -241,7 +241,7 @@ def test_a_sharp_peak_beside_many_equal_instants_is_found():
     searched = Probes.__new__(Probes)
     searched.follower, searched.now_us, searched.acks = run, np.arange(2000) * 1000, np.arange(2000)
     searched.acks_us = searched.now_us
-    searched.scan = lambda rows, rtt_us: {row: float(fits[row]) for row in rows}
+    searched.scan = lambda rows, rtt_us, lower: {row: float(fits[row]) for row in rows}
     tried = searched.search(0, 1999, 120_000)
     assert max(fits[row] for row in tried) == 210.0
 

@@ -9,12 +9,15 @@ from cctrace.cc.base import checked_params
 from cctrace.replaying import book as bk
 from cctrace.replaying import race, waits
 from cctrace.replaying.follow import Follower
-from cctrace.replaying.hypotheses import Inference
+from cctrace.replaying.hypotheses import LONGEST, Inference
 from cctrace.replaying.loop import is_dip
+from cctrace.replaying.probes import AT_ONCE
 from cctrace.replaying.race import Race
-from cctrace.replaying.stack import HZ, STACK_SIZE, TICK_US
+from cctrace.replaying.script import Best
+from cctrace.replaying.stack import HZ, NEXT_SEND, STACK_SIZE, TICK_US
 
 MARGIN = 20.0
+NEVER = {"rounds_since_probe": -(1 << 20), "probe_wait_us": 1 << 40}  # waits of a BBRv3 that do not end
 
 
 def followers(dataset, name, number):
@@ -73,6 +76,30 @@ def test_a_wait_that_was_chosen_with_other_ticks_is_the_one_that_is_chosen_anew(
     assert any(hits)
     assert runs[0].inferred == runs[1].inferred
     assert np.array_equal(runs[0].columns["snd_cwnd"], runs[1].columns["snd_cwnd"])
+
+
+@pytest.mark.parametrize("lower", [1.0, 0.5])
+def test_ends_of_a_wait_that_cannot_be_the_likeliest_are_not_tried_to_the_end(lower):
+    (run,) = followers("jitter_bbr_sd2ms", "bbr3", 1)
+    run.run()
+    run.draw((0, LONGEST))
+    run.run(run.row + 1)
+    rows = np.flatnonzero(run.is_ack[: run.row + 4000])
+    rows = rows[rows > run.row][::40]
+    end, before, marks = int(rows[-1]) + 2000, run.save(), run.marks.copy()
+    alone = np.array([run.scan(rows[k : k + 1], end, NEVER, AT_ONCE)[0] for k in range(len(rows))])
+    likeliest = int(alone.argmax())
+    least = min(lower * alone.max(), alone.max() / lower)
+    for place, reached in ((likeliest, -np.inf), (0, -np.inf), (len(rows) - 1, alone.max() - 1)):
+        found = run.scan(rows, end, NEVER, AT_ONCE, best=Best(int(rows[place]), reached, lower))
+        assert found[alone >= least] == pytest.approx(alone[alone >= least], abs=1e-6)
+        others = alone < least
+        assert (found[others] < least).all()
+        assert (found[others] > alone[others] - 1e-6).all()
+        assert (found[others] > alone[others] + 1).any()  # that ended early
+    assert run.row == before[0]
+    assert np.array_equal(run.slots, before[1])
+    assert np.array_equal(run.marks[: run.stack[NEXT_SEND]], marks[: run.stack[NEXT_SEND]])
 
 
 def test_what_was_chosen_holds_for_other_ticks_unless_min_rtt_expires_before_its_end():

@@ -1,5 +1,7 @@
 """Parameters of a replay: indices into an int64 array, see `loop`."""
 
+import math
+
 (
     FIRST,  # row of a run or of trials
     LAST,  # row after the last
@@ -36,6 +38,8 @@
     DRAINS_END,  # the data in flight are too uncertain to determine the end of DRAIN
     DONE_SLOT,  # slot of the time at which PROBE_RTT may end, 0 until its flight is reached; -1: there is none
     MARGIN,  # a trial that cannot beat the first one by this (1000ths) ends; NO_MARGIN: none does
+    LOWER,  # a branch of a scan ends that cannot reach this part (1000ths) of the best one's likelihood ratio
+    REACHED,  # the best ratio known so far (1000ths, NO_MARGIN below 0: none is)
     KEEPS,  # what the sends could add to another trial's likelihood at most is kept, see `trying.trials`
     UNTIL_NS,  # paced sends that leave from then on are not scored; 0: all are
     RECORDED_FROM,  # row of the first column of what is recorded
@@ -43,9 +47,14 @@
     MARKED,  # which packets were application-limited is known (`writes`)
     OBSERVED,  # the row that the controller's view holds already, for another hypothesis; -1: none
     BOOK_SIZE,
-) = range(42)
+) = range(44)
 NO_MARGIN = 1 << 40
 # Of a packet, where writes are known: whether it was application-limited, and from bit WAITS on how many segments
 # waited behind it, at most MANY.
 APP_LIMITED, WAITS, MANY = 1, 1, 127
 NOTHING, PACED_SENDS, FULL_FLIGHTS, ALL_SENDS, TIMED_SENDS = range(5)
+
+
+def thousandths(likelihood: float) -> int:
+    """Return a log likelihood as the book has it, rounded down."""
+    return int(math.copysign(NO_MARGIN, likelihood)) if math.isinf(likelihood) else math.floor(likelihood * 1000) - 1

@@ -112,8 +112,7 @@ class Cycle(Inference):
         best = likeliest(dict(enumerate(likelihood.tolist())))
         follower.draw(draws[best])
         follower.run(row + 1)
-        runner_up = float(np.delete(likelihood, best).max())
-        self.found.append(Phase(row, best, float(likelihood[best]), runner_up))
+        self.found.append(Phase(row, best, float(likelihood[best])))
 
     def keep_in_step(self) -> None:
         """Shift the running cycle if that explains the next cycle's sends clearly better."""
@@ -129,9 +128,7 @@ class Cycle(Inference):
         best = int(np.argmax(likelihood))
         self.judged += 1
         if likelihood[best] - likelihood[0] > sure:
-            self.found.append(
-                Phase(follower.row, None, float(likelihood[best]), float(likelihood[0]), SHIFTS[best - 1])
-            )
+            self.found.append(Phase(follower.row, None, float(likelihood[best]), SHIFTS[best - 1]))
             self.edit("cycle_mstamp", later[best])
         else:
             self.right += 1

@@ -26,7 +26,7 @@ from cctrace.replaying import stack as sk
 from cctrace.replaying.booking import booked
 from cctrace.replaying.calls import CompiledCalls, InterpretedCalls, recorded_in, slots_of, state_of
 from cctrace.replaying.recording import Recording
-from cctrace.replaying.script import TICK, Changes, Edit, Passed, Script
+from cctrace.replaying.script import BEST, TICK, Best, Changes, Edit, Passed, Script
 from cctrace.replaying.stream import stream_of
 
 _WAYS: dict[str, Any] = {"run": loop.run, "score": loop.score, "trials": trying.trials, "scan": trying.scan}
@@ -77,8 +77,9 @@ class Follower:
         self.draws, self.drawn = np.full((0, 5), -1, np.int64), 0
         self.is_marked = marks is not None
         self.marks = of_sends(marks, len(self.sends))
+        self.may_draw = bool(cls.phase_choices or cls.probe_draws)
         self.ack = self._machine.ack
-        self.likelihood = np.zeros(2 + (len(self.sends) if cls.phase_choices or not cls.has_on_ack else 0))
+        self.likelihood = np.zeros(2 + (len(self.sends) if self.may_draw or not cls.has_on_ack else 0))
         self.stack = np.zeros(sk.STACK_SIZE, np.int64)
         self.stack[sk.MSS] = max(events.meta["mss"], 1)
         self.stack[sk.HZ] = params["hz"]
@@ -86,7 +87,6 @@ class Follower:
         self.stack[sk.STATE] = self.slots.ctypes.data
         self.book = booked(cls, params, events, self.sends, self._machine, self.slot)
         self.book[bk.MARKED] = self.is_marked
-        self.may_draw = bool(cls.phase_choices or cls.probe_draws)
         self.counts_ticks = self._machine.counts_ticks  # the compiled controller reads the kernel's ticks
         self.may_pace = bool(self.book[bk.PACED_SLOT] >= 0)  # the socket, although the controller sets no rate
         # PROBE_RTT starts when the replayed min_rtt expires, not where the flight was seen to fall.
@@ -102,7 +102,8 @@ class Follower:
         self._work, self._base = np.zeros_like(self.slots), np.zeros_like(self.slots)
         self._work_stack, self._memory = np.zeros_like(self.stack), np.zeros_like(self.stack)
         self._drawn, self._made = np.full((MOST, 1, 5), -1, np.int64), np.zeros((MOST, CHANGES, 2), np.int64)
-        self._tried, self._starts = np.zeros((MOST, 3)), np.zeros((MOST, 2), np.int64)
+        self._tried, self._starts = np.zeros((MOST, 3)), np.zeros((2, MOST), np.int64)
+        self._kept_marks = np.zeros_like(self.marks)
         self._kept = np.empty((MOST, self.slots.size + self.stack.size), np.int64)
 
     # ---- the committed run ------------------------------------------------------------------------------------------
@@ -150,7 +151,7 @@ class Follower:
         elif name == "trials":
             args = (*stream, self._drawn, self.slots, self._memory, self._made, *tried)
         else:
-            base = (self._base, self._memory, self._made[0], self._kept)
+            base = (self._base, self._memory, self._made[0], self._kept, self._kept_marks)
             args = (*stream, self._drawn[0], self._starts, *base, *tried)
         if self.mode != "compiled":
             return lambda: _WAYS[name](*args)
@@ -310,17 +311,18 @@ class Follower:
         self._memory[sk.NEXT_DRAW] = 0
         self._work_stack[sk.STATE] = self._work.ctypes.data
         self.ask(self.row, min(last, len(self.rows)), score, number, watch)
-        self.book[bk.MARGIN] = bk.NO_MARGIN if math.isinf(margin) else math.floor(margin * 1000) - 1
+        self.book[bk.MARGIN] = bk.thousandths(margin)
         self._bound("trials")()
         return self._tried[:number, 0].copy(), self._tried[:number, 1].astype(np.int64), self._tried[:number, 2] > 0
 
     def scan(
-        self, starts: NDArray[Any], ends: NDArray[Any], base: Changes, change: Changes, total: float = 0.0
+        self, starts: NDArray[Any], end: int, base: Changes, change: Changes, total: float = 0.0, best: Best = BEST
     ) -> NDArray[np.float64]:
-        """Make `change` at each of the rows `starts` (ascending, up to MOST) and run it up to its row of `ends`.
+        """Make `change` at each of the rows `starts` (ascending, up to MOST) and run it up to row `end`.
 
         `base` is applied at once and is the alternative to each. Random numbers drawn on the way are the largest
-        possible. Returns the log likelihood ratio to the base over each branch. `total`: of `passed`.
+        possible. Returns the log likelihood ratio to the base over each branch. `total`: of `passed`. Only ratios are
+        exact that reach the part of the best one's that `best` tells; others may be too high, but do not reach that.
         """
         number = len(starts)
         self._base[:], self._memory[:] = self.slots, self.stack
@@ -330,8 +332,10 @@ class Follower:
         trying.change(self._made[0], self._base, self._memory)
         self._change([change])
         self._drawn[0] = -1
-        self._starts[:number, 0], self._starts[:number, 1] = starts, ends
-        self.ask(self.row, int(max(ends)), bk.PACED_SENDS, number, unknown=U32_MAX)
+        self._starts[0, :number] = starts
+        self._starts[1, :number] = np.argsort(np.abs(starts - best.near), kind="stable")
+        self.ask(self.row, end, bk.PACED_SENDS, number, unknown=U32_MAX)
+        self.book[bk.LOWER], self.book[bk.REACHED] = round(best.lower * 1000), bk.thousandths(best.reached)
         self.likelihood[0] = total
         self._bound("scan")()
         return self._tried[:number, 0].copy()
@@ -341,7 +345,7 @@ class Follower:
         number, size = int(self.book[bk.HYPOTHESES]), self.slots.size
         kept = self._kept[:number].copy()
         kept[:, [size + sk.STATE, size + sk.NEXT_DRAW]] = self.stack[[sk.STATE, sk.NEXT_DRAW]]
-        rows, totals = self._starts[:number, 0].tolist(), self._tried[:number, 1].tolist()
+        rows, totals = self._starts[0, :number].tolist(), self._tried[:number, 1].tolist()
         draws = self.draws[: self.drawn].copy()
         states = [(row, state[:size], state[size:], draws) for row, state in zip(rows, kept, strict=True)]
         return list(zip(states, totals, strict=True))

@@ -25,7 +25,7 @@ ALIKE = 2  # decimals of log likelihoods: less is no evidence, and sums of the s
 
 
 class Phase(NamedTuple):
-    """One inference: row, value, its log likelihood and that of the next best.
+    """One inference: row, value and its log likelihood.
 
     `choice` is the drawn value (the phase; the wait in us), or None if a running cycle was shifted by `shift`
     minimum RTTs.
@@ -34,7 +34,6 @@ class Phase(NamedTuple):
     row: int
     choice: int | None
     likelihood: float
-    runner_up: float
     shift: float = 0.0
 
 

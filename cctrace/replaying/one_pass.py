@@ -27,7 +27,7 @@ from cctrace.replaying.follow import Follower, of_sends
 from cctrace.replaying.hypotheses import LONGEST
 from cctrace.replaying.loop import call_row
 from cctrace.replaying.probes import Probes
-from cctrace.replaying.script import Changes, Edit, Passed, Script
+from cctrace.replaying.script import BEST, Best, Changes, Edit, Passed, Script
 from cctrace.replaying.stack import CWND, DRAWS, NEXT_DRAW, PACING, usual_burst
 from cctrace.replaying.timed import Timed
 from cctrace.tcp.small_queue import SKB_OVERHEAD_BYTES, SKB_OVERHEAD_BYTES_6_1, TIMER_SLACK_NS
@@ -327,22 +327,28 @@ class Leader:
         return likelihood, ends, watched
 
     def scan(
-        self, starts: NDArray[np.int64], ends: NDArray[np.int64], base: Changes, change: Changes, total: float = 0.0
+        self,
+        starts: NDArray[np.int64],
+        end: int,
+        base: Changes,
+        change: Changes,
+        total: float = 0.0,
+        best: Best = BEST,
     ) -> NDArray[np.float64]:
-        """Make `change` at each of the packets `starts` and go on up to the one of `ends`. See `Follower.scan`."""
+        """Make `change` at each of the packets `starts` and go on up to packet `end`. See `Follower.scan`."""
         before = self.save()
-        self._score_until(int(ends.max()))
+        self._score_until(end)
         self._notes[STOPS], self._follower.book[bk.UNKNOWN_DRAW] = 0, LONGEST
         self._add(base)
         branches, totals = {}, {}
         self.likelihood[0] = total
-        for place in np.unique(np.concatenate([starts, ends])):
+        for place in np.unique(np.append(starts, end)):
             self._go(int(place), bk.PACED_SENDS)
             totals[int(place)] = float(self.likelihood[0])
             if place in starts:
                 branches[int(place)] = self.save()
         found = []
-        for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+        for start in starts.tolist():
             self.restore(branches[start])
             self._add(change)
             self.likelihood[0] = 0.0

@@ -57,7 +57,7 @@ class ProbeRtts(Inference):
             return
         earlier, sure = self.doubtful.pop(0) - self.least[1], math.log(1 / FALSE_ALARM)
         for span_us in (GLANCE_US, DIP_US):
-            likelihood = follower.scan(np.array([row]), np.array([self.after(span_us)]), {}, {REFRESHED: earlier})
+            likelihood = follower.scan(np.array([row]), self.after(span_us), {}, {REFRESHED: earlier})
             if likelihood[0] < -sure:
                 return
         if likelihood[0] > sure and self.falls(earlier):

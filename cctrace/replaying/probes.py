@@ -17,7 +17,7 @@ from cctrace.replaying import book as bk
 from cctrace.replaying.follow import MOST
 from cctrace.replaying.hypotheses import ALIKE, LONGEST, Phase, Subject, equally_likely, peaks, raw_draw
 from cctrace.replaying.probe_rtts import LOOK_US, REFRESHED, ProbeRtts
-from cctrace.replaying.script import Passed
+from cctrace.replaying.script import Best, Passed
 from cctrace.replaying.startup import stay_in_startup
 from cctrace.replaying.waits import Chosen, Wait
 
@@ -51,6 +51,7 @@ class Probes(ProbeRtts):
         self.total = 0.0  # of scans from here
         self.seen = 0  # the row up to which the choice of a wait has looked
         self.end = 0  # of the last scan
+        self.near_to = 0  # the row that ended the wait best when rows were tried last
 
     def run(self) -> None:
         """Run to the end with the likeliest waits and times of PROBE_RTT."""
@@ -94,9 +95,9 @@ class Probes(ProbeRtts):
         tried = self.scan(rows, rtt_us) if rows else {}
         while tried and last > first:  # the likeliest may be where rounds end the wait: no search has been there
             best = max(tried, key=tried.__getitem__)
-            if not (near := self.near(best, max(first, follower.row), last) - set(tried)):
+            if not (near := self.near(best, max(first, follower.row), min(last, self.end - 1)) - set(tried)):
                 break
-            tried |= self.scan(near, rtt_us, end=self.end)
+            tried |= self.scan(near, rtt_us, beside=tried)
         alike = equally_likely(tried) if tried else []
         if len(alike) > 1 and (follower.params.get("max_pacing_rate", 0) or self.is_hidden()):
             # At SO_MAX_PACING_RATE a probe is seen when the bandwidth filter forgets what let DOWN pace at the limit.
@@ -111,12 +112,11 @@ class Probes(ProbeRtts):
             tried[last], numbers[last] = 0.0, longest
         follower.restore(before)
         best = self.likeliest(tried, max(int(longest_us - self.now_us[last] + self.now_us[row]), 0) if cut_off else 0)
-        others = [likelihood for end, likelihood in tried.items() if end != best]
         # Among rows that the sends do not distinguish, prefer those at which rounds end the wait.
         best = next((end for end in by_rounds if round(tried[end] - tried[best], ALIKE) == 0), best)
         chosen = numbers.get(best) or self.timed(row, best, max(numbers) if numbers else None, numbers)
         wait_us = int(self.now_us[best] - self.now_us[row])
-        phase = Phase(row, wait_us, tried[best], max(others, default=-np.inf))
+        phase = Phase(row, wait_us, tried[best])
         return wait.note(Chosen(chosen, phase, self.seen))
 
     def is_hidden(self) -> bool:
@@ -156,25 +156,35 @@ class Probes(ProbeRtts):
         found = {row: numbers for row, numbers, is_wait in zip(rows, self.numbers, watched, strict=True) if is_wait}
         return found, first if by_clock[0] else max(rows), max(rows), longest
 
-    def scan(self, starts: Any, rtt_us: int, rounds: int = PROBE_RTTS, end: int = 0) -> dict[int, float]:
+    def scan(
+        self,
+        starts: Any,
+        rtt_us: int,
+        rounds: int = PROBE_RTTS,
+        beside: Mapping[int, float] | None = None,
+        lower: float = 1.0,
+    ) -> dict[int, float]:
         """Return {row: log likelihood ratio} of a wait that ends at a row to one that does not end.
 
         All are judged by the last one's sends, over so many `rounds`: with more of a probe in view, later ones would be
-        preferred.
+        preferred. `beside`: those that were tried before, by whose sends these are judged, too. Only ratios are exact
+        that reach the best one's, or its part `lower`: others may be too high.
         """
         follower = self.follower
         starts = np.array(sorted({max(int(start), follower.row) for start in starts}))
         # Include the queue left by a probe or a rate drop: nothing is visible within a round trip.
         longest_us = max(rtt_us, *(follower.srtt_us(row) for row in starts.tolist()))
-        end = self.end = end or self.rounds_after(rounds, longest_us, int(starts[-1]))
-        self.seen = max(self.seen, end)
+        end = self.end if beside else self.rounds_after(rounds, longest_us, int(starts[-1]))
+        self.end, self.seen = end, max(self.seen, end)
         base = {} if follower.get("rounds_since_probe") < 0 else self.never
         tried: dict[int, float] = {}
-        for k in range(0, len(starts), MOST):
-            some = slice(k, k + MOST)
-            ends = np.full(len(starts[some]), end)
-            likelihood = follower.scan(starts[some], ends, base, AT_ONCE, self.total)
-            tried |= dict(zip(starts[some].tolist(), likelihood.tolist(), strict=True))
+        reached = max(beside.values()) if beside else -np.inf
+        for some in (starts[k : k + MOST] for k in range(0, len(starts), MOST)):
+            best = Best(self.near_to, reached, lower)
+            likelihood = follower.scan(some, end, base, AT_ONCE, self.total, best)
+            tried |= dict(zip(some.tolist(), likelihood.tolist(), strict=True))
+            reached = max(reached, float(likelihood.max()))
+        self.near_to = max(tried, key=tried.__getitem__)
         return tried
 
     def search(self, first: int, last: int, rtt_us: int) -> set[int]:
@@ -189,7 +199,8 @@ class Probes(ProbeRtts):
         if len(rows) > MANY_ACKS:
             low, high = int(self.now_us[first]), int(self.now_us[last])
             step = max(min(rtt_us // 2, (high - low) // LEAST), 1)
-            coarse = self.scan(self.ack_rows(np.arange(low, high + step, step)), rtt_us)
+            self.near_to = last  # the latest first: their branches are the shortest
+            coarse = self.scan(self.ack_rows(np.arange(low, high + step, step)), rtt_us, lower=LOWER)
             self.kept, found_at = self.follower.passed(), peaks(coarse)
             best = coarse[found_at[0][0]]
             # Where a wait that is half an RTT wrong lets a long flight leave wrongly, all are below 0: never probing.

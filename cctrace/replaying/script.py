@@ -1,11 +1,27 @@
 """Unrecorded inputs of a replay: random draws, corrections, ticks, whether the socket paced."""
 
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 TICK = "kernel's tick"  # not a field, but may be edited, us
 Changes: TypeAlias = Mapping[str, int]  # what a scan adds to fields
 Passed: TypeAlias = tuple[tuple[Any, ...], float]  # a state for `restore`, and the `total` of a scan from there
+
+
+class Best(NamedTuple):
+    """What is known of the best branch of a scan.
+
+    `near`: which row it may start at; those closest to that are tried first. `reached`: a log likelihood ratio that it
+    has at least. `lower`: only branches matter that have this part of its ratio.
+    """
+
+    near: int = 0
+    reached: float = -math.inf
+    lower: float = 1.0
+
+
+BEST = Best()
 
 
 class Edit(NamedTuple):

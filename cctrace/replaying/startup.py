@@ -56,7 +56,7 @@ def is_likelier(work: Inference, row: int) -> tuple[bool, int]:
     for rounds in LOOKS:
         if abs(likelihood[0]) <= sure:
             end = work.rounds_after(rounds, max(follower.srtt_us(row), 1), row)
-            likelihood = follower.scan(np.array([row]), np.array([end]), {}, {ROUNDS: -1})
+            likelihood = follower.scan(np.array([row]), end, {}, {ROUNDS: -1})
     if likelihood[0] > sure and follower.cls.phase_choices:
         likelihood = likelihood - worst_phase(work, row, end)
     return bool(likelihood[0] > sure), end

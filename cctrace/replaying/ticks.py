@@ -136,7 +136,7 @@ class Ticks(Inference):
                 return 0
         self.likelihood += float(likelihood[best]) - now
         self.usual = max(self.usual, float(likelihood[best]) / max(flights, 1))
-        self.found.append(Phase(follower.row, self.shifts[best], float(likelihood[best]), float(now)))
+        self.found.append(Phase(follower.row, self.shifts[best], float(likelihood[best])))
         return self.shifts[best]
 
 
