@@ -9,6 +9,8 @@ from typing import Any
 
 from cctrace.errors import ArgumentError
 
+MOST_WORKERS = 1024  # processes of one machine
+
 
 def check_argument(holds: object, name: str, value: object, allowed: str) -> None:
     """Raise an `ArgumentError` that names argument, value and what is allowed, unless `holds`.

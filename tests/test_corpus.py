@@ -4,7 +4,10 @@ import errno
 import io
 import json
 import os
+import resource
 import signal
+import subprocess
+import sys
 import tarfile
 import threading
 import time
@@ -204,6 +207,29 @@ def test_a_capture_that_needs_too_much_memory_is_an_error_of_its_own(tmp_path):
     summary = cct.corpus.run(folder, tmp_path / "out", workers=1, memory=64 << 20)
     assert summary.errors == {"memory": 1}
     assert summary.captures == 4
+
+
+@pytest.mark.parametrize("hard", [resource.RLIM_INFINITY, 1 << 40])
+def test_a_limit_beyond_what_the_kernel_allows_is_none(tmp_path, hard):
+    program = f"""
+import resource, cctrace as cct
+resource.setrlimit(resource.RLIMIT_AS, ({hard}, {hard}))
+print(cct.corpus.run({str(build_corpus.write(tmp_path / "in", 1, 100))!r}, "out", ["flows"], memory=10**30).errors)
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
+    assert done.stdout == "{}\n", done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        lambda folder: cct.corpus.run(folder, folder / "out", workers=10**30),
+        lambda folder: cct.sweep(cct.Path(rate="1Mbit"), "reno", 1, duration="1s", workers=10**30),
+    ],
+)
+def test_no_more_workers_are_taken_than_a_machine_has_processes(tmp_path, start):
+    with pytest.raises(ArgumentError, match=r"workers=10+ must be an integer from 1 to 1024"):
+        start(tmp_path)
 
 
 def _repeated(times):

@@ -47,7 +47,8 @@ class Processes:
 
     def start_scheduler(self):
         where = ("--host", "127.0.0.1", "--port", str(self.port))
-        self.scheduler = self._start("distributed.cli.dask_scheduler", *where, "--no-dashboard", "--no-show")
+        ends = ("--idle-timeout", "5 minutes")  # and its workers with it, if pytest is killed before `close`
+        self.scheduler = self._start("distributed.cli.dask_scheduler", *where, *ends, "--no-dashboard", "--no-show")
 
     def start_workers(self, count):
         options = ("--nthreads", "1", "--no-nanny", "--no-dashboard", "--memory-limit", "0")

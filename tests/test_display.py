@@ -4,6 +4,7 @@ import gc
 import html
 import pickle
 import re
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -185,10 +186,21 @@ def test_one_is_no_plural_and_a_simulation_has_no_file():
     ("held", "said"), [(b"", "the file is empty"), (b"hello\n", "not a format that cctrace reads")]
 )
 def test_a_file_that_is_refused_is_closed(tmp_path, held, said):
+    with warnings.catch_warnings(action="ignore"):
+        gc.collect()  # what other tests have left open
     (tmp_path / "some.pcap").write_bytes(held)
     with pytest.raises(FormatError, match=said):
         cct.read(tmp_path / "some.pcap")
     gc.collect()
+
+
+def test_a_text_counts_one_packet_and_a_fitted_path_has_four_digits(flow):
+    packets = flow.capture.packets
+    one = Packets({name: column[:1] for name, column in packets.columns.items()}, {}, packets.connections)
+    assert repr(one) == "<Packets : 1 packet, 1 connection>"
+    assert re.fullmatch(
+        r"<FittedPath: rate from 0.00 s: [\d.]+ \([\d.]+ to [\d.]+\) Mbit/s; .*…>", repr(cct.fit.path(flow))
+    )
 
 
 def test_an_empty_path_is_named():

@@ -13,6 +13,9 @@ from benchmarks.fit_path import share_below
 from cctrace.estimates import Estimate
 from cctrace.fit.components import Components
 from cctrace.fit.draws import at_share
+from cctrace.path.evidence import evidence_of
+from cctrace.path.losses import backlogs_of, losses_of
+from cctrace.path.queue import Steps
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 
@@ -43,6 +46,19 @@ def test_sacks_that_the_receiver_holds_back_do_not_lengthen_the_base_rtt():
     e = fitted(path, seconds=8).estimates
     assert e["base_rtt_us"].value == pytest.approx(80_000, abs=5)  # +0.12 % with them
     assert e["jitter"] is None
+
+
+def test_a_buffer_is_as_certain_as_the_rate_at_which_it_overflowed_and_open_above_where_that_is_unknown():
+    path = cct.Path(rate=[(0, "20Mbit"), (6, "40Mbit")], rtt="40ms", buffer="100kB")
+    evidence = evidence_of(cct.simulate(path, cct.Sender("cubic6", ack_every=2), "7s", seed=1, packets=True))
+    steps = Steps(np.array([0.0, 6e6]), np.array([2.5, 5.0]))
+    assert backlogs_of(evidence, steps).time_us[backlogs_of(evidence, steps).overflow].max() < 6e6
+    exact, later, never = (losses_of(evidence, steps, np.array(e)).buffer_bytes for e in ([0, 0], [0, 1e9], [1e9, 0]))
+    assert later == exact
+    assert exact.low < 100_000 < exact.high
+    assert never.high is None
+    assert never.low < 100_000
+    assert never.text("{:.0f}").endswith("(at least 1514)")
 
 
 def test_intervals_hold_over_random_paths():

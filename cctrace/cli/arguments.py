@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 Decorator = Callable[[Any], Any]
 _PATTERN = "*?["
-MOST_WORKERS = 1024  # processes of one machine
 MOST_ROWS = 100_000_000  # packets held at a time: 6 GB of columns
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from cctrace.cli.arguments import FILE, MOST_WORKERS
+from cctrace.arguments import MOST_WORKERS
+from cctrace.cli.arguments import FILE
 from cctrace.cli.common import command_options, echo, print_json, print_table, progress
 from cctrace.errors import ArgumentError, MissingError
 

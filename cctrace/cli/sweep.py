@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from cctrace.arguments import MOST_WORKERS
 from cctrace.cli.arguments import (
-    MOST_WORKERS,
     NAMES,
     POSITIVE_TIME,
     RATE,

@@ -104,9 +104,10 @@ def _warm() -> None:
 
 def _serve(connection: socket.socket) -> None:
     """Analyse inputs until the worker is gone."""
-    used, (_, most) = _address_space(), resource.getrlimit(resource.RLIMIT_AS)
+    used, (_, hard) = _address_space(), resource.getrlimit(resource.RLIMIT_AS)
+    most = sys.maxsize if hard == resource.RLIM_INFINITY else hard
     while (order := receive(connection)) is not None:
-        resource.setrlimit(resource.RLIMIT_AS, (used + order["memory"], most))
+        resource.setrlimit(resource.RLIMIT_AS, (min(used + order["memory"], most), hard))
         for message in _messages(order):
             send(connection, message)
             if message.get("error") == "memory":

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cctrace.display import Progress, Public, of_summary, plain, silent
+from cctrace.display import Progress, Public, of_summary, plain, shortened, silent
 from cctrace.documents import of_shape
 from cctrace.estimates import Estimate
 from cctrace.fit.components import bucket_bytes, components_of
@@ -132,6 +132,9 @@ class FittedPath(Path, Public):
 
         return export(self, to)
 
+    def __repr__(self) -> str:
+        return f"<FittedPath: {shortened('; '.join(self.summary().splitlines()))}>"
+
     def _repr_html_(self) -> str:
         return of_summary("Path, fitted", self.summary())
 
@@ -224,7 +227,7 @@ def _path_of(evidence: PathEvidence, progress: Progress, quick: bool) -> FittedP
     parts = components_of(evidence, quick)
     base, (rates, is_bounded) = parts.base(), parts.rates(flow)
     jitter, correlation = parts.as_jitter(), parts.correlation()
-    losses = losses_of(evidence, parts.steps, parts.errors.max())
+    losses = losses_of(evidence, parts.steps, parts.errors)
     unknown = {
         "rate": is_bounded,
         "base_rtt": parts.delays is None,  # other flows occupied the queue all the time

@@ -69,7 +69,7 @@ class Packets(Framed):
 
     def __repr__(self) -> str:
         connections = format_counted(len(self.connections["sport"]), "connection", "connections")
-        return f"<Packets {self.source}: {len(self)} packets, {connections}>"
+        return f"<Packets {self.source}: {format_counted(len(self), 'packet', 'packets')}, {connections}>"
 
     @property
     def nbytes(self) -> int:

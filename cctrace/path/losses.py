@@ -53,12 +53,13 @@ class Backlogs:
         """Time until the bottleneck has sent what they met."""
         return np.maximum(self.steps.when(self.steps.served(self.time_us) + self.met) - self.time_us, 0.0)
 
-    @property
-    def slope(self) -> float:
-        """Change of the backlogs that the overflows met with the logarithm of the rate, bytes."""
+    def error(self, rate_errors: Floats) -> float:
+        """Return the error of the backlogs that the overflows met, bytes, from those of the logarithms of the rates."""
+        at_us = self.time_us[self.overflow]
         faster = Steps(self.steps.start_us, self.steps.rate * 1.0001)
-        shifted = backlog_met(self.sent, faster, self.time_us[self.overflow])
-        return float(np.median(np.abs(shifted - self.met[self.overflow]))) / 1e-4
+        slopes = np.abs(backlog_met(self.sent, faster, at_us) - self.met[self.overflow]) / 1e-4
+        step = np.searchsorted(self.steps.start_us[1:], at_us, side="right")
+        return float(np.median(slopes * rate_errors[step]))
 
     @functools.cached_property
     def longest(self) -> float:
@@ -129,15 +130,15 @@ class Losses(NamedTuple):
     aqm: str | None
 
 
-def losses_of(evidence: PathEvidence, steps: Steps, rate_error: float = 0.0) -> Losses:
-    """Return the `Losses` of a flow over a bottleneck of this rate, with the standard error of its logarithm."""
+def losses_of(evidence: PathEvidence, steps: Steps, rate_errors: Floats) -> Losses:
+    """Return the `Losses` of a flow over a bottleneck of these rates, with the standard errors of their logarithms."""
     at = backlogs_of(evidence, steps)
     time_us, met, lost, longest, high, size = at.time_us, at.met, at.lost, at.longest, at.long, at.size
     congestive = at.overflow
     buffer, aqm, clear = Estimate(None, max(longest, size), None), None, ~congestive
     wait_us = at.wait_us
     if congestive.sum() >= const.LEAST_DROPS:
-        found, droptail = _buffer(met[congestive], time_us[congestive], size, at.slope * rate_error)
+        found, droptail = _buffer(met[congestive], time_us[congestive], size, at.error(rate_errors))
         # A full queue passes nothing: if many packets passed where others were dropped, something else drops.
         passing = np.sum(~lost & (met > np.median(met[congestive]) + const.ABOVE_FULL * size))
         full = bool(passing <= const.PASSING * (1 + congestive.sum())) and not evidence.backlogs.is_early
@@ -239,7 +240,9 @@ def _buffer(met: Floats, time_us: Floats, size: float, error: float) -> tuple[Es
     value = max(top + size / 2, size)
     half = 0.475 * size if error < const.SURE_BACKLOG * size else Z95 * np.hypot(error, 0.4 * size)
     droptail = bool(spread < 0.15 * middle + size)
-    return Estimate(float(value), float(max(value - half, size)), float(value + half)), droptail
+    # What may be wrong by all of itself is known from below only, by the packet that fits.
+    high_end = float(value + half) if half < value else None
+    return Estimate(float(value), float(max(value - half, size)), high_end), droptail
 
 
 def overflows(lost: Bools, met: Floats, high: Bools, longest: float, time_us: Floats, size: float) -> Bools:
