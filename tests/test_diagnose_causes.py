@@ -14,6 +14,7 @@ from cctrace.diagnosis import limits
 from cctrace.diagnosis.diagnose import diagnose
 from cctrace.diagnosis.findings import shares
 from cctrace.diagnosis.packets.acks import _by_clock
+from cctrace.diagnosis.packets.losses import losses
 from cctrace.diagnosis.record import Record
 from cctrace.path.evidence import evidence_of
 from cctrace.path.losses import arrived_before, early_share, losses_of
@@ -262,6 +263,15 @@ def test_random_losses_are_told_from_those_of_a_queue_of_one_to_three_packets(bu
     if buffer != "1600B":  # of a single packet, whatever waits is full
         assert found.share.high < loss + 0.01
     assert found.congestive > 2 * found.random
+
+
+@pytest.mark.parametrize("cc", ["reno", "bbr3"])
+def test_drops_of_a_full_queue_of_three_packets_are_no_random_losses(cc):
+    path = cct.Path(rate="7Mbit", rtt="10ms", buffer="4.6kB", loss="1%")
+    sim = cct.simulate(path, cct.Sender(cc, ack_every=2, profile="linux"), "8s", seed=1, packets=True)
+    found = losses(Record(sim.capture().flow(0)))
+    assert found.loss_share > 0.035  # three in four are the queue's
+    assert found.met.overflowed > 2 * found.met.rest
 
 
 @pytest.mark.parametrize(("path", "want"), [({"aqm": "codel"}, ["aqm"]), ({}, []), ({"loss": "0.3%"}, ["random_loss"])])

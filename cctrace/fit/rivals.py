@@ -11,7 +11,7 @@ from typing import Any
 from cctrace.estimates import Estimate
 from cctrace.fit.fitted_path import FittedPath
 from cctrace.path import constants as const
-from cctrace.path.constants import CODEL_TARGET_US, LEAST_DROPS, NEAR_TARGET
+from cctrace.path.constants import CODEL_TARGET_US, EARLY, LEAST_DROPS, NEAR_TARGET
 from cctrace.path.evidence import PathEvidence
 from cctrace.path.losses import proportion
 from cctrace.tcp.wire import PACKET_BYTES
@@ -34,7 +34,7 @@ def rivals_of(path: FittedPath, evidence: PathEvidence) -> dict[str, FittedPath]
     longest, bdp = max(at.longest, PACKET_BYTES), path.max_rate_bps() / 8 * path.rtt_ns / 1e9
     by_chance, by_queue = estimates["loss"]["model"] != "none", estimates["buffer_bytes"].value is not None
     managed, behind = estimates["aqm"] not in (None, "droptail"), {"is_behind": evidence.loses_behind}
-    if (by_chance or managed or not by_queue) and not at.is_early:
+    if (by_chance or managed or not by_queue) and at.early < EARLY:
         half = max(0.05 * longest, PACKET_BYTES)
         buffer = Estimate(longest + PACKET_BYTES / 2, max(longest - half, PACKET_BYTES), longest + half)
         changed = {"buffer_bytes": buffer, "aqm": "droptail", "loss": NO_LOSS | {"congestive": lost}}

@@ -16,7 +16,7 @@ import numpy as np
 
 from cctrace.estimates import Z95, Estimate
 from cctrace.path import constants as const
-from cctrace.path.arrays import Bools, Floats
+from cctrace.path.arrays import Bools, Floats, Ints
 from cctrace.path.queue import Steps
 from cctrace.path.sent import Sent, backlog_met
 from cctrace.path.transmissions import LOST, Transmissions
@@ -28,20 +28,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Backlogs:
-    """Backlogs of the bottleneck that transmissions met, in their order."""
+    """Backlogs of a queue that transmissions met, in their order, and which of the lost ones it had no room for."""
 
-    sent: Sent  # the traffic through the bottleneck
+    sent: Sent  # the traffic through the queue
     steps: Steps  # its rate
     time_us: Floats  # of the transmission
     lost: Bools
+    passed: Bools  # known to have passed the queue
     arrived_bytes: Floats  # that it added to the queue
     size: float  # of a packet, bytes
-    rtt_us: float  # the least
+    rtt_us: float  # without the queue
+    bucket_bytes: float = 0.0  # tokens that let as much pass at once, without waiting
+    behind: Floats | Ints | float = 0.0  # bytes that follow it in a super-packet, which is queued or dropped as a unit
+
+    @functools.cached_property
+    def deficit(self) -> Floats:
+        """Bytes sent beyond the rate, with what arrived at the same instant, themselves included."""
+        return backlog_met(self.sent, self.steps, self.time_us)
 
     @functools.cached_property
     def met(self) -> Floats:
-        """Bytes, with what arrived at the same instant, themselves included."""
-        return backlog_met(self.sent, self.steps, self.time_us)
+        """Bytes of the deficit that waited."""
+        return np.maximum(self.deficit - self.bucket_bytes, 0.0)
 
     @functools.cached_property
     def ahead(self) -> Floats:
@@ -64,12 +72,12 @@ class Backlogs:
     @functools.cached_property
     def longest(self) -> float:
         """The longest backlog of a packet that passed."""
-        return float(self.met[~self.lost].max(initial=0.0))
+        return float(self.met[self.passed].max(initial=0.0))
 
     @functools.cached_property
     def most_ahead(self) -> float:
         """The most bytes ahead of a packet that passed."""
-        return float(self.ahead[~self.lost].max(initial=0.0))
+        return float(self.ahead[self.passed].max(initial=0.0))
 
     @functools.cached_property
     def long(self) -> Bools:
@@ -79,19 +87,27 @@ class Backlogs:
     @functools.cached_property
     def overflow(self) -> Bools:
         """Which losses seem to overflow the queue."""
-        return overflows(self.lost, self.ahead, self.long, self.most_ahead, self.time_us, self.size)
+        ahead = np.where(self.deficit >= self.bucket_bytes, self.ahead + self.behind, 0.0)
+        return overflows(self.lost, ahead, self.long, self.most_ahead, self.time_us, self.size)
 
     @functools.cached_property
-    def is_early(self) -> bool:
-        """Whether most overflows began before the queue was longest, unlike those of a full queue."""
-        early = early_share(self.overflow, self.lost, self.met, self.time_us, self.rtt_us, self.size)
-        return early >= const.EARLY
+    def early(self) -> float:
+        """The share of overflows that began before the queue was longest, unlike those of a full queue."""
+        return early_share(self.overflow, self.lost, self.met, self.time_us, self.rtt_us, self.size)
 
     @functools.cached_property
     def chance(self) -> float:
         """The probability that losses by chance alone avoid short queues as much as these."""
         apart = np.diff(self.time_us[self.lost], prepend=-np.inf) > self.rtt_us
         return by_chance(self.ahead, self.ahead[self.lost], int(np.count_nonzero(apart)))
+
+    def episodes(self, which: Bools) -> int:
+        """Return the number of these losses that are an RTT apart, the unit for chance."""
+        found, end = 0, -np.inf
+        for at in self.time_us[which].tolist():
+            if at > end:
+                found, end = found + 1, at + self.rtt_us
+        return found
 
 
 def backlogs_of(evidence: PathEvidence, steps: Steps) -> Backlogs:
@@ -101,9 +117,8 @@ def backlogs_of(evidence: PathEvidence, steps: Steps) -> Backlogs:
     rows = np.ones(len(table), bool) if policed is None else ~policed
     rows &= table.sent_ns <= decided_ns(table)
     time_us = (table.sent_ns[rows] - table.start_ns) / 1e3
-    lost, arrived_bytes, size = table.state[rows] == LOST, evidence.arrived_bytes[rows], np.median(table.wire_bytes)
-    sent, rtt_us = evidence.through.sent, float(np.nanmin(table.rtt_us))
-    return Backlogs(sent, steps, time_us, lost, arrived_bytes, float(size), rtt_us)
+    lost, size, rtt_us = table.state[rows] == LOST, float(np.median(table.wire_bytes)), float(np.nanmin(table.rtt_us))
+    return Backlogs(evidence.through.sent, steps, time_us, lost, ~lost, evidence.arrived_bytes[rows], size, rtt_us)
 
 
 def arrived_before(met: Floats, time_us: Floats, arrived_bytes: Floats) -> Floats:
@@ -141,7 +156,7 @@ def losses_of(evidence: PathEvidence, steps: Steps, rate_errors: Floats) -> Loss
         found, droptail = _buffer(met[congestive], time_us[congestive], size, at.error(rate_errors))
         # A full queue passes nothing: if many packets passed where others were dropped, something else drops.
         passing = np.sum(~lost & (met > np.median(met[congestive]) + const.ABOVE_FULL * size))
-        full = bool(passing <= const.PASSING * (1 + congestive.sum())) and not evidence.backlogs.is_early
+        full = bool(passing <= const.PASSING * (1 + congestive.sum())) and evidence.backlogs.early < const.EARLY
         droptail &= full
         aqm = "droptail" if droptail else "other"
         buffer = found if full else buffer

@@ -125,7 +125,7 @@ def sent(table: Transmissions, passed: Bools | None = None) -> Sent:
 
 
 def backlog_met(flow: Sent, steps: Steps, time_us: Floats) -> Floats:
-    """Return the bytes in the queue at the given times, before that instant's arrivals."""
+    """Return the bytes in the queue at the given times, with what arrived at that instant."""
     level = backlog(flow.sent_us, flow.wire_bytes, steps)
     before = np.searchsorted(flow.sent_us, time_us, "right") - 1
     served = steps.served(time_us) - steps.served(flow.sent_us[np.maximum(before, 0)])

@@ -11,7 +11,7 @@ from cctrace.diagnosis.groups import Bursts, Losses, Met, Retransmissions
 from cctrace.diagnosis.record import Record
 from cctrace.path.arrays import last_of_each
 from cctrace.path.constants import ABOVE_FULL, CHANCE, CHANCE_OF_ALL, EARLY
-from cctrace.path.losses import arrived_before, by_chance, decided_ns, early_share, overflows, proportion
+from cctrace.path.losses import Backlogs, by_chance, decided_ns, proportion
 from cctrace.path.own_queue import base_rtt_us, mean_rank, ranks
 from cctrace.path.queue import Steps, constant
 from cctrace.path.sent import Sent, backlog_met
@@ -79,94 +79,66 @@ def _queue(record: Record, is_shared: bool, in_turn: bool) -> Server | None:
 
 
 def _met(record: Record, queue: Server) -> Met:
-    met = BacklogsMet(record, queue)
-    few = record.lost.sum() < const.FEWEST
-    short = bool(met.met[record.lost].min() < const.MOSTLY * met.longest - 3 * PACKET_BYTES)
-    if few:  # too few to tell overflows from other losses
-        met.rest = record.lost
-    rest, full = int(met.rest.sum()), int(met.overflow.sum())
-    sent = len(record.table) - full
-    low, high = (float(value) for value in proportion(rest, sent))
-    rank, episodes = before_losses(record, met.rest) if rest else (0.5, 1)
-    overflowed = met.overflow if full else record.lost
-    buffer = float(np.median(met.met[overflowed])) + float(np.median(record.table.wire_bytes))
-    waits = np.quantile(met.met[met.rest], [0.1, 0.5, 0.9]) if rest else np.full(3, np.nan)
+    at = backlogs_in(record, queue)
+    full = at.overflow if _drops_at_its_longest(at) else np.zeros(len(at.lost), bool)
+    few = record.lost.sum() < const.FEWEST  # too few to tell overflows from other losses
+    # Losses while a shaper's tokens let packets pass belong to another queue.
+    other = record.lost if few else record.lost & ~full & (at.deficit >= at.bucket_bytes)
+    overflowed, rest = int(full.sum()), int(other.sum())
+    sent = len(record.table) - overflowed
+    low, high = proportion(rest, sent)
+    rank, episodes = before_losses(record, other) if rest else (0.5, 1)
+    part = np.searchsorted(queue.steps.start_us, record.sent_us[record.lost], side="right") - 1
+    rate = float(np.median(queue.steps.rate[part]))  # the usual one when packets were lost, bytes/us
+    buffer = float(np.median(at.met[full if overflowed else record.lost])) + at.size
+    waits = np.quantile(at.met[other], [0.1, 0.5, 0.9]) if rest else np.full(3, np.nan)
     return Met(
-        overflowed=full,
-        overflows=met.episodes(met.overflow),
+        overflowed=overflowed,
+        overflows=at.episodes(full),
         rest=rest,
-        rests=met.episodes(met.rest),
+        rests=at.episodes(other),
         rest_share=rest / sent,
         share_low=low,
         share_high=high,
-        chance=by_chance(met.ahead, met.ahead[met.rest], met.episodes(met.rest)),
+        chance=by_chance(at.ahead, at.ahead[other], at.episodes(other)),
         rtt_rank=rank,
         rtt_episodes=episodes,
         buffer_bytes=buffer,
-        buffer_bdp=buffer / met.bdp,
+        buffer_bdp=buffer / (rate * queue.base_us),
         # Too short a queue to be managed, or one that holds the flow's packets once tokens run out.
-        is_managed_length=(met.longest > const.MANAGED_PACKETS * PACKET_BYTES or met.early >= EARLY)
+        is_managed_length=(at.longest > const.MANAGED_PACKETS * PACKET_BYTES or at.early >= EARLY)
         and (few or not queue.bucket_bytes),
-        early_share=met.early,
-        avoids_short=short,
-        waits_us=tuple((np.append(waits, met.longest) / met.rate).tolist()),
-        is_gathered=lambda: _gathered(record, met.rest),
+        early_share=at.early,
+        avoids_short=bool(at.met[record.lost].min() < const.MOSTLY * at.longest - 3 * PACKET_BYTES),
+        waits_us=tuple((np.append(waits, at.longest) / rate).tolist()),
+        is_gathered=lambda: _gathered(record, other),
     )
 
 
-class BacklogsMet:
-    """Backlogs that packets met in a queue, and which of the lost ones it had no room for.
+def backlogs_in(record: Record, queue: Server) -> Backlogs:
+    """Return the backlogs that a flow's packets met in a queue."""
+    table, size = record.table, float(np.median(record.table.wire_bytes))
+    # The last packets may yet have been lost, and then were not in the queue.
+    settled = ~record.lost & (table.sent_ns <= decided_ns(table))
+    passed, arrived_bytes = settled if settled.any() else ~record.lost, record.path.arrived_bytes
+    at = record.sent_us, record.lost, passed, arrived_bytes, size, queue.base_us, queue.bucket_bytes, _behind(table)
+    return Backlogs(queue.sent, queue.steps, *at)
 
-    With an element per packet: `at_us`, when it was sent; `lost`; `met`, the backlog, and `ahead`, what of it had
-    arrived before (bytes); `overflow`, lost as the queue was full; `rest`, lost otherwise. `rate`: the usual one when
-    packets were lost, bytes/us. `longest`: backlog of a packet that was not lost, bytes. `early`: see `early_share`.
-    """
 
-    def __init__(self, record: Record, queue: Server) -> None:
-        self.at_us, self.lost = record.sent_us, record.lost
-        # Packets covered by a shaper's tokens do not wait; losses meanwhile belong to another queue.
-        deficit = backlog_met(queue.sent, queue.steps, self.at_us)
-        self.met = np.maximum(deficit - queue.bucket_bytes, 0.0)
-        self.ahead = arrived_before(self.met, self.at_us, record.path.arrived_bytes)
-        judged = deficit >= queue.bucket_bytes
-        part = np.searchsorted(queue.steps.start_us, self.at_us[self.lost], side="right") - 1
-        self.base_us, self.rate = queue.base_us, float(np.median(queue.steps.rate[part]))
-        self.bdp = self.rate * self.base_us
-        # The last packets may yet have been lost, and then were not in the queue.
-        settled = ~self.lost & (record.table.sent_ns <= decided_ns(record.table))
-        self.longest = float(self.met[settled if settled.any() else ~self.lost].max())
-        packet = float(np.median(record.table.wire_bytes))
-        # A queue at the sender's host takes (or drops) super-packets as a unit: the last segment must have room, too.
-        met = np.where(judged, self.met + _behind(record.table), 0.0)
-        overflow = overflows(self.lost, met, met > self.longest / 2, self.longest, self.at_us, packet)
-        self.early = early_share(overflow, self.lost, self.met, self.at_us, self.base_us, packet)
-        short = self.longest - float(np.median(met[overflow])) if overflow.any() else np.inf
-        # Random losses, too, may be of packets that met a long queue: then as many others passed one as long.
-        passed = int(np.sum(settled & (self.met > self.longest - short + ABOVE_FULL * packet)))
-        full = self._drops_at_its_longest(overflow, short, passed, packet)
-        self.overflow = overflow if full else np.zeros(len(overflow), bool)
-        self.rest = self.lost & ~self.overflow & judged
-
-    def _drops_at_its_longest(self, overflow: NDArray[np.bool_], short: float, passed: int, packet: float) -> bool:
-        """Return whether the queue dropped these packets as it was full, unlike RED, which drops early.
-
-        They met a backlog `short` bytes below the longest, more than which `passed` others met. `packet`: bytes.
-        """
-        if not (short < max((1 - const.MOSTLY) * self.longest, 3 * packet) and self.early < EARLY):
-            return False
-        alone = np.sum(self.lost & ~overflow) < const.FEWEST  # else the first of some "overflows" are random losses
-        if alone and passed > const.PASSED * (1 + overflow.sum()):
-            return False
-        many = self.episodes(overflow)  # where most packets meet the longest queue, so do most random losses
-        return bool(many < const.FEWEST or by_chance(self.ahead, self.ahead[overflow], many) < CHANCE_OF_ALL)
-
-    def episodes(self, which: NDArray[np.bool_]) -> int:
-        """Return the number of these losses that are an RTT apart, the unit for chance."""
-        found, end = 0, -np.inf
-        for at in self.at_us[which].tolist():
-            if at > end:
-                found, end = found + 1, at + self.base_us
-        return found
+def _drops_at_its_longest(at: Backlogs) -> bool:
+    """Return whether the queue was full as it dropped packets, unlike RED, which drops early."""
+    if not at.overflow.any() or at.early >= EARLY:
+        return False
+    short = at.longest - float(np.median((at.met + at.behind)[at.overflow]))
+    if short >= max((1 - const.MOSTLY) * at.longest, 3 * at.size):
+        return False
+    # Random losses, too, may be of packets that met a long queue: then as many others passed one as long.
+    passed = np.sum(at.passed & (at.met > at.longest - short + ABOVE_FULL * at.size))
+    alone = np.sum(at.lost & ~at.overflow) < const.FEWEST  # else the first of some "overflows" are random losses
+    if alone and passed > const.PASSED * (1 + at.overflow.sum()):
+        return False
+    many = at.episodes(at.overflow)  # where most packets meet the longest queue, so do most random losses
+    return bool(many < const.FEWEST or by_chance(at.ahead, at.ahead[at.overflow], many) < CHANCE_OF_ALL)
 
 
 def _behind(table: Transmissions) -> NDArray[np.int64]:
