@@ -195,7 +195,7 @@ def test_quic_bbr2_ends_a_probe_that_put_too_much_in_flight():
 def test_quic_bbr2_ends_startup_after_eight_lossy_acks_in_a_round():
     cc = quic_bbr2.QuicBBR2()
     cc.init(ack(now_ms=1000, smp_srtt_ms=40))
-    cc.recovery_mode, cc.bw_hi[1] = quic_bbr2.RECOVERY, 1_000_000
+    cc.recovery_mode, cc.bw_hi[1] = quic_bbr2.IN_RECOVERY, 1_000_000
     lossy = ack(smp_loss=1252, smp_lost_pkts=1252, smp_tx_in_flight=12_520)
     for _ in range(7):
         cc.check_loss_too_high_in_startup(lossy)

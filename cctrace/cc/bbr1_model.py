@@ -1,4 +1,4 @@
-"""The path model of BBR v1: rounds, bandwidth, BDP, and whether a policer limits it. Base of `bbr2016`.
+"""The path model of BBR v1: rounds, bandwidth, BDP, the rate and window that follow, a policer. Base of `bbr2016`.
 
     bw        maximum of the delivery rate over `bw_rtts` rounds; app-limited samples count only if they raise it
     min_rtt   set by `bbr2016`, which decides when to measure it
@@ -17,10 +17,23 @@ Sources: [Linux412] net/ipv4/tcp_bbr.c; [Cardwell16].
 """
 
 from cctrace.cc.ack import Ack
-from cctrace.cc.base import LinuxController, Param, ints
-from cctrace.cc.cmath import U32_MAX, s32, u32, u64, u64_shr
+from cctrace.cc.base import MAX_PACING_RATE, LinuxController, Param, ints
+from cctrace.cc.cmath import U32_MAX, s32, u32, u64, u64_lt, u64_shr
 from cctrace.cc.filters import running_max
-from cctrace.cc.linux import MTU_HEADERS, TCP_INIT_CWND, USEC_PER_SEC, before, jiffies_at, jiffies_to_usecs
+from cctrace.cc.linux import (
+    GSO_MAX_SIZE,
+    MAX_TCP_HEADER,
+    MTU_HEADERS,
+    PACING_SHIFT,
+    TCP_INIT_CWND,
+    USEC_PER_MSEC,
+    USEC_PER_SEC,
+    before,
+    in_256ths,
+    jiffies_at,
+    jiffies_to_usecs,
+    socket_rate,
+)
 
 STARTUP = 0
 DRAIN = 1
@@ -32,7 +45,10 @@ BW_UNIT = 1 << BW_SCALE
 GAIN_SCALE = 8
 GAIN_UNIT = 1 << GAIN_SCALE
 
+MOST_GAIN = 1023 / 256  # bit fields of ten bits
 CYCLE_LEN = 8  # phases of PROBE_BW
+MIN_TSO_RATE_BPS = 1_200_000  # bits/s; below it a burst is one segment
+TSO_SEGS_MAX = 0x7F
 
 LT_MIN_ROUNDS = 4
 LT_LOSS_THRESH = 50  # /256: 20 % of what was delivered
@@ -47,6 +63,8 @@ class BBR1Model(LinuxController):
     model_based = True
     params = LinuxController.params | {
         "bw_rtts": Param(CYCLE_LEN + 2, 1, 1000, "window of the bandwidth filter, rounds"),
+        "high_gain": Param(739 / 256, 1.0, MOST_GAIN, "gains of STARTUP: 2/ln 2 is the least that doubles the rate"),
+        "max_pacing_rate": MAX_PACING_RATE,
     }
 
     golden_names = {
@@ -71,6 +89,7 @@ class BBR1Model(LinuxController):
     round_start: int = 0
     next_rtt_delivered: int = 0
     packet_conservation: int = 0  # at most until the round ends
+    tso_segs_goal: int = 0
     # Policer.
     lt_is_sampling: int = 0
     lt_rtt_cnt: int = 0
@@ -116,6 +135,47 @@ class BBR1Model(LinuxController):
         if ack.delivered_mstamp_us == 0:
             return 0
         return jiffies_at(ack.jiffies, ack.now_us, ack.delivered_mstamp_us, self.hz)
+
+    # ---- rates and windows -----------------------------------------------------------------------------------------
+
+    def init_pacing_rate(self, ack: Ack) -> None:
+        """Pace the initial window over the handshake's RTT, or 1 ms if it is unknown [Linux412] bbr_init."""
+        rtt_us = ack.srtt_us8 >> 3
+        if rtt_us == 0:
+            rtt_us = USEC_PER_MSEC
+        bw = u32(self.snd_cwnd * BW_UNIT // rtt_us)
+        # An unset rate is ~0, above every other: without this STARTUP would never lower it.
+        self.pacing_rate = 0
+        self.set_pacing_rate(ack, bw, in_256ths(self.high_gain))
+
+    def set_pacing_rate(self, ack: Ack, bw: int, gain: int) -> None:
+        """Pace at gain * bw; in STARTUP never slower than before [Linux412] bbr_set_pacing_rate."""
+        rate = socket_rate(self.rate_bytes_per_sec(ack, bw, gain), self.max_pacing_rate)
+        if self.mode != STARTUP or u64_lt(self.pacing_rate, rate):
+            self.pacing_rate = rate
+
+    def tso_segs(self, ack: Ack) -> int:
+        """Segments of one burst: about 1 ms at the pacing rate [Linux412] tcp_tso_autosize."""
+        min_segs = 2
+        if u64_lt(self.pacing_rate, MIN_TSO_RATE_BPS >> 3):
+            min_segs = 1
+        size = min(u64_shr(self.pacing_rate, PACING_SHIFT), GSO_MAX_SIZE - 1 - MAX_TCP_HEADER)
+        return min(max(size // ack.mss, min_segs), TSO_SEGS_MAX)
+
+    def set_tso_segs_goal(self, ack: Ack) -> None:
+        """Keep the burst size until the next ACK [Linux412] bbr_set_tso_segs_goal."""
+        self.tso_segs_goal = self.tso_segs(ack)
+
+    def quantization_budget(self, ack: Ack, cwnd: int) -> int:
+        """Add three bursts (qdisc, sender's and receiver's offload) and make it even, for delayed ACKs."""
+        cwnd = u32(cwnd + 3 * self.tso_segs_goal)
+        return u32(cwnd + 1) & ~1
+
+    def inflight(self, ack: Ack, bw: int, gain: int) -> int:
+        """Segments in flight that make gain * BDP [Linux412] bbr_target_cwnd."""
+        if self.min_rtt_us == U32_MAX:
+            return TCP_INIT_CWND  # unlike later releases, without a budget
+        return self.quantization_budget(ack, self.bdp(bw, gain))
 
     # ---- bandwidth -------------------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 Model:  the path is known by bandwidth, round-trip propagation delay and, new in v2, the flight it tolerates: loss or
         CE marks above a threshold while probing set a long-term bound inflight_hi, and loss at other times cuts the
         short-term bounds inflight_lo and bw_lo by beta. `bbr2_model` has the path model, `bbr2_bounds` what loss and
-        marks do to it, this file the state machine.
+        marks do to it, `bbr2_probe_rtt` how the least RTT is measured, this file the state machine.
 
       STARTUP --(bw plateau of 3 rounds, or 8 losses at > 2 %, or 2 rounds marked)--> DRAIN
                                                                                         | (flight <= BDP)
@@ -33,7 +33,7 @@ at four packets, reaction to loss and ECN, no long-term (policer) sampling.
 from typing import ClassVar
 
 from cctrace.cc.ack import Ack
-from cctrace.cc.bbr2_bounds import ACKS_PROBE_STARTING, ACKS_PROBE_STOPPING, ACKS_REFILLING, BBR2Bounds
+from cctrace.cc.bbr2_bounds import ACKS_PROBE_STARTING, ACKS_PROBE_STOPPING, ACKS_REFILLING
 from cctrace.cc.bbr2_model import (
     BBR_SCALE,
     BBR_UNIT,
@@ -49,6 +49,7 @@ from cctrace.cc.bbr2_model import (
     ilog2,
     in_256ths,
 )
+from cctrace.cc.bbr2_probe_rtt import BBR2ProbeRtt
 from cctrace.cc.cmath import u32
 from cctrace.cc.linux import (
     CA_OPEN,
@@ -57,17 +58,14 @@ from cctrace.cc.linux import (
     EVENT_ECN_NO_CE,
     EVENT_TX_START,
     TCP_INFINITE_SSTHRESH,
-    before,
-    msecs_to_jiffies,
 )
 
-PROBE_RTT_MODE_MS = 200
 FULL_BW_THRESH = BBR_UNIT * 5 // 4
 FULL_BW_CNT = 3  # rounds: window tuning by the receiver, filling it, seeing it
 BW_PROBE_RAND_ROUNDS = 2
 
 
-class BBR2(BBR2Bounds):
+class BBR2(BBR2ProbeRtt):
     """BBRv2, decision for decision as the v2alpha branch; see the module's docstring."""
 
     probe_draws: ClassVar[tuple[int | str, ...]] = (BW_PROBE_RAND_ROUNDS, 0)
@@ -95,9 +93,6 @@ class BBR2(BBR2Bounds):
 
     cycle_mstamp: int = 0
     probe_wait_us: int = 0
-    probe_rtt_done_stamp: int = 0
-    probe_rtt_round_done: bool = False
-    idle_restart: bool = False
     packet_conservation: int = 0  # declared by the release, never used
     loss_events_in_round: int = 0
     ce_state: int = 0  # of received data
@@ -364,66 +359,6 @@ class BBR2(BBR2Bounds):
         if self.inflight_lo != UNSET:
             self.inflight_lo = min(self.inflight_lo, self.inflight_hi)
         self.set_cycle_idx(CRUISE)
-
-    # --- PROBE_RTT --------------------------------------------------------------------------------------------------
-    def update_min_rtt(self, ack: Ack) -> None:
-        """Track the least RTT of 5 s and 10 s; dip when the former expires [BBRv2alpha] bbr_update_min_rtt."""
-        window = msecs_to_jiffies(min(self.probe_rtt_win_ms, self.min_rtt_win_sec * 1000), self.hz)
-        expired = before(self.probe_rtt_min_stamp + window, ack.jiffies)
-        if ack.rs_rtt_us >= 0 and (self.is_lower_rtt(ack.rs_rtt_us) or (expired and not ack.rs_is_ack_delayed)):
-            self.probe_rtt_min_us = u32(ack.rs_rtt_us)
-            self.probe_rtt_min_stamp = ack.jiffies
-        min_rtt_expired = before(self.min_rtt_stamp + self.min_rtt_win_sec * self.hz, ack.jiffies)
-        if self.probe_rtt_min_us <= self.min_rtt_us or min_rtt_expired:
-            self.min_rtt_us = self.probe_rtt_min_us
-            self.min_rtt_stamp = self.probe_rtt_min_stamp
-        if expired and not self.idle_restart and self.mode != PROBE_RTT:
-            self.enter_probe_rtt(ack)
-        if self.mode == PROBE_RTT:
-            self.stay_in_probe_rtt(ack)
-        if ack.rs_delivered > 0:
-            self.idle_restart = False
-
-    def is_lower_rtt(self, rtt_us: int) -> bool:
-        """An equal RTT refreshes the estimate too [BBRv2alpha] bbr_update_min_rtt."""
-        return rtt_us <= self.probe_rtt_min_us
-
-    def enter_probe_rtt(self, ack: Ack) -> None:
-        """[BBRv2alpha] bbr_update_min_rtt."""
-        self.mode = PROBE_RTT
-        self.save_cwnd()
-        self.probe_rtt_done_stamp = 0
-        self.ack_phase = ACKS_PROBE_STOPPING
-        self.next_rtt_delivered = ack.delivered
-
-    def stay_in_probe_rtt(self, ack: Ack) -> None:
-        """Count 200 ms and one round from the moment the flight is down to half a BDP [BBRv2alpha] same."""
-        in_flight = self.packets_in_flight(ack)
-        self.app_limited = max(u32(ack.delivered + in_flight), 1)  # these samples must not lower the bandwidth
-        if not self.probe_rtt_done_stamp and in_flight <= self.probe_rtt_cwnd():
-            self.probe_rtt_done_stamp = u32(ack.jiffies + msecs_to_jiffies(PROBE_RTT_MODE_MS, self.hz))
-            self.probe_rtt_round_done = False
-            self.next_rtt_delivered = ack.delivered
-        elif self.probe_rtt_done_stamp:
-            if self.round_start:
-                self.probe_rtt_round_done = True
-            if self.probe_rtt_round_done:
-                self.check_probe_rtt_done(ack)
-
-    def check_probe_rtt_done(self, ack: Ack) -> None:
-        """[BBRv2alpha] bbr_check_probe_rtt_done."""
-        if self.probe_rtt_done_stamp and before(self.probe_rtt_done_stamp, ack.jiffies):
-            self.probe_rtt_min_stamp = ack.jiffies
-            self.snd_cwnd = max(self.snd_cwnd, self.prior_cwnd)
-            self.exit_probe_rtt(ack)
-
-    def exit_probe_rtt(self, ack: Ack) -> None:
-        """To CRUISE, the flight being low; to STARTUP if the pipe was never full [BBRv2alpha] bbr2_exit_probe_rtt."""
-        self.reset_lower_bounds()
-        if self.full_bw_reached:
-            self.enter_probe_bw_after_dip(ack)
-        else:
-            self.mode = STARTUP
 
     def enter_probe_bw_after_dip(self, ack: Ack) -> None:
         """Schedule a new cycle and skip its DOWN [BBRv2alpha] bbr2_exit_probe_rtt."""

@@ -15,8 +15,8 @@ Model:  every ACK updates  bw = max(delivery rate, 10 rounds)  and  min_rtt = mi
     PROBE_RTT  1                                  1, and cwnd <= 4
 
 Loss matters in three places only: in the first round of a recovery cwnd follows what is delivered; the end of the
-recovery restores the cwnd from before; and losses may reveal a token-bucket policer. Estimates and policer are in
-`bbr1_model`.
+recovery restores the cwnd from before; and losses may reveal a token-bucket policer. Estimates, rates and policer are
+in `bbr1_model`.
 
 Quirks of the release, kept:
 
@@ -35,48 +35,39 @@ Sources: [Linux412] net/ipv4/tcp_bbr.c, tcp_output.c tcp_tso_autosize(), skbuff.
 """
 
 from cctrace.cc.ack import Ack
-from cctrace.cc.base import MAX_PACING_RATE, Param
+from cctrace.cc.base import Param
 from cctrace.cc.bbr1_model import (
-    BW_UNIT,
     CYCLE_LEN,
     DRAIN,
     GAIN_SCALE,
     GAIN_UNIT,
+    MOST_GAIN,
     PROBE_BW,
     PROBE_RTT,
     STARTUP,
     BBR1Model,
 )
-from cctrace.cc.cmath import U32_MAX, s32, u32, u64_lt, u64_shr
+from cctrace.cc.cmath import s32, u32
 from cctrace.cc.linux import (
     CA_LOSS,
     CA_RECOVERY,
     EVENT_TX_START,
-    GSO_MAX_SIZE,
-    MAX_TCP_HEADER,
-    PACING_SHIFT,
     TCP_INFINITE_SSTHRESH,
     TCP_INIT_CWND,
-    USEC_PER_MSEC,
     USEC_PER_SEC,
     before,
     in_256ths,
     jiffies_to_usecs,
     msecs_to_jiffies,
-    socket_rate,
 )
 
-MOST_GAIN = 1023 / 256  # bit fields of ten bits
 CYCLE_RAND = 7  # a cycle starts anywhere but in its draining phase, so that flows do not probe together
-MIN_TSO_RATE_BPS = 1_200_000  # bits/s; below it a burst is one segment
-TSO_SEGS_MAX = 0x7F
 
 
 class BBR2016(BBR1Model):
     """BBR of Linux 4.12; see the module's header. Parameters are the constants of the source, without `bbr_`."""
 
     params = BBR1Model.params | {
-        "high_gain": Param(739 / 256, 1.0, MOST_GAIN, "gains of STARTUP: 2/ln 2 is the least that doubles the rate"),
         "drain_gain": Param(88 / 256, 1 / 256, 1.0, "pacing gain of DRAIN: empties in a round what STARTUP queued"),
         "cwnd_gain": Param(2.0, 1 / 256, MOST_GAIN, "cwnd gain of PROBE_BW, BDP", "bbr_cwnd_gain"),
         "up_pacing_gain": Param(1.25, 1.0, MOST_GAIN, "pacing gain of the first phase of PROBE_BW: asks for more"),
@@ -86,7 +77,6 @@ class BBR2016(BBR1Model):
         "cwnd_min_target": Param(4, 2, 1000, "least cwnd, that of PROBE_RTT, segments: two ACKs of two"),
         "full_bw_thresh": Param(1.25, 1.0, MOST_GAIN, "growth of bw in a round that shows the pipe not yet full"),
         "full_bw_cnt": Param(3, 1, 7, "rounds of less growth that end STARTUP", "bbr_full_bw_cnt"),
-        "max_pacing_rate": MAX_PACING_RATE,
     }
     phase_choices = CYCLE_RAND
     pacing_overhead_bytes = 66  # sk_pacing counts whole packets
@@ -119,7 +109,6 @@ class BBR2016(BBR1Model):
     prior_cwnd: int = 0
     prev_ca_state: int = 0
     restore_cwnd: int = 0
-    tso_segs_goal: int = 0
 
     # ---- entry points ----------------------------------------------------------------------------------------------
 
@@ -174,47 +163,6 @@ class BBR2016(BBR1Model):
         self.idle_restart = 1
         if self.mode == PROBE_BW:
             self.set_pacing_rate(ack, self.bw(), GAIN_UNIT)
-
-    # ---- rates and windows -----------------------------------------------------------------------------------------
-
-    def init_pacing_rate(self, ack: Ack) -> None:
-        """Pace the initial window over the handshake's RTT, or 1 ms if it is unknown [Linux412] bbr_init."""
-        rtt_us = ack.srtt_us8 >> 3
-        if rtt_us == 0:
-            rtt_us = USEC_PER_MSEC
-        bw = u32(self.snd_cwnd * BW_UNIT // rtt_us)
-        # An unset rate is ~0, above every other: without this STARTUP would never lower it.
-        self.pacing_rate = 0
-        self.set_pacing_rate(ack, bw, in_256ths(self.high_gain))
-
-    def set_pacing_rate(self, ack: Ack, bw: int, gain: int) -> None:
-        """Pace at gain * bw; in STARTUP never slower than before [Linux412] bbr_set_pacing_rate."""
-        rate = socket_rate(self.rate_bytes_per_sec(ack, bw, gain), self.max_pacing_rate)
-        if self.mode != STARTUP or u64_lt(self.pacing_rate, rate):
-            self.pacing_rate = rate
-
-    def tso_segs(self, ack: Ack) -> int:
-        """Segments of one burst: about 1 ms at the pacing rate [Linux412] tcp_tso_autosize."""
-        min_segs = 2
-        if u64_lt(self.pacing_rate, MIN_TSO_RATE_BPS >> 3):
-            min_segs = 1
-        size = min(u64_shr(self.pacing_rate, PACING_SHIFT), GSO_MAX_SIZE - 1 - MAX_TCP_HEADER)
-        return min(max(size // ack.mss, min_segs), TSO_SEGS_MAX)
-
-    def set_tso_segs_goal(self, ack: Ack) -> None:
-        """Keep the burst size until the next ACK [Linux412] bbr_set_tso_segs_goal."""
-        self.tso_segs_goal = self.tso_segs(ack)
-
-    def quantization_budget(self, ack: Ack, cwnd: int) -> int:
-        """Add three bursts (qdisc, sender's and receiver's offload) and make it even, for delayed ACKs."""
-        cwnd = u32(cwnd + 3 * self.tso_segs_goal)
-        return u32(cwnd + 1) & ~1
-
-    def inflight(self, ack: Ack, bw: int, gain: int) -> int:
-        """Segments in flight that make gain * BDP [Linux412] bbr_target_cwnd."""
-        if self.min_rtt_us == U32_MAX:
-            return TCP_INIT_CWND  # unlike later releases, without a budget
-        return self.quantization_budget(ack, self.bdp(bw, gain))
 
     # ---- decisions -------------------------------------------------------------------------------------------------
 

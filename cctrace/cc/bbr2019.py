@@ -31,11 +31,12 @@ from cctrace.cc.bbr1_model import (
     DRAIN,
     GAIN_SCALE,
     GAIN_UNIT,
+    MOST_GAIN,
     PROBE_BW,
     PROBE_RTT,
     STARTUP,
 )
-from cctrace.cc.bbr2016 import BBR2016, CYCLE_RAND, MOST_GAIN
+from cctrace.cc.bbr2016 import BBR2016, CYCLE_RAND
 from cctrace.cc.cmath import U32_MAX, s32, u16, u32, u64, u64_lt, u64_shr
 from cctrace.cc.linux import (
     CA_RECOVERY,

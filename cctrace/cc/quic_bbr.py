@@ -28,22 +28,24 @@ Quirks, kept because decisions depend on them:
   the moment after which a packet must have been sent to end it).
 
 Sources: [ngx_bbr] bpq233/oBBR nginx-quic/src/event/quic/ngx_bbr.c, commit 3ae3fc9 (`-C BBR`); [Cardwell16].
-Differs from its parent in everything: it is written afresh (the Linux family starts at `bbr2016`).
+Differs from its parent in everything: it is written afresh (the Linux family starts at `bbr2016`);
+`quic_bbr_common` has what the stack's BBRv2 does alike.
 """
 
 from cctrace.cc.ack import Ack
-from cctrace.cc.base import Param, QuicController, ints
+from cctrace.cc.base import Param, ints
 from cctrace.cc.cmath import f32, u32, u64_lt
 from cctrace.cc.filters import running_max
 from cctrace.cc.quic import INITIAL_WINDOW, MIN_WINDOW, MSEC_PER_SEC, MSS, RTT_UNKNOWN, delivery_rate, float_to_u32
-
-STARTUP = 0
-DRAIN = 1
-PROBE_BW = 2
-PROBE_RTT = 3
-
-NOT_IN_RECOVERY = 0
-IN_RECOVERY = 1
+from cctrace.cc.quic_bbr_common import (
+    DRAIN,
+    IN_RECOVERY,
+    NOT_IN_RECOVERY,
+    PROBE_BW,
+    PROBE_RTT,
+    STARTUP,
+    QuicBBRCommon,
+)
 
 MAX_RTT_WINDOW_ROUNDS = 5
 MAX_DOWN_SAMPLES = 30
@@ -60,12 +62,11 @@ B3R_COLUMNS = ("g_b3r_gum", "g_b3r_timer", "f32_b3r_gain0")
 BBR_S_COLUMNS = ("g_bbrs_tot", "g_bbrs_flag")
 
 
-class QuicBBR(QuicController):
+class QuicBBR(QuicBBRCommon):
     """BBR of oBBR's nginx-quic (`-C BBR`)."""
 
-    model_based = True
     # Named as in `bbr2016`, whose constants these are, in single precision.
-    params = QuicController.params | {
+    params = QuicBBRCommon.params | {
         "high_gain": Param(2.885, 1.0, 10.0, "gains of STARTUP: 2/ln 2 is the least that doubles the rate"),
         "drain_gain": Param(1.0 / 2.885, 0.01, 1.0, "pacing gain of DRAIN: empties in a round what STARTUP queued"),
         "cwnd_gain": Param(2.0, 0.01, 10.0, "window of PROBE_BW, BDP: one for the path, one for ACKs", "bbr_cwnd_gain"),
@@ -74,8 +75,6 @@ class QuicBBR(QuicController):
         "bw_rtts": Param(10, 1, 1000, "window of the bandwidth filter, rounds: a whole gain cycle and two"),
         "min_rtt_win_sec": Param(10, 1, 86_400, "window of min_rtt, after which PROBE_RTT comes, s"),
         "probe_rtt_mode_ms": Param(200, 0, 60_000, "longest stay in PROBE_RTT, ms"),
-        "full_bw_thresh": Param(1.25, 1.0, 10.0, "growth of bw in a round that shows the pipe not yet full"),
-        "full_bw_cnt": Param(3, 1, 100, "rounds of less growth that end STARTUP", "bbr_full_bw_cnt"),
     }
 
     states = ("STARTUP", "DRAIN", "PROBE_BW", "PROBE_RTT")
@@ -105,34 +104,15 @@ class QuicBBR(QuicController):
         | dict.fromkeys(BBR_S_COLUMNS, "state of BBR-S")
     )
 
-    mode: int = STARTUP
-    bw: int = 0  # bytes/s: the filter's maximum when it was last asked for
     bw_v = ints(3)  # windowed maximum of the delivery rate, bytes/s
     bw_t = ints(3)  # ... and the rounds of its samples
     max_rtt_v = ints(3)  # windowed maximum of the RTT, ms (nothing reads it)
     max_rtt_t = ints(3)
     min_rtt_ms: int = 0
-    min_rtt_stamp: int = 0  # ms
-    probe_rtt_round_done_stamp: int = 0  # ms, 0: not yet chosen
-    probe_rtt_round_done: bool = False
-    round_cnt: int = 0
-    round_start: bool = False
-    next_round_delivered: int = 0  # bytes
-    pacing_gain: f32 = f32(0.0)
-    cwnd_gain: f32 = f32(0.0)
-    cycle_idx: int = 0
     last_cycle_start: int = 0  # ms
-    full_bw: int = 0  # bytes/s
-    full_bw_cnt: int = 0
-    full_bw_reached: bool = False
-    prior_cwnd: int = 0  # bytes
-    recovery_mode: int = NOT_IN_RECOVERY
-    recovery_start_time: int = 0  # ms
     just_enter_recovery: bool = False
     just_exit_recovery: bool = False
     packet_conservation: bool = False
-    has_srtt: bool = False
-    idle_restart: bool = False
     # Bookkeeping for oBBR.
     bw_down_cnt: int = 0  # consecutive samples below 0.75 bw
     max_down = ints(MAX_DOWN_SAMPLES)  # the last 30 samples of PROBE_BW, bytes/s
@@ -216,18 +196,6 @@ class QuicBBR(QuicController):
             return f32(self.down_pacing_gain)
         return f32(1.0)
 
-    def check_full_bw_reached(self, ack: Ack) -> None:  # [ngx_bbr] ngx_bbr_check_full_bw_reached
-        """Look once a round whether STARTUP still finds more bandwidth."""
-        if not self.round_start or self.full_bw_reached or ack.smp_is_app_limited:
-            return
-        bw = self.max_bw()
-        if bw >= float_to_u32(f32(f32(self.full_bw) * f32(self.full_bw_thresh))):
-            self.full_bw = bw
-            self.full_bw_cnt = 0
-            return
-        self.full_bw_cnt = self.full_bw_cnt + 1
-        self.full_bw_reached = self.full_bw_cnt >= self.bbr_full_bw_cnt
-
     def check_drain(self, ack: Ack) -> None:  # [ngx_bbr] ngx_bbr_check_drain
         """Leave STARTUP for DRAIN, and DRAIN for PROBE_BW."""
         if self.mode == STARTUP and self.full_bw_reached:
@@ -272,9 +240,7 @@ class QuicBBR(QuicController):
     def stay_in_probe_rtt(self, ack: Ack) -> None:  # [ngx_bbr] ngx_bbr_update_min_rtt
         """Wait until the time at 4 packets and one round have passed."""
         self.change_sc = True
-        # Rate samples from here on are low because of the small window: mark them.
-        pipe = u32(ack.cg_delivered + ack.cg_in_flight)
-        self.app_limited = pipe if ack.cg_delivered + ack.cg_in_flight else 1
+        self.mark_app_limited(ack)
         if self.probe_rtt_round_done_stamp == 0:
             self.probe_rtt_round_done_stamp = ack.smp_now + min(2 * ack.smp_srtt_ms, self.probe_rtt_mode_ms)
             self.probe_rtt_round_done = False
@@ -283,9 +249,11 @@ class QuicBBR(QuicController):
         if self.round_start:
             self.probe_rtt_round_done = True
         if self.probe_rtt_round_done:
-            self.check_probe_rtt_done(ack, ack.smp_now)
+            self.check_probe_rtt_done(ack, ack.smp_now, ack.smp_total_acked)
 
-    def check_probe_rtt_done(self, ack: Ack, now_ms: int) -> None:  # [ngx_bbr] ngx_bbr_check_probe_rtt_done
+    def check_probe_rtt_done(
+        self, ack: Ack, now_ms: int, total_acked: int
+    ) -> None:  # [ngx_bbr] ngx_bbr_check_probe_rtt_done
         """Go back to work once the chosen moment has come."""
         if self.probe_rtt_round_done_stamp == 0 or now_ms < self.probe_rtt_round_done_stamp:
             return
@@ -313,13 +281,6 @@ class QuicBBR(QuicController):
             self.just_exit_recovery = True
             self.recovery_start_time = 0
 
-    def save_cwnd(self) -> None:  # [ngx_bbr] ngx_bbr_save_cwnd
-        """Remember the window that recovery or PROBE_RTT will restore."""
-        if self.recovery_mode != IN_RECOVERY and self.mode != PROBE_RTT:
-            self.prior_cwnd = self.cwnd
-        else:
-            self.prior_cwnd = max(self.cwnd, self.prior_cwnd)
-
     def reset_cwnd(self, ack: Ack) -> None:  # [ngx_bbr] ngx_bbr_reset_cwnd
         """Persistent congestion: start over from 4 packets."""
         self.save_cwnd()
@@ -330,37 +291,6 @@ class QuicBBR(QuicController):
         self.recovery_start_time = 0
 
     # -- outputs -------------------------------------------------------------------------------------------------------
-    def init_pacing_rate(self, srtt_ms: int) -> None:  # [ngx_bbr] ngx_bbr_init_pacing_rate
-        """Pace the window over the RTT at the current gain; an unknown RTT counts as 1 ms."""
-        if srtt_ms:
-            self.has_srtt = True
-        rate = self.cwnd * MSEC_PER_SEC // (srtt_ms if srtt_ms else 1)
-        self.pacing_rate = float_to_u32(f32(self.pacing_gain * f32(rate)))
-
-    def set_pacing_rate(self, srtt_ms: int) -> None:  # [ngx_bbr] ngx_bbr_set_pacing_rate
-        """Pace at the estimated bandwidth times the gain."""
-        if not self.has_srtt and srtt_ms:
-            self.init_pacing_rate(srtt_ms)
-        self.pace_at(self.pacing_gain)
-        if self.pacing_rate == 0:
-            self.init_pacing_rate(srtt_ms)
-
-    def pace_at(self, gain: f32) -> None:  # [ngx_bbr] _ngx_bbr_set_pacing_rate_helper
-        """Set the pacing rate; before the pipe is full it only grows."""
-        rate = float_to_u32(f32(f32(self.max_bw()) * gain))
-        if self.full_bw_reached or rate > self.pacing_rate:
-            self.pacing_rate = rate
-
-    def restart_from_idle(self, ack: Ack) -> None:  # [ngx_bbr] ngx_bbr_restart_from_idle
-        """Sending begins again: pace at the estimate, without a probe's gain."""
-        self.idle_restart = True
-        if self.mode == PROBE_BW:
-            self.pace_at(f32(1.0))
-            if self.pacing_rate == 0:
-                self.init_pacing_rate(0)  # no RTT is passed on here
-        elif self.mode == PROBE_RTT:
-            self.check_probe_rtt_done(ack, ack.now_ms)
-
     def target_cwnd(self, gain: f32) -> int:  # [ngx_bbr] ngx_bbr_target_cwnd
         """Return `gain` times the BDP in bytes, at least 4 packets."""
         if self.min_rtt_ms == RTT_UNKNOWN:

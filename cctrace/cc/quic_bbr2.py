@@ -17,38 +17,27 @@ Quirks, kept because decisions depend on them (more in `quic_bbr2_model`, the pa
 * `prior_cwnd` is saved after the mode became PROBE_RTT, so it never shrinks there.
 
 Sources: [ngx_bbr2] bpq233/oBBR nginx-quic/src/event/quic/ngx_bbr2.c, commit b2a8c25 (`-C BBRv2`); [Cardwell22].
-Differs from its parent in everything: it is written afresh. What it shares with `quic_bbr` is the stack, not the model.
+Differs from its parent in everything: it is written afresh. What it shares with `quic_bbr` is in `quic_bbr_common`.
 """
 
 from cctrace.cc.ack import Ack
 from cctrace.cc.cmath import f32, u32
-from cctrace.cc.quic import INITIAL_WINDOW, MIN_WINDOW, MSEC_PER_SEC, MSS, RTT_UNKNOWN, delivery_rate, float_to_u32
+from cctrace.cc.quic import INITIAL_WINDOW, MIN_WINDOW, RTT_UNKNOWN, delivery_rate, float_to_u32
 from cctrace.cc.quic_bbr2_model import (
-    BETA,
+    ACKS_PROBE_STARTING,
+    ACKS_PROBE_STOPPING,
+    ACKS_REFILLING,
     CRUISE,
     DOWN,
-    DRAIN,
-    PROBE_BW,
-    PROBE_RTT,
     REFILL,
-    STARTUP,
     UNSET,
     UP,
     QuicBBR2Model,
 )
+from cctrace.cc.quic_bbr_common import DRAIN, IN_RECOVERY, NOT_IN_RECOVERY, PROBE_BW, PROBE_RTT, STARTUP
 
 PHASE_GAINS = (1.25, 0.75, 1.0, 1.0)  # of UP, DOWN, CRUISE, REFILL
-
-# What the incoming ACKs indicate about a probe.
-ACKS_INIT = 0  # nothing
-ACKS_REFILLING = 1
-ACKS_PROBE_STARTING = 2  # in-flight data are rising
-ACKS_PROBE_FEEDBACK = 3  # the probe's effect arrives
-ACKS_PROBE_STOPPING = 4  # probing has ended, its effect still arrives
-
-OPEN = 0
-RECOVERY = 1
-LOSS = 2
+LOSS = 2  # a third `recovery_mode`, after persistent congestion
 
 MIN_RTT_WINDOW_MS = 2500
 PROBE_RTT_WINDOW_MS = 2500
@@ -60,14 +49,11 @@ DRAIN_GAIN = f32(0.75)
 CWND_GAIN = f32(2.0)
 PROBE_UP_GAIN = f32(1.25)
 PROBE_RTT_CWND_GAIN = f32(0.75)
-FULL_BW_THRESH = f32(1.25)
-FULL_BW_ROUNDS = 3
 FULL_LOSS_EVENTS = 8  # losses in a round that may end STARTUP
 MAX_LOSS_EVENTS = 15
 PACING_MARGIN = f32(0.01)
 UNKNOWN_RTT_MS = 1000
 # Probing for bandwidth: after 2 to 3 s, or as many rounds as Reno would take to grow by a BDP, at most 63.
-PROBE_MAX_ROUNDS = 63
 PROBE_RANDOM_ROUNDS = 2
 PROBE_BASE_MS = 2000
 PROBE_RANDOM_MS = 1000
@@ -95,28 +81,12 @@ class QuicBBR2(QuicBBR2Model):
         ("DOWN", "REFILL"): "the wait is over, or the cautious probe before did no harm",
         ("CRUISE", "REFILL"): "the wait is over, or the cautious probe before did no harm",
     }
-    ack_phase: int = ACKS_INIT
-    recovery_mode: int = OPEN
-    min_rtt_stamp: int = 0
     probe_rtt_min_ms: int = 0
     probe_rtt_min_ms_stamp: int = 0
-    probe_rtt_round_done_stamp: int = 0
-    probe_rtt_round_done: bool = False
     loss_events_in_round: int = 0
-    pacing_gain: f32 = f32(0.0)
-    cwnd_gain: f32 = f32(0.0)
-    full_bw: int = 0
-    full_bw_cnt: int = 0
     cycle_start_stamp: int = 0
     probe_wait_ms: int = 0
-    bw_probe_samples: bool = False
-    prev_probe_too_high: bool = False
-    stopped_risky_probe: bool = False
-    prior_cwnd: int = 0
-    recovery_start_time: int = 0
     loss_start_time: int = 0
-    has_srtt: bool = False
-    idle_restart: bool = False
 
     def init(self, ack: Ack) -> None:  # [ngx_bbr2] ngx_bbr2_init
         """Connection established."""
@@ -162,23 +132,12 @@ class QuicBBR2(QuicBBR2Model):
             self.loss_events_in_round = self.loss_events_in_round + 1
         if not self.loss_round_start:
             return
-        many = self.recovery_mode == RECOVERY and self.loss_events_in_round >= FULL_LOSS_EVENTS
+        many = self.recovery_mode == IN_RECOVERY and self.loss_events_in_round >= FULL_LOSS_EVENTS
         if many and self.is_inflight_too_high(ack):
             self.full_bw_reached = True
             self.inflight_hi = self.inflight(self.max_bw(), f32(1.0))
             return
         self.loss_events_in_round = 0
-
-    def check_full_bw_reached(self, ack: Ack) -> None:  # [ngx_bbr2] ngx_bbr2_check_full_bw_reached
-        """Look once a round whether STARTUP still finds more bandwidth."""
-        if not self.round_start or self.full_bw_reached or ack.smp_is_app_limited:
-            return
-        if self.max_bw() >= float_to_u32(f32(f32(self.full_bw) * FULL_BW_THRESH)):
-            self.full_bw = self.max_bw()
-            self.full_bw_cnt = 0
-            return
-        self.full_bw_cnt = self.full_bw_cnt + 1
-        self.full_bw_reached = self.full_bw_cnt >= FULL_BW_ROUNDS
 
     def check_drain(self, ack: Ack) -> None:  # [ngx_bbr2] ngx_bbr2_check_drain
         """Leave STARTUP for DRAIN, and DRAIN for PROBE_BW."""
@@ -205,39 +164,6 @@ class QuicBBR2(QuicBBR2Model):
         elif not self.check_time_to_probe_bw(ack) and self.is_time_to_cruise(ack.smp_prior_inflight):
             self.enter_probe_cruise()
 
-    def adapt_upper_bounds(self, ack: Ack) -> bool:  # [ngx_bbr2] ngx_bbr2_adapt_upper_bounds
-        """Adapt inflight_hi to the result of the probe; return whether the phase changed to REFILL."""
-        if self.ack_phase == ACKS_PROBE_STARTING and self.round_start:
-            self.ack_phase = ACKS_PROBE_FEEDBACK
-        if self.ack_phase == ACKS_PROBE_STOPPING and self.round_start:
-            self.bw_probe_samples = False
-            self.ack_phase = ACKS_INIT
-            if self.mode == PROBE_BW and not ack.smp_is_app_limited:
-                self.advance_bw_hi_filter()
-            # The last probe stopped at inflight_hi without loss: go further at once.
-            if self.mode == PROBE_BW and self.stopped_risky_probe and not self.prev_probe_too_high:
-                self.enter_probe_refill(ack)
-                return True
-        if self.is_inflight_too_high(ack):
-            if self.bw_probe_samples:
-                self.handle_inflight_too_high(ack)
-        elif self.inflight_hi != UNSET:
-            if ack.smp_tx_in_flight > self.inflight_hi:
-                self.inflight_hi = u32(ack.smp_tx_in_flight)
-            if self.mode == PROBE_BW and self.cycle_idx == UP:
-                self.probe_inflight_hi_upward(ack)
-        return False
-
-    def handle_inflight_too_high(self, ack: Ack) -> None:  # [ngx_bbr2] ngx_bbr2_handle_inflight_too_high
-        """Take what was in flight as the upper bound and end the probe."""
-        self.prev_probe_too_high = True
-        self.bw_probe_samples = False
-        if not ack.smp_is_app_limited:
-            floor = self.target_inflight() * (1.0 - float(BETA))
-            self.inflight_hi = float_to_u32(max(float(ack.smp_tx_in_flight), floor))
-        if self.mode == PROBE_BW and self.cycle_idx == UP:
-            self.enter_probe_down(ack, ack.smp_now, ack.smp_total_acked)
-
     def check_time_to_probe_bw(self, ack: Ack) -> bool:  # [ngx_bbr2] ngx_bbr2_check_time_to_probe_bw
         """Start a probe when the wait is over, or when Reno would have grown by a BDP; return whether it did."""
         if self.has_elapsed_in_phase(ack, self.probe_wait_ms) or self.is_reno_coexistence_probe_time():
@@ -248,14 +174,6 @@ class QuicBBR2(QuicBBR2Model):
     def has_elapsed_in_phase(self, ack: Ack, interval_ms: int) -> bool:  # [ngx_bbr2] ngx_bbr2_has_elapsed_in_phase
         """Whether the phase is older than `interval_ms`."""
         return ack.smp_now > interval_ms + self.cycle_start_stamp
-
-    def is_reno_coexistence_probe_time(self) -> bool:  # [ngx_bbr2] ngx_bbr2_is_reno_coexistence_probe_time
-        """Whether as many rounds passed as there are packets in flight."""
-        return self.rounds_since_probe >= min(PROBE_MAX_ROUNDS, self.target_inflight() // MSS)
-
-    def is_time_to_cruise(self, inflight: int) -> bool:  # [ngx_bbr2] ngx_bbr2_check_time_to_cruise
-        """Whether the queue is drained and headroom is left."""
-        return inflight <= self.inflight_with_headroom() and inflight <= self.inflight(self.max_bw(), f32(1.0))
 
     def check_probe_up_done(self, ack: Ack) -> None:  # [ngx_bbr2] ngx_bbr2_update_cycle_phase
         """End UP at a bound that was too high before, or when a queue has formed."""
@@ -335,8 +253,7 @@ class QuicBBR2(QuicBBR2Model):
 
     def stay_in_probe_rtt(self, ack: Ack) -> None:  # [ngx_bbr2] ngx_bbr2_update_min_rtt
         """Wait until in-flight data have fallen, and then 200 ms and a round."""
-        pipe = u32(ack.cg_delivered + ack.cg_in_flight)
-        self.app_limited = pipe if ack.cg_delivered + ack.cg_in_flight else 1
+        self.mark_app_limited(ack)
         if self.probe_rtt_round_done_stamp == 0:
             if ack.smp_in_flight <= self.probe_rtt_cwnd():
                 self.probe_rtt_round_done_stamp = ack.smp_now + PROBE_RTT_MS
@@ -377,24 +294,24 @@ class QuicBBR2(QuicBBR2Model):
     def update_recovery_mode(self, ack: Ack) -> None:  # [ngx_bbr2] ngx_bbr2_update_recovery_mode
         """Leave LOSS and RECOVERY when a packet sent after their start is ACKed."""
         if ack.smp_po_sent_time > self.loss_start_time and self.recovery_mode == LOSS:
-            self.recovery_mode = OPEN
+            self.recovery_mode = NOT_IN_RECOVERY
             self.cwnd = max(self.cwnd, self.prior_cwnd)
             return
         sent_before_loss = ack.smp_po_sent_time <= self.recovery_start_time
-        if sent_before_loss and self.recovery_mode == OPEN:
-            self.recovery_mode = RECOVERY
+        if sent_before_loss and self.recovery_mode == NOT_IN_RECOVERY:
+            self.recovery_mode = IN_RECOVERY
             self.save_cwnd()
-        elif not sent_before_loss and self.recovery_mode == RECOVERY:
-            self.recovery_mode = OPEN
+        elif not sent_before_loss and self.recovery_mode == IN_RECOVERY:
+            self.recovery_mode = NOT_IN_RECOVERY
             self.recovery_start_time = 0
 
     def update_startup_gain(self) -> None:  # [ngx_bbr2] ngx_bbr2_update_pacing_gain_for_loss_recovery
         """Grow more slowly in STARTUP while losses are being repaired."""
         if self.mode != STARTUP:
             return
-        if self.recovery_mode == RECOVERY:
+        if self.recovery_mode == IN_RECOVERY:
             self.pacing_gain = STARTUP_GAIN_ON_LOSS
-        elif self.recovery_mode == OPEN:
+        elif self.recovery_mode == NOT_IN_RECOVERY:
             self.pacing_gain = HIGH_GAIN
 
     def reset_cwnd(self, ack: Ack) -> None:  # [ngx_bbr2] ngx_bbr2_reset_cwnd
@@ -408,46 +325,22 @@ class QuicBBR2(QuicBBR2Model):
             self.inflight_lo = self.prior_cwnd
         self.recovery_start_time = 0
 
-    def save_cwnd(self) -> None:  # [ngx_bbr2] ngx_bbr2_save_cwnd
-        """Remember the window that LOSS or PROBE_RTT will restore."""
-        if self.recovery_mode != RECOVERY and self.mode != PROBE_RTT:
-            self.prior_cwnd = self.cwnd
-        else:
-            self.prior_cwnd = max(self.cwnd, self.prior_cwnd)
-
     # -- outputs -------------------------------------------------------------------------------------------------------
-    def init_pacing_rate(self, srtt_ms: int) -> None:  # [ngx_bbr2] ngx_bbr2_init_pacing_rate
-        """Pace the window over the RTT at the current gain; an unknown RTT counts as 1 s."""
-        if srtt_ms:
-            self.has_srtt = True
-        rate = self.cwnd * MSEC_PER_SEC // (srtt_ms if srtt_ms else UNKNOWN_RTT_MS)
-        self.pacing_rate = float_to_u32(f32(self.pacing_gain * f32(rate)))
-
-    def set_pacing_rate(self, srtt_ms: int) -> None:  # [ngx_bbr2] ngx_bbr2_set_pacing_rate
-        """Pace 1 % below the estimated bandwidth times the gain."""
-        if not self.has_srtt and srtt_ms:
-            self.init_pacing_rate(srtt_ms)
-        self.pace_at(self.pacing_gain)
-        if self.pacing_rate == 0:
-            self.init_pacing_rate(srtt_ms)
+    def unknown_rtt_ms(self) -> int:
+        """What stands for the RTT before the first sample."""
+        return UNKNOWN_RTT_MS
 
     def pace_at(self, gain: f32) -> None:  # [ngx_bbr2] _ngx_bbr2_set_pacing_rate_helper
         """Set the pacing rate; before the pipe is full it only grows, unless losses are being repaired."""
         rate = float_to_u32(float(f32(f32(self.current_bw()) * gain)) * (1.0 - float(PACING_MARGIN)))
-        if self.full_bw_reached or rate > self.pacing_rate or self.recovery_mode == RECOVERY:
+        if self.full_bw_reached or rate > self.pacing_rate or self.recovery_mode == IN_RECOVERY:
             self.pacing_rate = rate
 
     def restart_from_idle(self, ack: Ack) -> None:  # [ngx_bbr2] ngx_bbr2_restart_from_idle
-        """Sending begins again (`arg`: delivered so far): pace at the estimate, without a probe's gain."""
-        self.idle_restart = True
+        """As the parent; silence is no aggregation (`arg`: delivered so far)."""
         self.extra_ack_stamp = ack.now_ms
         self.epoch_ack = 0
-        if self.mode == PROBE_BW:
-            self.pace_at(f32(1.0))
-            if self.pacing_rate == 0:
-                self.init_pacing_rate(0)
-        elif self.mode == PROBE_RTT:
-            self.check_probe_rtt_done(ack, ack.now_ms, ack.arg)
+        super().restart_from_idle(ack)
 
     def set_cwnd(self, ack: Ack) -> None:  # [ngx_bbr2] ngx_bbr2_set_cwnd
         """Move the window towards its target by what was ACKed."""

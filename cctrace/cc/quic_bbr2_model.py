@@ -16,14 +16,10 @@ Differs from its parent in everything: it is written afresh.
 """
 
 from cctrace.cc.ack import Ack
-from cctrace.cc.base import QuicController, ints
+from cctrace.cc.base import ints
 from cctrace.cc.cmath import U32_MAX, f32, u32
 from cctrace.cc.quic import INITIAL_WINDOW, MIN_WINDOW, MSEC_PER_SEC, MSS, RTT_UNKNOWN, float_to_u32
-
-STARTUP = 0
-DRAIN = 1
-PROBE_BW = 2
-PROBE_RTT = 3
+from cctrace.cc.quic_bbr_common import PROBE_BW, STARTUP, QuicBBRCommon
 
 # Phases of PROBE_BW.
 UP = 0  # push in-flight data up, to probe for bandwidth and volume
@@ -31,10 +27,18 @@ DOWN = 1  # drain the queue this made
 CRUISE = 2  # use the pipe, leave headroom
 REFILL = 3  # fill the pipe before pushing
 
+# What the incoming ACKs indicate about a probe.
+ACKS_INIT = 0  # nothing
+ACKS_REFILLING = 1
+ACKS_PROBE_STARTING = 2  # in-flight data are rising
+ACKS_PROBE_FEEDBACK = 3  # the probe's effect arrives
+ACKS_PROBE_STOPPING = 4  # probing has ended, its effect still arrives
+
 UNSET = U32_MAX
 LOSS_THRESH = f32(0.02)
 BETA = f32(0.3)  # the cut
 HEADROOM = f32(0.15)
+PROBE_MAX_ROUNDS = 63
 EXTRA_ACK_WINDOW_ROUNDS = 5
 EXTRA_ACK_WINDOW_ROUNDS_STARTUP = 1
 EXTRA_ACK_MAX_S = f32(0.1)
@@ -42,10 +46,9 @@ EPOCH_ACK_RESET = 1 << 20  # bytes (the kernel's constant counts packets)
 EPOCH_ACK_MAX = 0xFFFFF * MSS
 
 
-class QuicBBR2Model(QuicController):
+class QuicBBR2Model(QuicBBRCommon):
     """The path model of nginx-quic's BBRv2."""
 
-    model_based = True
     golden_names = {
         "s2_bw_hi0": "bw_hi[0]",
         "s2_bw_hi1": "bw_hi[1]",
@@ -53,9 +56,6 @@ class QuicBBR2Model(QuicController):
         "s2_extra_ack1": "extra_ack[1]",
     }
 
-    mode: int = STARTUP
-    cycle_idx: int = UP
-    bw: int = 0  # bytes/s, when it was last asked for
     bw_hi = ints(2)  # maxima of the previous and of this probe cycle, bytes/s
     bw_lo: int = UNSET
     bw_latest: int = 0  # maximum of this loss round
@@ -64,14 +64,15 @@ class QuicBBR2Model(QuicController):
     inflight_latest: int = 0
     min_rtt: int = 0  # ms
     # Rounds, and rounds that end with the ACK of what was sent after a loss.
-    round_cnt: int = 0
-    round_start: bool = False
-    next_round_delivered: int = 0
     rounds_since_probe: int = 0  # u8
     loss_round_delivered: int = 1  # skips the first round
     loss_round_start: bool = False
     loss_in_round: bool = False
-    full_bw_reached: bool = False
+    # A probe and its answer.
+    ack_phase: int = ACKS_INIT
+    bw_probe_samples: bool = False  # samples tell of a probe that has not yet been answered
+    prev_probe_too_high: bool = False
+    stopped_risky_probe: bool = False
     # Growth of inflight_hi.
     bw_probe_up_cnt: int = UNSET  # packets ACKed per packet that inflight_hi grows
     bw_probe_up_acks: int = 0
@@ -192,11 +193,58 @@ class QuicBBR2Model(QuicController):
         headroom = max(float_to_u32(f32(f32(self.inflight_hi) * HEADROOM)), MSS)
         return max(self.inflight_hi - headroom, MIN_WINDOW)
 
+    def is_reno_coexistence_probe_time(self) -> bool:  # [ngx_bbr2] ngx_bbr2_is_reno_coexistence_probe_time
+        """Whether as many rounds passed as there are packets in flight."""
+        return self.rounds_since_probe >= min(PROBE_MAX_ROUNDS, self.target_inflight() // MSS)
+
+    def is_time_to_cruise(self, inflight: int) -> bool:  # [ngx_bbr2] ngx_bbr2_check_time_to_cruise
+        """Whether the queue is drained and headroom is left."""
+        return inflight <= self.inflight_with_headroom() and inflight <= self.inflight(self.max_bw(), f32(1.0))
+
     def is_inflight_too_high(self, ack: Ack) -> bool:  # [ngx_bbr2] ngx_bbr2_is_inflight_too_high
         """Whether more than 2 % of what was in flight at the sampled packet's send was lost since."""
         if ack.smp_lost_pkts > 0 and ack.smp_tx_in_flight:
             return ack.smp_lost_pkts > float_to_u32(f32(f32(u32(ack.smp_tx_in_flight)) * LOSS_THRESH))
         return False
+
+    def adapt_upper_bounds(self, ack: Ack) -> bool:  # [ngx_bbr2] ngx_bbr2_adapt_upper_bounds
+        """Adapt inflight_hi to the result of the probe; return whether the phase changed to REFILL."""
+        if self.ack_phase == ACKS_PROBE_STARTING and self.round_start:
+            self.ack_phase = ACKS_PROBE_FEEDBACK
+        if self.ack_phase == ACKS_PROBE_STOPPING and self.round_start:
+            self.bw_probe_samples = False
+            self.ack_phase = ACKS_INIT
+            if self.mode == PROBE_BW and not ack.smp_is_app_limited:
+                self.advance_bw_hi_filter()
+            # The last probe stopped at inflight_hi without loss: go further at once.
+            if self.mode == PROBE_BW and self.stopped_risky_probe and not self.prev_probe_too_high:
+                self.enter_probe_refill(ack)
+                return True
+        if self.is_inflight_too_high(ack):
+            if self.bw_probe_samples:
+                self.handle_inflight_too_high(ack)
+        elif self.inflight_hi != UNSET:
+            if ack.smp_tx_in_flight > self.inflight_hi:
+                self.inflight_hi = u32(ack.smp_tx_in_flight)
+            if self.mode == PROBE_BW and self.cycle_idx == UP:
+                self.probe_inflight_hi_upward(ack)
+        return False
+
+    def handle_inflight_too_high(self, ack: Ack) -> None:  # [ngx_bbr2] ngx_bbr2_handle_inflight_too_high
+        """Take what was in flight as the upper bound and end the probe."""
+        self.prev_probe_too_high = True
+        self.bw_probe_samples = False
+        if not ack.smp_is_app_limited:
+            floor = self.target_inflight() * (1.0 - float(BETA))
+            self.inflight_hi = float_to_u32(max(float(ack.smp_tx_in_flight), floor))
+        if self.mode == PROBE_BW and self.cycle_idx == UP:
+            self.enter_probe_down(ack, ack.smp_now, ack.smp_total_acked)
+
+    def enter_probe_refill(self, ack: Ack) -> None:
+        """The bound was too low: refill the pipe and probe on, in the class that has the phases."""
+
+    def enter_probe_down(self, ack: Ack, now_ms: int, total_acked: int) -> None:
+        """The bound was found: drain, in the class that has the phases."""
 
     def advance_bw_hi_filter(self) -> None:  # [ngx_bbr2] ngx_bbr2_advance_bw_hi_filter
         """Forget the bandwidth of the cycle before last."""
