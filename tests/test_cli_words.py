@@ -178,6 +178,7 @@ def test_states_of_v3_are_named_and_what_is_not_yet_known_is_said():
 
     cls = controller("bbr3")[0]
     state = {"snd_cwnd": 10, "mode": 2, "cycle_idx": 1, "inflight_hi": 0xFFFFFFFF, "inflight_lo": 8}
+    assert dict(in_words(cls, state | {"snd_cwnd": 1}, None))["congestion window"] == "1 segment"
     said = dict(in_words(cls, state | {"min_rtt_us": 0xFFFFFFFF, "pacing_gain": 192}, None))
     assert said["mode"] == "PROBE_BW, DOWN"
     assert (said["min_rtt"], said["inflight_hi"], said["inflight_lo"]) == ("none yet", "none yet", "8 segments")

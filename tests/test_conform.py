@@ -47,6 +47,8 @@ def test_the_draft_conforms_to_itself_and_its_cases_come_about():
 def test_the_release_fails_only_where_it_differs_by_intent(release):
     assert {"drain.gain", "down.gain", "undo.state"} <= violated(release)
     assert [verdict.id for verdict in release.verdicts if verdict.fails] == []
+    told = [(one.value, one.expected) for one in release.verdicts if one.verdict == "violates" and one.value]
+    assert [pair for pair in told if pair[0] == pair[1]] == []
     drain = next(verdict for verdict in release.verdicts if verdict.id == "drain.gain")
     assert (drain.value, drain.expected) == ("0.34375", "0.5")
     assert "bbr_drain_gain" in drain.by_intent

@@ -1,8 +1,10 @@
 """`cctrace stress` finds histories on which a controller fails, reduces them, and writes them to be run again."""
 
 import json
+import math
 import random
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,7 +22,7 @@ from cctrace.stressing.aims import Aim
 from cctrace.stressing.history import KINDS, Bounds, Disturbance, History, crossed, drawn, mutated
 from cctrace.stressing.lab import lab_scenario
 from cctrace.stressing.search import CLEAR, Problem, minimised, search
-from cctrace.stressing.stress import Finding, stress
+from cctrace.stressing.stress import Finding, Stressed, stress
 from cctrace.stressing.trial import Course, Setting, run
 
 RECORDINGS = Path(__file__).parent / "recordings"
@@ -195,6 +197,11 @@ def test_nothing_found_is_said_with_how_near_it_came():
     assert found.tried == 70
     assert found.nearest > 1
     assert found.summary().startswith("0 failures in 70 histories")
+
+
+def test_one_failure_is_counted_as_one():
+    ended = Stressed(findings=(SimpleNamespace(summary=str),), tried=1, nearest=math.inf, seconds=0.0)
+    assert ended.summary().startswith("1 failure in 1 history, ")
 
 
 def test_a_scenario_says_the_same_after_it_was_written_and_read(tmp_path):

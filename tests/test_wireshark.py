@@ -250,7 +250,7 @@ def test_wrong_arguments_are_one_sentence(tmp_path):
 def test_the_command_says_what_it_wrote(run, tmp_path):
     status, out, err = run("annotate", LOSSES, "-o", tmp_path / "a.pcapng", "--controller", "cubic6")
     assert (status, err) == (0, "")
-    assert f"{tmp_path}/a.pcapng: 9381 packets, " in out
+    assert f"{tmp_path}/a.pcapng: 9,381 packets, " in out
     assert "10.99.0.1:40001 → 10.99.0.2:5001, sent by cubic" in out
 
 

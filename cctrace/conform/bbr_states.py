@@ -305,9 +305,10 @@ def _verdict(r: Record) -> Found:
     ends = r.acks & (was == UP) & (now == DOWN)
     risky = r.was_set("prev_probe_too_high") & (r.inflight >= r.after["inflight_longterm"])
     refills = r.acks & (was != REFILL) & (now == REFILL)
-    cautious, high = r.is_set("prev_probe_precautionary"), r.is_set("prev_probe_too_high")
-    good = np.where(ends, ~high & (cautious == risky), ~cautious)
-    return all_of(ends | refills, good, cautious, np.where(ends, risky, False))
+    too_high = 2 * r.is_set("prev_probe_too_high")
+    found, wanted = too_high + r.is_set("prev_probe_precautionary"), np.where(ends, risky, too_high)
+    names = ("remembers nothing", "cautious", "too high", "too high and cautious")
+    return all_of(ends | refills, found == wanted, Named(found, names), Named(wanted, names))
 
 
 @requirement("probe.samples", "5.3.3.9", "Samples count as a probe's up to the end of the round after it.")

@@ -6,7 +6,7 @@ import numpy as np
 
 from cctrace.cc.base import Controller
 from cctrace.cc.bbr2_model import BW_UNIT
-from cctrace.units import format_number, format_rate, format_size, format_time
+from cctrace.units import format_counted, format_number, format_rate, format_size, format_time
 
 UNBOUNDED = 0x3FFFFFFF  # Linux writes ~0U or 0x7fffffff where there is no bound yet
 
@@ -32,7 +32,7 @@ def time_in_words(time_ns: int, first_ns: int) -> str:
 
 def _segments(count: float, mss: int | None) -> str:
     size = "" if mss is None else f" ({format_size(count * mss)})"
-    return "none yet" if count >= UNBOUNDED else f"{count:.0f} segments{size}"
+    return "none yet" if count >= UNBOUNDED else f"{format_counted(round(count), 'segment', 'segments')}{size}"
 
 
 def _linux(state: dict[str, Any], mss: int | None) -> list[tuple[str, str]]:

@@ -25,7 +25,7 @@ from cctrace.identification.identify import Identification
 from cctrace.report.corpus_whatif import whatif_part
 from cctrace.report.document import document, link
 from cctrace.report.elements import figures, text_table
-from cctrace.units import format_rate, format_share, format_size, format_time
+from cctrace.units import format_counted, format_rate, format_share, format_size, format_time
 
 _HERE = Path(__file__).parent
 _MOST_ROWS, _MOST_GROUPS, _MOST_ERRORS, _BARS = 2_000, 40, 50, 36
@@ -165,7 +165,7 @@ def _file(name: str, temporary: str) -> str:
 # ---------------------------------------------------------------------------------------------------------------------
 def _render(corpus: Corpus, flows: pd.DataFrame, by: str, links: Mapping[tuple[str, int], str]) -> str:
     errors = corpus.errors.frame()
-    title = f"{len(corpus.captures) + len(errors):,} captures"
+    title = format_counted(len(corpus.captures) + len(errors), "capture", "captures")
     classes = {name: f"v{i % len(_COLOURS)}" for i, name in enumerate(flows["verdict"].value_counts().index)}
     body = f"""<header><div>
 <h1>{title}</h1>
@@ -213,7 +213,7 @@ def _histogram(title: str, values: Floats, form: Callable[[float], str]) -> str:
     known = values[np.isfinite(values)]
     above = known[known > 0]
     zeros = len(known) - len(above)
-    caption = f"{len(known):,} flows"
+    caption = format_counted(len(known), "flow", "flows")
     caption += f", median {form(float(np.median(known)))}" if len(known) else ""
     caption += f", zero in {zeros:,}" if zeros else ""
     if not len(above):

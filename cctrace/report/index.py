@@ -12,6 +12,7 @@ from cctrace.io import is_capture
 from cctrace.report.document import link
 from cctrace.report.overview import COLUMNS, keeper, row_of, write_report
 from cctrace.report.page import Report, write
+from cctrace.units import format_counted
 
 PAGE = "report.html"
 
@@ -74,7 +75,7 @@ def write_index(
             rows.append([name, *cells])
             objects.append(found | {"report": f"{name}/{PAGE}"})
     page = folder / PAGE
-    title = f"{len(files)} captures, {len(rows)} flows"
+    title = f"{format_counted(len(files), 'capture', 'captures')}, {format_counted(len(rows), 'flow', 'flows')}"
     columns = ["Capture", *COLUMNS, "Verdict"]
     write(Report(title, common_folder(files), columns, rows, [], notes=notes, row_links=links), page)
     return page, objects, notes

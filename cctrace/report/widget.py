@@ -19,6 +19,7 @@ from cctrace.report.data import widget_data
 from cctrace.report.overview import with_plots
 from cctrace.report.page import FlowSection, Report, render, script, style
 from cctrace.report.section import flow_section
+from cctrace.units import format_counted
 
 _FALLBACK_PACKETS = 30_000  # kept for viewers without a kernel: some 150 kB
 _FALLBACK_BYTES = 300_000  # of curves
@@ -58,11 +59,11 @@ def widget(flow: Flow, run: Run | None = None, diagnosis: Diagnosis | None = Non
     >>> shown = widget(cct.read(cct.datasets.path("loss_cubic_1pct", "sender.pcap.zst")).flow(0))
     >>> shown.span = (3.0, 3.04)
     >>> shown
-    <Widget 10.99.0.1:40001 → 10.99.0.2:5001: 9381 packets>
+    <Widget 10.99.0.1:40001 → 10.99.0.2:5001: 9,381 packets>
     """
     section = section_of(flow, run, diagnosis)
     return _widget_class()(
-        name=f"{section.title}: {section.packet_count} packets",
+        name=f"{section.title}: {format_counted(section.packet_count, 'packet', 'packets')}",
         section=section,
         html=_fragment(section),
         data=widget_data("flow0", section),

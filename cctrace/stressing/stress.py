@@ -14,7 +14,7 @@ from cctrace.stressing.aims import Aim
 from cctrace.stressing.history import Bounds, History
 from cctrace.stressing.search import CLEAR, SEEDS, Problem, minimised, search
 from cctrace.stressing.trial import Setting
-from cctrace.units import format_rate, format_share, format_time
+from cctrace.units import format_counted, format_rate, format_share, format_time
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -124,7 +124,8 @@ class Stressed(Summarized, Jsonable):
 
     def summary(self) -> str:
         """Return the result as text."""
-        title = f"{len(self.findings)} failures in {self.tried:,} histories, {self.seconds:.1f} s"
+        failures = format_counted(len(self.findings), "failure", "failures")
+        title = f"{failures} in {format_counted(self.tried, 'history', 'histories')}, {self.seconds:.1f} s"
         near = [] if math.isinf(self.nearest) else [f"nearest to a failure otherwise: margin {self.nearest:.3g}"]
         return "\n".join([title, *near, *(one.summary() for one in self.findings)])
 

@@ -21,6 +21,7 @@ from cctrace.io.write import replacing
 from cctrace.path.evidence import forget
 from cctrace.refusals import Attempt
 from cctrace.replaying.through_fq import at_hand_over
+from cctrace.units import format_counted
 from cctrace.wireshark.columns import PacketColumns, columns_of
 from cctrace.wireshark.comments import comments_of
 from cctrace.wireshark.companion import SUFFIX, write_companion
@@ -43,7 +44,8 @@ class Annotated(Summarized):
 
     def summary(self) -> str:
         """Return as text what was written."""
-        head = f"{self.target}: {self.packets} packets, {self.commented} with a comment; fields in {self.companion}"
+        packets = format_counted(self.packets, "packet", "packets")
+        head = f"{self.target}: {packets}, {self.commented} with a comment; fields in {self.companion}"
         return "\n".join([head, *self.flows])
 
     def to_dict(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from cctrace.diagnosis.findings import LIMITS
 from cctrace.io.annotated import Comment
 from cctrace.plot.packets import KINDS, NEW
 from cctrace.schema import CA_STATES
-from cctrace.units import format_rate, format_time
+from cctrace.units import format_counted, format_rate, format_time
 from cctrace.wireshark.columns import UNKNOWN, PacketColumns
 
 PACING_STEP = 0.01  # by which the pacing rate has to change to be worth a comment
@@ -83,7 +83,7 @@ def comments_of(columns: PacketColumns) -> Iterator[Comment]:
 
 
 def _figures(c: PacketColumns, i: int) -> str:
-    found = [f"cwnd {c.cwnd[i]} segments, in flight {c.inflight[i]}"]
+    found = [f"cwnd {format_counted(int(c.cwnd[i]), 'segment', 'segments')}, in flight {c.inflight[i]}"]
     if c.pacing_rate_bps[i] > 0:
         found.append(f"pacing {format_rate(float(c.pacing_rate_bps[i]))}")
     if c.min_rtt_us[i] > 0:
