@@ -8,7 +8,7 @@ from cctrace.tcp import wire
 from cctrace.tcp.pacing import bbr_min_tso_segs, near_peer_bytes, next_departure, tso_autosize
 from cctrace.tcp.probe import probe_timeout_us
 from cctrace.tcp.prr import prr_cwnd
-from cctrace.tcp.rack import rack_is_original, rack_reo_wnd_steps, rack_reo_wnd_us, rack_widened
+from cctrace.tcp.rack import rack_is_original, rack_reo_wnd_us, rack_update_reo_wnd
 from cctrace.tcp.rate import app_limited_after, app_limited_until, rate_interval_us
 from cctrace.tcp.rtt import rtt_estimator, timeout_us
 from cctrace.tcp.undo import (
@@ -122,13 +122,11 @@ def test_the_reordering_window_opens_once_reordering_was_seen():
 
 
 def test_the_reordering_window_widens_once_a_round_trip_and_narrows_after_sixteen_recoveries():
-    assert rack_widened(1, 100, 100)
-    assert not rack_widened(1, 99, 100)
-    assert not rack_widened(0, 100, 100)
-    assert rack_reo_wnd_steps(1, True, 0) == 2
-    assert rack_reo_wnd_steps(255, True, 16) == 255
-    assert rack_reo_wnd_steps(5, False, 1) == 5
-    assert rack_reo_wnd_steps(5, False, 0) == 1
+    assert rack_update_reo_wnd(1, 100, 150, 1, 0, 100) == (2, 16, 150)
+    assert rack_update_reo_wnd(1, 100, 150, 255, 16, 100) == (255, 16, 150)
+    assert rack_update_reo_wnd(1, 99, 150, 2, 3, 100) == (2, 3, 100)  # sent before the window was widened
+    assert rack_update_reo_wnd(0, 100, 150, 5, 1, 100) == (5, 1, 100)
+    assert rack_update_reo_wnd(0, 100, 150, 5, 0, 100) == (1, 0, 100)
 
 
 def test_what_arrives_sooner_than_any_rtt_is_the_original():

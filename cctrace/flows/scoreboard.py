@@ -308,12 +308,10 @@ def update_reordering_steps(tp, rs):
     """Widen the reordering window after a D-SACK, once per round trip [Linux] tcp_rack_update_reo_wnd."""
     if rs.prior_delivered == 0:
         return
-    widened = rack.rack_widened(tp.dsack_seen, rs.prior_delivered, tp.reo_last_delivered)
-    tp.reo_steps = rack.rack_reo_wnd_steps(tp.reo_steps, widened, tp.reo_persist)
+    tp.reo_steps, tp.reo_persist, tp.reo_last_delivered = rack.rack_update_reo_wnd(
+        tp.dsack_seen, rs.prior_delivered, tp.delivered, tp.reo_steps, tp.reo_persist, tp.reo_last_delivered
+    )
     tp.dsack_seen = 0
-    if widened:
-        tp.reo_last_delivered = tp.delivered
-        tp.reo_persist = rack.REO_WND_PERSIST
 
 
 def note(tp, log, seq, end_seq, why):

@@ -24,20 +24,18 @@ def rack_reo_wnd_us(
     return min((min_rtt_us >> 2) * reo_wnd_steps, srtt8 >> 3)
 
 
-def rack_widened(dsack_seen: int, prior_delivered: int, last_delivered: int) -> bool:
-    """Return whether a D-SACK widens the window [Linux61] tcp_rack_update_reo_wnd.
+def rack_update_reo_wnd(
+    dsack_seen: int, prior_delivered: int, delivered: int, steps: int, persist: int, last_delivered: int
+) -> tuple[int, int, int]:
+    """Return reo_wnd_steps, reo_wnd_persist and last_delivered after an ACK [Linux61] tcp_rack_update_reo_wnd.
 
-    It does not if the segment of this ACK's rate sample was sent (with `prior_delivered`) before the window was
-    last widened (at `last_delivered`): the D-SACK then belongs to the same round trip.
+    A D-SACK widens the window, but not if the segment of this ACK's rate sample was sent (with `prior_delivered`)
+    before it was last widened (at `last_delivered`): the D-SACK then belongs to the same round trip. The caller clears
+    `dsack_seen`.
     """
-    return dsack_seen > 0 and prior_delivered >= last_delivered
-
-
-def rack_reo_wnd_steps(reo_wnd_steps: int, widened: bool, reo_wnd_persist: int) -> int:
-    """Return the window's size in quarters of min_rtt [Linux61] tcp_rack_update_reo_wnd."""
-    if widened:
-        return min(MAX_REO_WND_STEPS, reo_wnd_steps + 1)
-    return 1 if reo_wnd_persist == 0 else reo_wnd_steps
+    if dsack_seen and prior_delivered >= last_delivered:
+        return min(MAX_REO_WND_STEPS, steps + 1), REO_WND_PERSIST, delivered
+    return 1 if persist == 0 else steps, persist, last_delivered
 
 
 def rack_is_original(rtt_us: int, min_rtt_us: int, was_retransmitted: bool) -> bool:

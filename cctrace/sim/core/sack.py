@@ -203,12 +203,10 @@ def rack_update_reo_wnd(f):
     """tcp_rack_update_reo_wnd: a quarter of min_rtt more for each round with a D-SACK, for 16 recoveries."""
     if f.rs_last_order < 0:
         return
-    widened = rack.rack_widened(f.dsack_seen, f.rs_prior_delivered, f.rack_last_delivered)
-    f.reo_wnd_steps = rack.rack_reo_wnd_steps(f.reo_wnd_steps, widened, f.reo_wnd_persist)
+    f.reo_wnd_steps, f.reo_wnd_persist, f.rack_last_delivered = rack.rack_update_reo_wnd(
+        f.dsack_seen, f.rs_prior_delivered, f.delivered, f.reo_wnd_steps, f.reo_wnd_persist, f.rack_last_delivered
+    )
     f.dsack_seen = 0
-    if widened:
-        f.rack_last_delivered = f.delivered
-        f.reo_wnd_persist = rack.REO_WND_PERSIST
 
 
 def rack_reo_wnd(f):
