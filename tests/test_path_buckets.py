@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cctrace.path import constants as const
-from cctrace.path.buckets import _queued, _Tried
+from cctrace.path.buckets import _Arrivals, _queued
 from cctrace.path.lindley import losses_by_deficit
 from cctrace.path.transmissions import DELIVERED, LOST
 from cctrace.tcp.wire import PACKET_BYTES
@@ -23,7 +23,7 @@ def policed(seed, chance):
         level = max(level - gap * rate, 0.0)
         lost[k] = level + PACKET_BYTES > most or rng.random() < chance
         level += 0 if lost[k] else PACKET_BYTES
-    return _Tried(time, np.full(len(time), float(PACKET_BYTES)), lost, 1e4), rate, most
+    return _Arrivals(time, np.full(len(time), float(PACKET_BYTES)), lost, 1e4), rate, most
 
 
 @pytest.mark.parametrize("chance", [0.0, 0.02])
@@ -63,10 +63,10 @@ def test_losses_that_go_on_for_many_rtts_are_an_event_per_rtt():
     time = np.arange(1000) * 1e3
     lost = np.arange(1000) % 4 == 3  # one in 4 ms, for 100 RTTs of 10 ms
     lost[:500] = False
-    assert _Tried(time, np.full(1000, 1500.0), lost, 1e4).apart * lost.sum() == pytest.approx(50, abs=9)
+    assert _Arrivals(time, np.full(1000, 1500.0), lost, 1e4).apart * lost.sum() == pytest.approx(50, abs=9)
     once = np.zeros(1000, bool)
     once[[300, 304, 308, 600]] = True  # within an RTT, and another one
-    assert _Tried(time, np.full(1000, 1500.0), once, 1e4).apart == 2 / 4
+    assert _Arrivals(time, np.full(1000, 1500.0), once, 1e4).apart == 2 / 4
 
 
 @pytest.mark.parametrize(("queue_us", "queued"), [(0.0, False), (15e3, True)])

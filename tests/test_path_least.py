@@ -9,7 +9,7 @@ import pytest
 from cctrace.path.bottleneck import deviation
 from cctrace.path.constants import SMALL_US, SPENT
 from cctrace.path.least import least_of, least_within
-from cctrace.path.lindley import middle, quantile
+from cctrace.path.lindley import median, quantile
 from cctrace.path.own_queue import bottleneck_of, coarser
 from cctrace.path.queue import constant, departures
 from cctrace.path.sent import Sent
@@ -69,7 +69,7 @@ def test_the_compiled_deviation_with_a_bucket_is_numpys(rng, rate):
 @pytest.mark.parametrize("count", [1, 2, 3, 10, 101, 1000])
 def test_medians_and_quantiles_are_numpys(rng, count):
     for values in (rng.normal(size=count), np.round(rng.normal(size=count)), np.zeros(count), np.arange(float(count))):
-        assert middle(values.copy(), count) == np.median(values)
+        assert median(values.copy(), count) == np.median(values)
         for share in (0.0, 0.1, 0.5, 0.97, 1.0):
             assert quantile(values.copy(), count, share) == pytest.approx(np.quantile(values, share), rel=1e-12)
 

@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike
 
 from cctrace.estimates import Z95, Estimate
 from cctrace.path import constants as const
-from cctrace.path.arrays import Bools, Floats, Parts
+from cctrace.path.arrays import Bools, Floats, Parts, events_apart
 from cctrace.path.least import least_of
 from cctrace.path.lindley import deficits_at, losses_by_deficit
 from cctrace.path.queue import backlog, constant
@@ -44,7 +44,7 @@ class Bucket(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Tried:
+class _Arrivals:
     """All packets that reached a policer, in order of sending; losses within an RTT are one event."""
 
     time_us: Floats
@@ -65,7 +65,7 @@ class _Tried:
         met[self.lost] = left + self.size[self.lost]
         return met
 
-    def judge(self, rate: float, bucket: float, near: float) -> _Judged:
+    def judge(self, rate: float, bucket: float, near: float) -> _Hypothesis:
         """Return how much likelier the losses are with this bucket: packets that find it empty are lost, few others.
 
         Within a few packets of an empty bucket, every packet's worth of deficit has a loss probability of its own;
@@ -77,13 +77,13 @@ class _Tried:
         counts[:2] = number, max(len(self.lost) - number, 1)
         packets = float(PACKET_BYTES), const.EMPTY_PACKETS, const.POLICED_SHARE, const.OVER_PACKETS, const.SPARED
         if not losses_by_deficit(*self._kept, float(rate), float(bucket), float(near), *packets, counts):
-            return _Judged(rate, bucket, near, -np.inf)
+            return _Hypothesis(rate, bucket, near, -np.inf)
         lost, among = counts[2 : 2 + zones], counts[2 + zones :]
         used = int(np.flatnonzero(among)[-1]) + 1
         gain = _log_likelihood(lost[:used], among[:used]) - _log_likelihood(lost.sum(), among.sum())
-        return _Judged(rate, bucket, near, gain)
+        return _Hypothesis(rate, bucket, near, gain)
 
-    def deficits(self, best: _Judged) -> Floats:
+    def deficits(self, best: _Hypothesis) -> Floats:
         """Return the deficit at each packet, itself included, corrected at the losses that a bucket explains."""
         met = np.empty(len(self.lost))
         deficits_at(*self._kept, float(best.rate), float(best.bucket), float(best.near), met)
@@ -101,19 +101,16 @@ class _Tried:
         return lost[self.time_us[lost] < self.time_us[lost[0]] + const.FIRST_LOSSES_US][: const.FIRST_LOSSES]
 
     @functools.cached_property
-    def beginning(self) -> _Tried:
+    def beginning(self) -> _Arrivals:
         """What was sent until the last of `first_losses`: later packets do not change the deficits that those met."""
         end = int(np.searchsorted(self.time_us, self.time_us[self.first_losses[-1]], "right"))
         end = max(end, int(np.argmin(self.lost)) + 1)  # at least one packet passed
-        return _Tried(self.time_us[:end], self.size[:end], self.lost[:end], self.rtt_us)
+        return _Arrivals(self.time_us[:end], self.size[:end], self.lost[:end], self.rtt_us)
 
     @functools.cached_property
     def apart(self) -> float:
-        """Number of events per loss: an event is an RTT that begins with a loss, however long losses go on."""
-        times, row, events = self.time_us[self.lost], 0, 0
-        while row < len(times):
-            row, events = int(np.searchsorted(times, times[row] + self.rtt_us, "right")), events + 1
-        return events / len(times)
+        """Number of loss events per loss: those within an RTT are one."""
+        return events_apart(self.time_us[self.lost], self.rtt_us) / np.count_nonzero(self.lost)
 
     def misjudged(self, rate: float) -> int:
         """Return the number of packets on the wrong side of the best deficit threshold between lost and passed."""
@@ -133,25 +130,27 @@ def policer_of(tables: list[Transmissions], start_ns: int, base_us: float) -> Bu
     order = np.argsort(time, kind="stable")
     size = np.concatenate([table.wire_bytes for table in tables])[order]
     lost = np.concatenate([table.state == LOST for table in tables])[order]
-    tried = _Tried(time[order], size, lost, base_us)
+    arrivals = _Arrivals(time[order], size, lost, base_us)
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
     place = place[: len(tables[0])]
     if lost.sum() < const.LEAST_POLICED or _queued(tables[0], base_us):
         return None
-    best = max((_best_near(tried, rate) for rate in _candidates(tried)), key=lambda found: found.gain, default=None)
-    if best is None or best.gain * tried.apart < const.POLICED_GAIN:  # losses within an RTT count once
+    best = max(
+        (_best_near(arrivals, rate) for rate in _candidates(arrivals)), key=lambda found: found.gain, default=None
+    )
+    if best is None or best.gain * arrivals.apart < const.POLICED_GAIN:  # losses within an RTT count once
         return None
-    met = tried.deficits(best)
+    met = arrivals.deficits(best)
     at_loss = met[lost]
     explained = (at_loss - best.bucket) / PACKET_BYTES > -const.EMPTY_PACKETS
-    if _delayed(tables[0], met[place], best, base_us) or _any_does(tried, best.rate):
+    if _delayed(tables[0], met[place], best, base_us) or _any_does(arrivals, best.rate):
         return None
     if best.bucket < 2 * _acked_at_once(tables[0]):
         return None  # most of a queue of that size would come and go between two ACKs: delays do not show it
-    low, high = _as_likely(tried, best)
+    low, high = _as_likely(arrivals, best)
     rate, bucket = best.rate, best.bucket
-    errors = _errors(tried, best.rate, at_loss[explained])
+    errors = _errors(arrivals, best.rate, at_loss[explained])
     own = tables[0].state == LOST
     whose = np.zeros(len(order), bool)
     whose[np.flatnonzero(lost)[explained]] = True
@@ -174,18 +173,18 @@ def _acked_at_once(table: Transmissions) -> float:
     return float(np.average(got, weights=got)) * table.mss if got.any() else 0.0
 
 
-def _any_does(tried: _Tried, rate: float) -> bool:
+def _any_does(arrivals: _Arrivals, rate: float) -> bool:
     """Return whether a tenth of a rate and ten times as much separate lost from passed packets equally well.
 
     Then the losses depend on bursts alone, as in a short queue. The tolerance is the Poisson scatter of the number of
     misjudged packets.
     """
-    most = tried.misjudged(rate)
+    most = arrivals.misjudged(rate)
     most += Z95 * np.sqrt(max(most, 1.0))
-    return all(tried.misjudged(rate * np.exp(side * const.MOST_PLATEAU)) <= most for side in (-1, 1))
+    return all(arrivals.misjudged(rate * np.exp(side * const.MOST_PLATEAU)) <= most for side in (-1, 1))
 
 
-def _as_likely(tried: _Tried, best: _Judged) -> tuple[float, float]:
+def _as_likely(arrivals: _Arrivals, best: _Hypothesis) -> tuple[float, float]:
     """Return the lowest and the highest rate under which the losses are about as likely as under the best one.
 
     A bucket of a few packets refills within milliseconds, so that losses hardly depend on its rate.
@@ -193,7 +192,7 @@ def _as_likely(tried: _Tried, best: _Judged) -> tuple[float, float]:
     least, bounds = best.gain - const.PROFILE_DROP, []
 
     def is_likely(rate: float) -> bool:
-        return tried.judge(rate, best.bucket, best.near).gain >= least
+        return arrivals.judge(rate, best.bucket, best.near).gain >= least
 
     for side in (-1, 1):
         inside, step = 0.0, 1e-4
@@ -245,8 +244,8 @@ def _jitter_us(table: Transmissions, base_us: float) -> float:
     return float(np.median(of_round.medians - of_round.least))
 
 
-class _Judged(NamedTuple):
-    """A policer hypothesis, see `_Tried.judge`: rate, bucket, how empty it is where losses correct it.
+class _Hypothesis(NamedTuple):
+    """A policer hypothesis, see `_Arrivals.judge`: rate, bucket, how empty it is where losses correct it.
 
     `gain` is the log likelihood of the losses in excess of random loss; minus infinity if the bucket explains too few
     of them, or should have dropped too many of the passed packets.
@@ -258,44 +257,44 @@ class _Judged(NamedTuple):
     gain: float
 
 
-def _best_near(tried: _Tried, rate: float) -> _Judged:
+def _best_near(arrivals: _Arrivals, rate: float) -> _Hypothesis:
     """Return the likeliest policer of about this rate."""
-    first = _judged(tried, rate)
+    first = _judged(arrivals, rate)
 
     def unlikely(other: float) -> float:
-        return -tried.judge(other, first.bucket, first.near).gain
+        return -arrivals.judge(other, first.bucket, first.near).gain
 
-    return tried.judge(
+    return arrivals.judge(
         least_of(unlikely, rate / np.exp(const.RATE_GRID), rate * np.exp(const.RATE_GRID), 41, 1e-5)[0],
         first.bucket,
         first.near,
     )
 
 
-def _judged(tried: _Tried, rate: float) -> _Judged:
+def _judged(arrivals: _Arrivals, rate: float) -> _Hypothesis:
     """Return the likeliest policer of a rate; its bucket is the deficit at the first losses that it explains.
 
     Correcting the deficit at every loss with a bucket half empty, or only if it is nearly empty, are both tried: a
     miscounted packet (a duplicate, or one of a flow outside the capture) is thus forgotten at the next loss.
     """
-    met = tried.beginning.met(rate)[tried.first_losses]
+    met = arrivals.beginning.met(rate)[arrivals.first_losses]
     sizes = np.unique(np.quantile(met, (0.1, 0.3, 0.5, 0.7, 0.9)) - PACKET_BYTES / 2)
     each = (
-        tried.judge(rate, float(size), near)
+        arrivals.judge(rate, float(size), near)
         for size in sizes
         for near in (const.EMPTY_PACKETS * PACKET_BYTES, size / 2)
     )
     return max(each, key=lambda found: found.gain)
 
 
-def _candidates(tried: _Tried) -> list[float]:
+def _candidates(arrivals: _Arrivals) -> list[float]:
     """Return candidate rates: those of a coarse grid that explain the losses best, and from bytes between losses."""
-    mean = tried.size[~tried.lost].sum() / (tried.time_us[-1] - tried.time_us[0])
+    mean = arrivals.size[~arrivals.lost].sum() / (arrivals.time_us[-1] - arrivals.time_us[0])
     grid = mean * np.exp(np.arange(-2 * const.RATE_GRID, const.MOST_ABOVE_MEAN, const.RATE_GRID))
-    gains = np.array([_judged(tried, rate).gain for rate in grid])
+    gains = np.array([_judged(arrivals, rate).gain for rate in grid])
     found = [float(grid[k]) for k in np.argsort(-gains, kind="stable")[: const.BEST_RATES] if np.isfinite(gains[k])]
     for span_us in (5e5, 2e6, 8e6):
-        passed, span = _between(tried, span_us)
+        passed, span = _between(arrivals, span_us)
         if len(span) >= const.LEAST_POLICED:
             found.append(_common_rate(passed, span))
     return found
@@ -311,18 +310,18 @@ def _common_rate(passed: Floats, span: Floats) -> float:
     return least_of(off, max(low, 1e-9), high * 1.01, 400, 1e-5)[0]
 
 
-def _between(tried: _Tried, span_us: float) -> tuple[Floats, Floats]:
+def _between(arrivals: _Arrivals, span_us: float) -> tuple[Floats, Floats]:
     """Return the bytes passed between losses at least this far apart, and the time between them."""
-    losses = np.flatnonzero(tried.lost)
-    passed = np.concatenate([[0.0], np.cumsum(np.where(tried.lost, 0.0, tried.size))])
-    time = tried.time_us[losses]
+    losses = np.flatnonzero(arrivals.lost)
+    passed = np.concatenate([[0.0], np.cumsum(np.where(arrivals.lost, 0.0, arrivals.size))])
+    time = arrivals.time_us[losses]
     later = np.searchsorted(time, time + span_us)
     inside = later < len(losses)
     a, b = losses[inside], losses[later[inside]]
-    return passed[b] - passed[a], tried.time_us[b] - tried.time_us[a]
+    return passed[b] - passed[a], arrivals.time_us[b] - arrivals.time_us[a]
 
 
-def _delayed(table: Transmissions, met: Floats, best: _Judged, base_us: float) -> bool:
+def _delayed(table: Transmissions, met: Floats, best: _Hypothesis, base_us: float) -> bool:
     """Return whether packets waited when the bucket was short of tokens, as they would in a queue.
 
     Jitter bunches ACKs and thus packets: late ones then meet a depleted bucket, too.
@@ -340,12 +339,12 @@ def _delayed(table: Transmissions, met: Floats, best: _Judged, base_us: float) -
     return float((after - before - _jitter_us(table, base_us)) / (long - short)) > const.UNDELAYED
 
 
-def _errors(tried: _Tried, best: float, at_loss: Floats) -> tuple[float, float]:
+def _errors(arrivals: _Arrivals, best: float, at_loss: Floats) -> tuple[float, float]:
     """Return standard errors of rate and bucket: scatter of rates over parts of the flow, of deficits at losses.
 
     `best`: the rate. `at_loss`: deficits at the explained losses.
     """
-    passed, span = _between(tried, 2e6)
+    passed, span = _between(arrivals, 2e6)
     rates = passed / np.maximum(span, 1.0)
     near = np.abs(rates / best - 1) < 0.05
     parts = [np.median(part) for part in np.array_split(rates[near], const.POLICED_PARTS) if len(part)]

@@ -1,5 +1,4 @@
-"""Compiled: residual delays of a flow at one bottleneck rate, which `bottleneck` and `buckets` evaluate hundreds of
-times.
+"""Compiled: how well one bottleneck rate, or token bucket, explains a flow; searches ask hundreds of times.
 
 Sums of logarithms are computed as logarithms of products, one for dozens of delays.
 """
@@ -12,137 +11,141 @@ _LARGEST = 1e280  # of a product, before one more factor
 IDLE = -1e300  # start of a busy period before the first packet
 
 
-def left(came, before, total, acked, timed, rate, out, begin, end, start):
-    """Compute the residual delay of the `timed` packets: acknowledgement minus departure from a queue of one rate.
+def residuals(sent_us, bytes_before, bytes_after, acked_us, rows, rate, out, begin, end, start):
+    """Compute the residual delays of packets: acknowledgement minus departure from a queue of one rate, us.
 
-    `came`, `before`, `total`: arrival time of each packet, us, and cumulative bytes before and after it. `acked`: when
-    it was acknowledged, us. `timed`: rows of packets, ascending. `rate`: bytes per us. `out`: receives one value per
-    row of `timed`, from `begin` to before `end`. `start`: when the busy period before them began, were all its work
-    one packet; returns that of the last one. From the first row on it is `IDLE`.
+    `sent_us`, `bytes_before`, `bytes_after`: when each packet arrived at the queue, and the bytes sent before it and
+    up to it. `acked_us`: when it was acknowledged. `rows`: the packets asked for, ascending. `rate`: bytes per us.
+    `out`: receives one value per row, from `begin` to before `end`. `start`: when the busy period before them would
+    have begun as a single packet; that of the last one is returned. From the first row on it is `IDLE`.
     """
-    row = timed[begin - 1] + 1 if begin > 0 else 0
+    row = rows[begin - 1] + 1 if begin > 0 else 0
     for k in range(begin, end):
-        latest = -1e300  # of the packets since the last timed one: a chain of maxima of its own is faster
-        while row <= timed[k]:
-            latest = max(latest, came[row] - before[row] / rate)
+        latest = -1e300  # of the packets since the row before: a chain of maxima of its own is faster
+        while row <= rows[k]:
+            latest = max(latest, sent_us[row] - bytes_before[row] / rate)
             row += 1
         start = max(start, latest)
-        out[k] = acked[timed[k]] - start - total[timed[k]] / rate
+        out[k] = acked_us[rows[k]] - start - bytes_after[rows[k]] / rate
     return start
 
 
-def deviating(came, before, total, acked, timed, rate, size, small, most, out, room):
-    """Return the mean of log(1 + |x - median| / small) over the residual delays of `left`.
+def queue_deviation(sent_us, bytes_before, bytes_after, acked_us, rows, rate, size, scale_us, limit, out, scratch):
+    """Return the mean of log(1 + |x - median| / scale_us) over the `residuals`, or infinity if it exceeds `limit`.
 
-    `size`: number of delays per median; those after the last full `size` are ignored. `most`: if the mean exceeds
-    this, the result is infinity. `out`, `room`: scratch, at least as long as `timed`.
+    `size`: number of residuals per median; those after the last full `size` are ignored. `out`, `scratch`: at least as
+    long as `rows`.
     """
-    count = len(timed) // size * size
+    count = len(rows) // size * size
     found, start = 0.0, IDLE
     for window in range(count // size):
         begin, end = window * size, window * size + size
-        start = left(came, before, total, acked, timed, rate, out, begin, end, start)
-        room[0:size] = out[begin:end]
-        found += logs(out, begin, end, middle(room, size), small, most * count - found)
-        if found > most * count:
+        start = residuals(sent_us, bytes_before, bytes_after, acked_us, rows, rate, out, begin, end, start)
+        scratch[0:size] = out[begin:end]
+        found += sum_of_logs(out, begin, end, median(scratch, size), scale_us, limit * count - found)
+        if found > limit * count:
             return math.inf
     return found / count
 
 
-def shaped(came, before, total, acked, rows, rate, share, least, small, most, out, room):
-    """Return the mean of log(1 + |x| / small) over the residual delays behind a token bucket of one rate; infinity for
-    a rate without a bucket.
+def bucket_deviation(
+    sent_us, bytes_before, bytes_after, acked_us, rows, rate, share, base_us, scale_us, limit, out, scratch
+):
+    """Return the mean of log(1 + |x| / scale_us) over the residual delays behind a token bucket of one rate.
 
-    Arguments as for `left` (`rows` for `timed`) and `deviating`. `share`: the bucket's size is the delay by which
-    packets at this quantile arrive earlier than from a queue. `least`: base RTT, us.
+    Infinity for a rate without a bucket, or beyond `limit`. `share`: the bucket's size is the time by which packets at
+    this quantile arrive earlier than from a queue. `base_us`: RTT without queue. The others: see `queue_deviation`.
     """
     count = len(rows)
-    left(came, before, total, acked, rows, rate, out, 0, count, IDLE)
-    room[0:count] = out[0:count]
-    bucket_us = least - quantile(room, count, share)
+    residuals(sent_us, bytes_before, bytes_after, acked_us, rows, rate, out, 0, count, IDLE)
+    scratch[0:count] = out[0:count]
+    bucket_us = base_us - quantile(scratch, count, share)
     if not bucket_us > 0:
         return math.inf
     for k in range(count):
         row = rows[k]
         # Packets leave this much earlier than from a queue, but not before they arrive.
-        out[k] = min(out[k] + bucket_us, acked[row] - came[row]) - least
-    found = logs(out, 0, count, 0.0, small, most * count) / count
-    return math.inf if found > most else found
+        out[k] = min(out[k] + bucket_us, acked_us[row] - sent_us[row]) - base_us
+    found = sum_of_logs(out, 0, count, 0.0, scale_us, limit * count) / count
+    return math.inf if found > limit else found
 
 
-def drained(time, size, lost, rate, bucket, near, out):
-    """Note the deficit of a token bucket that each packet met, itself included; a loss near its size corrects it.
+def deficits(sent_us, size, lost, rate, bucket, near, out):
+    """Compute the deficit of a token bucket that each packet met, itself included, bytes; a loss near the bucket's size
+    corrects it.
 
-    `time`, `size`: when each packet came, us, and its bytes. `lost`: whether it was lost. `rate`, `bucket`: bytes per
-    us, and bytes. `near`: bytes by which the deficit may be short of the bucket where that is said to be empty:
-    packets that were miscounted are forgotten then. What was lost with more tokens left had passed, and was lost
-    elsewhere. `out`: receives a number per packet.
+    `size`: bytes of each packet; `lost`: whether it was lost. `rate`, `bucket`: bytes per us, and bytes. `near`: how
+    many bytes short of the bucket's size a deficit may be for a loss to say that the bucket was empty: miscounted
+    packets are forgotten there. What was lost with more tokens left had passed, and was lost elsewhere. `out`:
+    receives a number per packet.
     """
-    level, before = 0.0, time[0]
-    for k in range(len(time)):
-        level = max(level - (time[k] - before) * rate, 0.0) + size[k]
-        before = time[k]
+    level, before_us = 0.0, sent_us[0]
+    for k in range(len(sent_us)):
+        level = max(level - (sent_us[k] - before_us) * rate, 0.0) + size[k]
+        before_us = sent_us[k]
         out[k] = level
         if lost[k]:
-            level = corrected(level, size[k], bucket, near)
+            level = after_loss(level, size[k], bucket, near)
 
 
-def corrected(level, size, bucket, near):
-    """Return the deficit behind a lost packet that met `level`, see `drained`."""
+def after_loss(level, size, bucket, near):
+    """Return the deficit behind a lost packet that met `level`, see `deficits`."""
     if level > bucket - near:
         return min(max(level, bucket) - size, bucket)  # what is dropped takes no tokens, and lacked some
     return level
 
 
-def emptied(time, size, lost, rate, bucket, near, packet, empty, share, over, spared, counts):
-    """Count packets and losses by the deficits of `drained`, in packets beyond the bucket's size; return whether the
-    bucket can have dropped the losses.
+def count_by_deficit(
+    sent_us, size, lost, rate, bucket, near, packet, empty_packets, least_share, over_packets, most_share, counts
+):
+    """Count losses and packets by their `deficits`, in packets beyond the bucket's size; return whether the bucket can
+    have dropped the losses.
 
-    It cannot if less than `share` of the losses are within `empty` packets of its size, or more than `spared` of the
-    passed packets beyond `over`: most buckets are refused after a few packets. `counts`: numbers of losses and of
-    passed packets, then twice as many zones as there are, of a packet each, from below -`empty` to beyond `over`:
-    losses, and all packets.
+    It cannot if less than `least_share` of the losses are within `empty_packets` of its size, or more than `most_share`
+    of the passed packets beyond `over_packets`: most buckets are refused after a few packets. `packet`: bytes of one.
+    `counts`: the numbers of losses and of passed packets; then two counts for each zone of a packet's width, from below
+    -`empty_packets` to beyond `over_packets`: the losses of all zones, then the packets of all zones.
     """
     zones = (len(counts) - 2) // 2
-    level, before = 0.0, time[0]
+    level, before_us = 0.0, sent_us[0]
     unexplained = passed = 0
-    for k in range(len(time)):
-        level = max(level - (time[k] - before) * rate, 0.0) + size[k]
-        before = time[k]
+    for k in range(len(sent_us)):
+        level = max(level - (sent_us[k] - before_us) * rate, 0.0) + size[k]
+        before_us = sent_us[k]
         beyond = (level - bucket) / packet
-        zone = min(max(math.floor(beyond) + int(empty) + 1, 0), zones - 1)
+        zone = min(max(math.floor(beyond) + int(empty_packets) + 1, 0), zones - 1)
         counts[2 + zones + zone] += 1
         if lost[k]:
             counts[2 + zone] += 1
-            if not beyond > -empty:
+            if not beyond > -empty_packets:
                 unexplained += 1
-                if (counts[0] - unexplained) / counts[0] < share:
+                if (counts[0] - unexplained) / counts[0] < least_share:
                     return 0
-            level = corrected(level, size[k], bucket, near)
-        elif beyond > over:
+            level = after_loss(level, size[k], bucket, near)
+        elif beyond > over_packets:
             passed += 1
-            if passed / counts[1] > spared:
+            if passed / counts[1] > most_share:
                 return 0
     return 1
 
 
-def logs(values, begin, end, centre, small, most):
-    """Return the sum of log(1 + |x - centre| / small) over part of an array, or what exceeds `most` of it."""
+def sum_of_logs(values, begin, end, centre, scale, limit):
+    """Return the sum of log(1 + |x - centre| / scale) over part of an array, or a part of it beyond `limit`."""
     found, product = 0.0, 1.0
     for k in range(begin, end):
-        product *= 1.0 + abs(values[k] - centre) / small
+        product *= 1.0 + abs(values[k] - centre) / scale
         if product > _LARGEST:
             found += math.log(product)
-            if found > most:
+            if found > limit:
                 return found
             product = 1.0
     return found + math.log(product)
 
 
-def middle(values, count):
+def median(values, count):
     """Return the median of the first `count` values of an array, which is reordered."""
     half = count // 2
-    high = ranked(values, count, half)
+    high = select(values, count, half)
     if count % 2:
         return high
     low = values[0]
@@ -155,7 +158,7 @@ def quantile(values, count, share):
     """Return a quantile of the first `count` values of an array, which is reordered; as `numpy.quantile`."""
     place = share * (count - 1)
     below = int(place)
-    low = ranked(values, count, below)
+    low = select(values, count, below)
     if below + 1 == count:
         return low
     high = values[below + 1]
@@ -164,7 +167,7 @@ def quantile(values, count, share):
     return low + (high - low) * (place - below)
 
 
-def ranked(values, count, rank):
+def select(values, count, rank):
     """Return the value of a given rank among the first `count`, partitioning them around it."""
     low, high = 0, count
     while high - low > 1:
@@ -190,8 +193,8 @@ def ranked(values, count, rank):
     return values[rank]
 
 
-residual_delays = Machine(left)
-deviation_by_queue = Machine(deviating)
-deviation_by_bucket = Machine(shaped)
-deficits_at = Machine(drained)
-losses_by_deficit = Machine(emptied)
+residual_delays = Machine(residuals)
+deviation_by_queue = Machine(queue_deviation)
+deviation_by_bucket = Machine(bucket_deviation)
+deficits_at = Machine(deficits)
+losses_by_deficit = Machine(count_by_deficit)

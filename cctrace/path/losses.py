@@ -16,7 +16,7 @@ import numpy as np
 
 from cctrace.estimates import Z95, Estimate
 from cctrace.path import constants as const
-from cctrace.path.arrays import Bools, Floats, Ints
+from cctrace.path.arrays import Bools, Floats, Ints, events_apart
 from cctrace.path.queue import Steps
 from cctrace.path.sent import Sent, backlog_met
 from cctrace.path.transmissions import LOST, Transmissions
@@ -103,11 +103,7 @@ class Backlogs:
 
     def episodes(self, which: Bools) -> int:
         """Return the number of these losses that are an RTT apart, the unit for chance."""
-        found, end = 0, -np.inf
-        for at in self.time_us[which].tolist():
-            if at > end:
-                found, end = found + 1, at + self.rtt_us
-        return found
+        return events_apart(self.time_us[which], self.rtt_us)
 
 
 def backlogs_of(evidence: PathEvidence, steps: Steps) -> Backlogs:
