@@ -19,8 +19,6 @@ from typing import TYPE_CHECKING
 from cctrace.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from cctrace.streaming.player import Player, Progress, Settings
     from cctrace.streaming.video import Video
 
@@ -106,26 +104,34 @@ class Throughput(Rule):
         return None if quality >= progress.quality or size >= left else quality
 
 
-def best_score(video: Video, v: float, utilities: Sequence[float], gp: float, level_ms: float) -> int:
-    """Return the quality with the best score per bit; the lower one of equal scores."""
-    scores = [(v * (u + gp) - level_ms) / rate for u, rate in zip(utilities, video.bitrates_kbps, strict=True)]
-    return scores.index(max(scores))
+class _ByBuffer(Rule):
+    """What both forms of BOLA share: the score of a quality, V (utility + gamma p) - buffer level, compared per bit."""
+
+    v: float
+    gamma_p: float
+    utilities: list[float]
+
+    def score(self, quality: int, level_ms: float = 0.0) -> float:
+        """Return the score of a quality; without a level, the one above which the score is negative, ms."""
+        return self.v * (self.utilities[quality] + self.gamma_p) - level_ms
+
+    def best(self, level_ms: float) -> int:
+        """Return the quality with the best score per bit; the lower one of equal scores."""
+        scores = [self.score(k, level_ms) / rate for k, rate in enumerate(self.video.bitrates_kbps)]
+        return scores.index(max(scores))
+
+    def cheaper(self, progress: Progress, left: float, level_ms: float) -> int | None:
+        """Return the quality whose full download scores better than the bits `left` of the current one, or None."""
+        choice, score = None, self.score(progress.quality, level_ms) / left
+        for quality in range(progress.quality):
+            size = progress.size * self.video.bitrates_kbps[quality] / self.video.bitrates_kbps[progress.quality]
+            other = self.score(quality, level_ms) / size
+            if size < left and other > score:
+                choice, score = quality, other
+        return choice
 
 
-def cheaper(
-    video: Video, v: float, utilities: Sequence[float], gp: float, progress: Progress, left: float, level_ms: float
-) -> int | None:
-    """Return the quality whose full download scores better than the rest of the current one, or None."""
-    choice, score = None, (v * (gp + utilities[progress.quality]) - level_ms) / left
-    for quality in range(progress.quality):
-        size = progress.size * video.bitrates_kbps[quality] / video.bitrates_kbps[progress.quality]
-        other = (v * (gp + utilities[quality]) - level_ms) / size
-        if size < left and other > score:
-            choice, score = quality, other
-    return choice
-
-
-class Bola(Rule):
+class Bola(_ByBuffer):
     """By the buffer; exceeds the throughput by one step at most.
 
     ``settings.oscillate`` False: it waits instead of taking that step. ``settings.basic``: a constant buffer size (else
@@ -135,19 +141,19 @@ class Bola(Rule):
     def __init__(self, video: Video, settings: Settings) -> None:
         super().__init__(video, settings)
         self.utilities = [log(rate) - log(video.bitrates_kbps[0]) for rate in video.bitrates_kbps]
-        self.gp = settings.gamma_p
+        self.gamma_p = settings.gamma_p
         self.last = 0
         self._set_v(settings.buffer_ms)
 
     def _set_v(self, buffer_ms: float) -> None:
-        self.v = (buffer_ms - self.video.segment_ms) / (self.utilities[-1] + self.gp)
+        self.v = (buffer_ms - self.video.segment_ms) / (self.utilities[-1] + self.gamma_p)
 
     def choose(self, player: Player, index: int) -> tuple[int, float]:
         """See `Rule`."""
         if not self.settings.basic:
             near = max(min(index, self.video.segments - index) / 2, 3) * self.video.segment_ms
             self._set_v(min(self.settings.buffer_ms, near))
-        quality, wait_ms = best_score(self.video, self.v, self.utilities, self.gp, player.level_ms), 0.0
+        quality, wait_ms = self.best(player.level_ms), 0.0
         if quality > self.last:
             fits = carried(player, player.throughput_kbps)
             if quality > fits:
@@ -160,22 +166,22 @@ class Bola(Rule):
             return self.last, 0
         if self.settings.oscillate:
             return fits + 1, 0
-        return fits, max(0, player.level_ms - self.v * (self.gp + self.utilities[fits]))
+        return fits, max(0, player.level_ms - self.score(fits))
 
     def abandon(self, player: Player, progress: Progress, level_ms: float) -> int | None:
         """See `Rule`; not where the buffer is above the level that its quality is worth."""
         left = progress.size - progress.bits
         if self.settings.basic or progress.bits <= 0 or left <= 0:
             return None
-        if (self.v * (self.gp + self.utilities[progress.quality]) - level_ms) / left < 0:
+        if self.score(progress.quality, level_ms) < 0:
             return None
-        choice = cheaper(self.video, self.v, self.utilities, self.gp, progress, left, level_ms)
+        choice = self.cheaper(progress, left, level_ms)
         if choice is not None:
             self.last = choice
         return choice
 
 
-class BolaE(Rule):
+class BolaE(_ByBuffer):
     """BOLA-E: BOLA over the buffer and a placeholder, with the rule against an insufficient buffer."""
 
     LEAST_MS, LEAST_PER_LEVEL_MS = 10_000, 2_000
@@ -186,11 +192,11 @@ class BolaE(Rule):
         self.utilities = [log(rate) + offset for rate in video.bitrates_kbps]
         if settings.safe_buffer:
             buffer_ms = max(self.LEAST_MS + self.LEAST_PER_LEVEL_MS * len(video.bitrates_kbps), settings.buffer_ms)
-            self.gp = (self.utilities[-1] - 1) / (buffer_ms / self.LEAST_MS - 1)
-            self.v = self.LEAST_MS / self.gp
+            self.gamma_p = (self.utilities[-1] - 1) / (buffer_ms / self.LEAST_MS - 1)
+            self.v = self.LEAST_MS / self.gamma_p
         else:
-            self.gp = settings.gamma_p - 1
-            self.v = (settings.buffer_ms - video.segment_ms) / (self.utilities[-1] + self.gp)
+            self.gamma_p = settings.gamma_p - 1
+            self.v = (settings.buffer_ms - video.segment_ms) / (self.utilities[-1] + self.gamma_p)
         self.safety: Safety | None = None
         self.placeholder_ms, self.last = 0.0, 0
 
@@ -199,12 +205,8 @@ class BolaE(Rule):
         rates, mine, level = self.video.bitrates_kbps, self.utilities[quality], 0
         for rate, utility in list(zip(rates, self.utilities, strict=True))[:quality]:
             own = rates[quality]
-            level = max(level, self.v * (self.gp + (own * utility - rate * mine) / (own - rate)))
+            level = max(level, self.v * (self.gamma_p + (own * utility - rate * mine) / (own - rate)))
         return level
-
-    def level_most(self, quality: int) -> float:
-        """Return the level (ms) above which the score of a quality is negative."""
-        return self.v * (self.utilities[quality] + self.gp)
 
     def choose(self, player: Player, index: int) -> tuple[int, float]:
         """See `Rule`; the first choice is by the throughput."""
@@ -214,7 +216,7 @@ class BolaE(Rule):
             quality = carried(player, player.throughput_kbps)
             self.placeholder_ms = max(0, self.level_least(quality) - level)
             return quality, 0
-        quality = best_score(self.video, self.v, self.utilities, self.gp, level + self.placeholder_ms)
+        quality = self.best(level + self.placeholder_ms)
         fits = carried(player, player.throughput_kbps)
         if quality > self.last and quality > fits:
             quality = max(self.last, fits) + self.settings.oscillate
@@ -226,7 +228,7 @@ class BolaE(Rule):
 
     def _wait(self, level: float, quality: int) -> float:
         """Remove the excess over the highest level from the placeholder first; return how long to wait for the rest."""
-        over = level + self.placeholder_ms - self.level_most(quality)
+        over = level + self.placeholder_ms - self.score(quality)
         if over <= 0:
             over = 0
         elif over <= self.placeholder_ms:
@@ -250,7 +252,7 @@ class BolaE(Rule):
             self.placeholder_ms = min(self.placeholder_ms, max(0, wanted - level))
             return
         before = level + progress.ms
-        self.placeholder_ms = min(self.placeholder_ms, max(0, self.level_most(progress.quality) - before))
+        self.placeholder_ms = min(self.placeholder_ms, max(0, self.score(progress.quality) - before))
         if level > 0:
             self.placeholder_ms = max(self.placeholder_ms, self.level_least(progress.quality) - before)
 
@@ -263,7 +265,7 @@ class BolaE(Rule):
         left = progress.size - progress.bits - progress.first_ms * rate
         if left <= 0:
             return None
-        return cheaper(self.video, self.v, self.utilities, self.gp, progress, left, level)
+        return self.cheaper(progress, left, level)
 
 
 class _Switching(Rule):
