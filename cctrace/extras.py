@@ -27,20 +27,19 @@ def how_to_install(extra: str) -> str:
     A checkout is installed in place, by the pip of its own environment.
     """
     if not (_ABOVE / "setup.cfg").is_file():
-        return f"{program('pip')} install 'cctrace[{extra}]'"
+        return f"{pip()} install 'cctrace[{extra}]'"
     if Path.cwd() == _ABOVE:
-        return f"{program('pip')} install -e '.[{extra}]'"
-    return f"{program('pip')} install -e '{_ABOVE}[{extra}]'"
+        return f"{pip()} install -e '.[{extra}]'"
+    return f"{pip()} install -e '{_ABOVE}[{extra}]'"
 
 
-def program(name: str) -> str:
-    """Return the command for a program of this environment: its name if the shell finds it, else its path."""
-    beside = Path(sys.prefix) / "bin" / name
+def pip() -> str:
+    """Return the command for this environment's pip: its name if the shell finds it, else its path."""
+    beside = Path(sys.prefix) / "bin" / "pip"
     if not beside.exists():
-        return f"{sys.executable} -m {name}"
-    found = next((Path(at) / name for at in os.get_exec_path() if (Path(at) / name).is_file()), None)
-    if found == beside:
-        return name
+        return f"{sys.executable} -m pip"
+    if next((path for at in os.get_exec_path() if (path := Path(at) / "pip").is_file()), None) == beside:
+        return "pip"
     return str(beside.relative_to(Path.cwd())) if beside.is_relative_to(Path.cwd()) else str(beside)
 
 

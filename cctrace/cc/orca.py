@@ -47,7 +47,7 @@ from cctrace.cc.base import Controller, Param, floats
 from cctrace.cc.cubic import Cubic
 from cctrace.cc.linux import USEC_PER_MSEC, USEC_PER_SEC
 from cctrace.errors import ArgumentError
-from cctrace.extras import program
+from cctrace.extras import pip
 
 Policy = Callable[[np.ndarray], float]
 OBSERVATION = 7
@@ -101,7 +101,7 @@ def onnx_policy(path: str | os.PathLike[str]) -> Policy:
     try:
         import onnxruntime
     except ImportError:
-        raise ArgumentError(f"{path}: an ONNX policy needs onnxruntime: {program('pip')} install onnxruntime") from None
+        raise ArgumentError(f"{path}: an ONNX policy needs onnxruntime: {pip()} install onnxruntime") from None
     try:
         session = onnxruntime.InferenceSession(str(path))
     except Exception as problem:  # onnxruntime raises classes of its own for each way in which a file is no model

@@ -184,9 +184,10 @@ def decode_frames(
     """Decode frames of the buffer `b` into the columns, from number `f` on.
 
     Stops before `count` when the connections fill their arrays or half of the hash table. The caller provides room for
-    one row and four SACK rows per frame. `keep`: -1, or 0 where the columns `layout.DETAILS` are not wanted: then they
-    have one element each. `key` is two odd secret numbers; `g` keeps datagrams that came in fragments, see
-    `fragments.py`. Reads stay within b[offset : offset + caplen] of each frame.
+    one row and four SACK rows per frame. `r`: the columns, filled up to `row`; `sacks`: those of SACKs, up to `s`.
+    `c`: the connections, `n` of them; `k` and `d` are a packet's connection and direction. `keep`: -1, or 0 where the
+    columns `layout.DETAILS` are not wanted: then they have one element each. `key` is two odd secret numbers; `g` keeps
+    datagrams that came in fragments, see `fragments.py`. Reads stay within b[offset : offset + caplen] of each frame.
 
     Returns (next frame, rows, SACK rows and connections now in use).
     """

@@ -21,7 +21,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, runtime
 from cctrace.arguments import whole
 from cctrace.documents import of_shape
 from cctrace.errors import FormatError, MissingError
-from cctrace.extras import needed, program
+from cctrace.extras import needed, pip
 from cctrace.io.compression import DECOMPRESSORS, Allowance, Decompressed, bomb, most_bytes
 
 HEAD = 4096  # bytes that `sniff` functions see
@@ -286,7 +286,7 @@ def _open_url(url: str) -> BinaryFile:
     try:
         return fsspec.open(url, "rb").open()
     except ImportError as error:  # each protocol needs its own package: aiohttp, s3fs
-        raise MissingError(f"{url}: {error} (with {program('pip')} install)") from error
+        raise MissingError(f"{url}: {error} (with {pip()} install)") from error
 
 
 def reads(what: str) -> Callable[[Callable[Concatenate[Source, P], T]], Callable[Concatenate[Input, P], T]]:

@@ -281,18 +281,18 @@ def _figures(counted: dict[str, Any], span_ns: int) -> dict[str, float]:
         "goodput_bps": counted["goodput_bytes"] * 8e9 / span_ns,
         "retransmit_ratio": _ratio(counted["n_retx"], counted["n_sent"]),
         "rtt_mean_us": _ratio(counted["rtt_sum_us"], counted["rtt_count"]),
-        "rtt_p95_us": _percentile(counted["rtt_tally"], 0.95),
+        "rtt_p95_us": _p95(counted["rtt_tally"]),
         "queue_delay_mean_us": _ratio(counted["qdelay_sum_ns"], counted["qdelay_count"]) / 1e3,
-        "queue_delay_p95_us": _percentile(counted["queue_tally"], 0.95) / 1e3,
+        "queue_delay_p95_us": _p95(counted["queue_tally"]) / 1e3,
     }
 
 
-def _percentile(tally: NDArray[np.int64], share: float) -> float:
-    """Return the value below which `share` of a tally lies, to within half a step (0.8 %)."""
+def _p95(tally: NDArray[np.int64]) -> float:
+    """Return the value below which 95 % of a tally lies, to within half a step (0.8 %)."""
     total = tally.sum()
     if total == 0:
         return np.nan
-    place = int(np.searchsorted(np.cumsum(tally), share * total))
+    place = int(np.searchsorted(np.cumsum(tally), 0.95 * total))
     return 0.0 if place == 0 else float(TALLY_VALUES[place])
 
 
