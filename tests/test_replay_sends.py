@@ -167,6 +167,17 @@ def test_what_leaves_as_soon_as_there_is_room_for_a_super_packet_had_waited_for_
     assert calls.run("reno", snd_cwnd=10, snd_ssthresh=5)["cwnd"].iloc[-1] == 10 + limited
 
 
+@pytest.mark.parametrize(("cwnd", "app_limited", "grown"), [(10, 1, 11), (30, 1, 30), (30, 0, 31)])
+def test_a_window_with_room_does_not_limit_what_an_application_writes_whatever_the_sends_look_like(
+    cwnd, app_limited, grown
+):
+    """8 segments leave between ACKs; Nagle lets the end of a write go upon an ACK, as cwnd would (seed 335732)."""
+    calls = Calls(is_cwnd_limited=1, max_packets_out=99, rs_is_app_limited=app_limited).call("init").at(1_010_000)
+    calls.call("on_ack").at(1_020_000).send(segments=8, in_flight=8, packets_out=8).at(1_030_000)
+    calls.call("cong_avoid", arg=cwnd, packets_out=8)
+    assert calls.run("reno", snd_cwnd=cwnd, snd_ssthresh=5)["cwnd"].iloc[-1] == grown
+
+
 @pytest.fixture(scope="module")
 def beginning():
     """The first seconds of a recorded BBR flow: STARTUP, DRAIN, a gain cycle whose phase is inferred."""
@@ -316,6 +327,27 @@ def test_an_ack_that_finds_nothing_to_send_marks_what_is_sent_again_after_it(
     tables = tuple(table.view(np.recarray) for table in EventColumns.of(rows).tables)
     ack = np.zeros(len(schema.names(schema.LINUX_VIEW)), np.int64)
     ack[sk.A_PRIOR_IN_FLIGHT], ack[sk.A_DELIVERED], ack[sk.A_LOST_OUT] = 16 - lost, 100, 3  # three lost by this ACK
+    slots, stack = np.zeros(8, np.int64), np.zeros(sk.STACK_SIZE, np.int64)
+    slots[sk.CWND], stack[sk.NEXT_SEND] = 30, 1
+    sk.mark_rest(tables, 1, send, hands_over, ack, slots, stack)
+    assert slots[sk.APP_LIMITED] == (116 if marked else 0)
+
+
+@pytest.mark.parametrize("hands_over", [False, True])
+@pytest.mark.parametrize(("again", "payload", "marked"), [(0, 105, True), (2, 105, True), (2, 1448, False)])
+def test_an_ack_that_finds_only_the_short_end_of_a_write_marks_it_also_if_more_is_sent_again_first(
+    again, payload, marked, hands_over
+):
+    """Nagle holds 105 bytes back; what the ACK shows to be lost leaves before them (seeds 335720, 335721)."""
+    send = np.zeros(2 + again, [(column.name, column.dtype) for column in schema.SENDS]).view(np.recarray)
+    send.begins, send.segments, send.packets_out, send.payload = 1, 1, 16, 1448
+    send.retransmitted[1 : 1 + again] = 1
+    send.ends_write[-1], send.payload[-1], send.row[1:] = 1, payload, 2
+    rows = np.zeros(2, EVENT)
+    rows["time_ns"], rows["packets_out"] = (0, 1_000), 16
+    tables = tuple(table.view(np.recarray) for table in EventColumns.of(rows).tables)
+    ack = np.zeros(len(schema.names(schema.LINUX_VIEW)), np.int64)
+    ack[sk.A_PRIOR_IN_FLIGHT], ack[sk.A_DELIVERED], ack[sk.A_MSS] = 16, 100, 1448
     slots, stack = np.zeros(8, np.int64), np.zeros(sk.STACK_SIZE, np.int64)
     slots[sk.CWND], stack[sk.NEXT_SEND] = 30, 1
     sk.mark_rest(tables, 1, send, hands_over, ack, slots, stack)

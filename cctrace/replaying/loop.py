@@ -12,7 +12,7 @@ from cctrace.lang.memory import call as call_compiled
 from cctrace.replaying import book as bk
 from cctrace.replaying import stack as sk
 from cctrace.replaying.likelihood import OTHER_LIMIT, any_send, full_flight, most_paced, paced_send, timed_send
-from cctrace.replaying.waiting import is_limit_replayed, is_paced, take_waiting
+from cctrace.replaying.waiting import is_flag_doubted, is_limit_replayed, is_paced, take_waiting
 from cctrace.tcp.pacing import TSO_WIN_DIVISOR
 
 
@@ -114,7 +114,8 @@ def take_send(book, sends, asked_ns, srtt_us8, slots, stack, marks, likelihood):
     if send.retransmitted == 0:
         stack[sk.UNANSWERED] = 0
     if k + 1 == sends.size or sends[k + 1].begins != 0:
-        limited = np.int64(send.in_flight) >= slots[sk.CWND]
+        free = slots[sk.CWND] - np.int64(send.in_flight)
+        limited = free <= 0 if is_limit_replayed(book, sends, slots) else free * TSO_WIN_DIVISOR < slots[sk.CWND]
         sk.validate_cwnd(limited, np.int64(send.packets_out), send.snd_nxt, stack[sk.SND_UNA], stack)
     stack[sk.WAITING] = 0
 
@@ -155,6 +156,8 @@ def read_row(book, call, row, i, sends, marks, slots, stack, ack):
         ack[A_TX_IN_FLIGHT], ack[A_SKB_TX_IN_FLIGHT] = row.rs_tx_in_flight_v2, row.skb_tx_in_flight_v2
     if is_limit_replayed(book, sends, slots):
         ack[A_CWND_LIMITED], ack[A_MAX_PACKETS_OUT] = stack[sk.IS_CWND_LIMITED], stack[sk.MAX_PACKETS_OUT]
+    elif is_flag_doubted(book, row):
+        ack[A_CWND_LIMITED] *= stack[sk.IS_CWND_LIMITED]
     if book[bk.BLUR] > 1 and book[bk.GAIN_SLOT] >= 0:
         sk.lean(slots[book[bk.GAIN_SLOT]], outlasts(book, slots, ack), ack)
     if book[bk.DRAINS_END] != 0:

@@ -277,18 +277,22 @@ def state_of(rows, i):
 def mark_rest(rows, i, sends, hands_over, ack, slots, stack):
     """The ACK of row `i` arrives while less than a segment waits, or nothing: application-limited [BBRv3] tcp_ack.
 
-    It checks before it processes the ACK, which may mark more as lost, and not while fq holds packets.
+    It checks before it processes the ACK, which may mark more as lost, and not while fq holds packets. The short end of
+    a write may wait for pacing, for what is sent again first, or for the ACK of a small segment (tcp_nagle_test).
     """
     k = stack[NEXT_SEND]
     time_ns = state_of(rows, i).time_ns
     if hands_over and k > 0 and sends[k - 1].time_ns >= time_ns:
         return
-    last = k - 1
+    last, new = k - 1, k
     while last >= 0 and sends[last].retransmitted != 0:
         last -= 1
+    while new < sends.size and sends[new].retransmitted != 0:
+        new += 1
     nothing = last >= 0 and sends[last].ends_write != 0
-    alone = k < sends.size and sends[k].begins != 0 and sends[k].ends_write != 0 and sends[k].payload < ack[A_MSS]
-    if not (nothing or (alone and not hands_over)) or ack[A_PRIOR_IN_FLIGHT] >= slots[CWND]:
+    ends = new < sends.size and sends[new].begins != 0 and sends[new].ends_write != 0
+    alone = ends and sends[new].payload < ack[A_MSS]
+    if not (nothing or alone) or ack[A_PRIOR_IN_FLIGHT] >= slots[CWND]:
         return
     before = i - 1
     while before > 0 and state_of(rows, before).time_ns == time_ns:

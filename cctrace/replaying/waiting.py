@@ -52,6 +52,16 @@ def is_limit_replayed(book, sends, slots):
     return book[bk.ACK_CLOCKED] != 0 and book[bk.SCORE] < bk.ALL_SENDS
 
 
+def is_flag_doubted(book, row):
+    """Whether the recorded flag holds only if the replayed cwnd had less room than a third, as the application wrote
+    little.
+
+    What leaves upon an ACK may then have waited for the ACK of a small segment, not for cwnd [Linux618] tcp_nagle_test.
+    With more room than that nothing waits for cwnd (tcp_tso_should_defer).
+    """
+    return (row.app_limited != 0 or row.rs_is_app_limited != 0) and book[bk.SCORE] < bk.ALL_SENDS
+
+
 def is_paced(book, slots):
     """Whether the socket paces independently of its controller."""
     return book[bk.PACED_SLOT] >= 0 and slots[book[bk.PACED_SLOT]] != 0
