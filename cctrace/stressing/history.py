@@ -152,10 +152,10 @@ def kept(one: Disturbance, bounds: Bounds) -> Disturbance:
     low, high = bounds.range_of(one.kind)
     for_s = min(max(_STEP_S, _rounded(one.for_s)), bounds.longest_s)
     every_s = max(_rounded(one.every_s), for_s) if one.times > 1 else 0.0
-    times = min(one.times, MOST_TIMES, max(1, int(bounds.share * bounds.until_s / for_s)))
-    while times > 1 and one.at_s + (times - 1) * every_s + for_s > bounds.until_s:
-        times -= 1
     at_s = min(max(0.0, _rounded(one.at_s)), max(0.0, bounds.until_s - for_s))
+    times = min(one.times, MOST_TIMES, max(1, int(bounds.share * bounds.until_s / for_s)))
+    while times > 1 and at_s + (times - 1) * every_s + for_s > bounds.until_s:
+        times -= 1
     return Disturbance(
         one.kind, at_s, for_s, min(max(float(f"{one.value:.3g}"), low), high), every_s if times > 1 else 0.0, times
     )
