@@ -3,6 +3,7 @@
 import io
 import itertools
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -272,6 +273,15 @@ def test_drops_of_a_full_queue_of_three_packets_are_no_random_losses(cc):
     found = losses(Record(sim.capture().flow(0)))
     assert found.loss_share > 0.035  # three in four are the queue's
     assert found.met.overflowed > 2 * found.met.rest
+
+
+def test_acks_that_wait_for_the_next_packet_of_a_small_window_are_no_jitter():
+    path = cct.Path(rate="5Mbit", rtt="12ms", buffer="4542B")
+    flow = cct.simulate(path, cct.Sender("cubic6", ack_every=2), "15s", seed=331, packets=True).capture().flow(0)
+    assert Record(flow).uncongested.spread_us < 100  # with the packets that waited: half a round trip
+    assert "jitter" not in cct.diagnose(flow).causes
+    varied = cct.read(Path(__file__).parent / "recordings/lab_v2_jitter/sender.pcap.zst").flow(0)
+    assert Record(varied).uncongested.spread_us == pytest.approx(2000 / 3**0.5, rel=0.1)  # netem's 2 ms, uniform
 
 
 @pytest.mark.parametrize(("path", "want"), [({"aqm": "codel"}, ["aqm"]), ({}, []), ({"loss": "0.3%"}, ["random_loss"])])

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cctrace.path import constants as const
-from cctrace.path.arrays import Floats, central_sd
+from cctrace.path.arrays import Floats, Ints, central_sd
 from cctrace.path.bottleneck import ROUGHLY, constant_rate, deviation
 from cctrace.path.queue import Steps, constant
 from cctrace.path.sent import Sent, backlog_met, delivered_rate
@@ -33,6 +33,7 @@ class Bottleneck:
     queue_us: np.ndarray  # delay of each packet of known RTT in the flow's own queue
     rest_us: np.ndarray  # its RTT minus that delay
     sent_us: np.ndarray  # when it was sent, since the first packet
+    timed: np.ndarray  # whether it triggered its ACK: one that waited for the next packet includes its pause, too
     explained: float  # share by which the queue lowers the deviation of the delays
     # mean rank, 0 to 1, of the backlog at losses among that of all packets; 0 where delays determined the rate
     by_losses: float = 0.0
@@ -65,21 +66,32 @@ def uncongested_of(bottleneck: Bottleneck) -> Uncongested:
     The mean is that of the periods with the shortest queue before the flow's packets (lower decile of their means); the
     deviation is that within a period, which jitter causes but the queue of other flows does not.
     """
-    rest, time = bottleneck.rest_us, bottleneck.sent_us
-    stretch = max(bottleneck.base_us, 5e3, 16 * (time[-1] - time[0]) / len(time))
-    place = np.unique((time / stretch).astype(np.int64), return_inverse=True)[1].reshape(-1)
-    many = np.bincount(place)
-    means = np.bincount(place, rest) / many
-    some = means[many >= 8]
+    rest, sent_us, base = bottleneck.rest_us, bottleneck.sent_us, bottleneck.base_us
+    place, many = _periods(sent_us, base)
+    some = (np.bincount(place, rest) / many)[many >= 8]
     if len(some) < 5:
-        return Uncongested(max(float(np.median(rest)), bottleneck.base_us), 0.0)
-    # Around medians: a delayed ACK, 40 ms late, moves the mean of a period with few others.
+        return Uncongested(max(float(np.median(rest)), base), 0.0)
+    least, middle = max(float(np.quantile(some, 0.1)), base), max(float(np.median(some)), base)
+    # Where periods differ by no more than jitter and delayed ACKs, their median is the better mean.
+    spread = _scatter(rest, place, many)
+    mean, timed = middle if middle - least < spread else least, bottleneck.timed
+    if timed.sum() >= const.LEAST_RTTS:
+        spread = _scatter(rest[timed], *_periods(sent_us[timed], base))
+    return Uncongested(mean, spread)
+
+
+def _periods(sent_us: Floats, base_us: float) -> tuple[Ints, Ints]:
+    """Return the period of each packet, of an RTT or more and 16 packets on average, and how many each period has."""
+    stretch = max(base_us, 5e3, 16 * (sent_us[-1] - sent_us[0]) / len(sent_us))
+    place = np.unique((sent_us / stretch).astype(np.int64), return_inverse=True)[1].reshape(-1)
+    return place, np.bincount(place)
+
+
+def _scatter(rest: Floats, place: Ints, many: Ints) -> float:
+    """Return the deviation around medians of periods: a delayed ACK, 40 ms late, moves the mean of a short one."""
     medians = rest[np.lexsort((rest, place))][np.cumsum(many) - many + (many - 1) // 2]
     inside = (rest - medians[place])[many[place] >= 8]
-    spread, least = central_sd(inside), float(np.quantile(some, 0.1))
-    # Where periods differ by no more than jitter, their median is the better mean.
-    least, middle = max(least, bottleneck.base_us), max(float(np.median(some)), bottleneck.base_us)
-    return Uncongested(middle if middle - least < spread else least, spread)
+    return central_sd(inside) if len(inside) else 0.0
 
 
 def delivered_of(flow: Sent | None) -> Delivered:
@@ -146,8 +158,8 @@ def _with_rate(
     known = flow.acked[flow.first[flow.acked]]
     rest = flow.acked_us[known] - left[known]
     queue = np.maximum(left - flow.sent_us - flow.wire_bytes / rate, 0.0)[known]
-    base_us = _base_us(flow, rest)
-    return Bottleneck(rate, base_us, queue, rest, flow.sent_us[known], explained, by_losses, bucket_bytes)
+    base_us, timed = _base_us(flow, rest), np.isin(known, flow.timed)
+    return Bottleneck(rate, base_us, queue, rest, flow.sent_us[known], timed, explained, by_losses, bucket_bytes)
 
 
 def _base_us(flow: Sent, rest: Floats) -> float:
