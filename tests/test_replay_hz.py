@@ -62,10 +62,10 @@ def test_a_tick_rate_through_fq_is_judged_by_the_stream_that_its_own_sender_make
         def score(self, inferred, rate, tick_us):
             return usual._replace(likelihood=100.0 if rate == 250 else 50.0)
 
-        def infer(self, rate, tick_us):
+        def infer(self, rate, tick_us, rival):
             return usual._replace(likelihood=over_own if self.stream is own else over_other)
 
-        def best_phase(self, rate):
+        def best_phase(self, rate, rival):
             return usual._replace(likelihood=shifted if rate == 250 else over_other, tick_us=1500)
 
     monkeypatch.setattr(hz, "_Ticks", Ticks)
@@ -79,6 +79,24 @@ def test_without_probe_rtt_the_tick_rate_is_open_and_stays_what_it_was(tmp_path)
     run = cct.replay(sent(tmp_path, "bbr3", 1000, "3s"), "bbr3")
     assert run.inferred.possible_hz == (250, 1000)
     assert run.params["hz"] == 250
+
+
+def test_ticks_that_are_refuted_early_are_not_inferred_to_the_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(hz, "PART", 1 << 10)
+    ran, found, passed = hz.Scoring.run, [], [0, 0]
+
+    def run(self, stop=None, *how):
+        before = self.row
+        row = ran(self, stop, *how)
+        passed[len(found)] += row - before
+        return row
+
+    monkeypatch.setattr(hz.Scoring, "run", run)
+    for draw in (hz.Scoring.draw, Follower.draw):
+        monkeypatch.setattr(hz.Scoring, "draw", draw)
+        found.append(cct.replay(sent(tmp_path, "bbr3", 1000, "14s"), "bbr3"))
+    assert found[0].inferred == found[1].inferred
+    assert passed[0] < passed[1]
 
 
 def test_a_given_tick_rate_is_used_as_it_is(tmp_path):

@@ -7,7 +7,7 @@ import cctrace as cct
 from cctrace.cc import controller
 from cctrace.cc.base import checked_params
 from cctrace.replaying import book as bk
-from cctrace.replaying import race, waits
+from cctrace.replaying import branches, race, waits
 from cctrace.replaying.follow import Follower
 from cctrace.replaying.hypotheses import LONGEST, Inference
 from cctrace.replaying.loop import is_dip
@@ -137,3 +137,35 @@ def test_a_start_of_probe_rtt_is_found_at_its_row_and_no_other():
     book, stack = np.zeros(bk.BOOK_SIZE + len(starts), np.int64), np.zeros(STACK_SIZE, np.int64)
     book[bk.DIPS], book[bk.BOOK_SIZE :] = len(starts), starts
     assert [row for row in (0, 2, 3, 5, 6, 9, 10, 11) if is_dip(book, row, stack)] == [3, 9]  # 4 is no ACK
+
+
+@pytest.mark.parametrize("remembers", [0, 1])
+def test_a_branch_ends_where_it_has_come_to_a_known_state(monkeypatch, remembers):
+    """The controller forgets what was changed within eight rows, but for `remembers`, which another branch shares."""
+    calls, size, rows = [], 3, 4000
+
+    def call_row(book, rows, sends, marks, draws, i, slots, stack, ack, likelihood):
+        calls.append(i)
+        likelihood[0] -= float(slots[0] * (i % 7) + slots[1] * (i % 2))
+        slots[0] >>= 1
+        stack[NEXT_SEND] = i
+        if book[bk.KEEPS]:
+            likelihood[1 + i] = 1000.0  # what a send could add at most: no branch is refuted
+
+    monkeypatch.setattr(branches, "call_row", call_row)
+    starts, kept, ways = branches.room(size + STACK_SIZE, rows)
+    starts[0, :50] = np.arange(50) * 20
+    starts[1, :50] = np.arange(50)
+    ways[0][:-1] = np.linspace(0, rows, branches.CHECKS, False)
+    book, out = np.zeros(bk.BOOK_SIZE, np.int64), np.zeros((50, 3))
+    book[bk.LAST], book[bk.HYPOTHESES], book[bk.REACHED], book[bk.LOWER] = rows, 50, -bk.NO_MARGIN, 1000
+    likelihood, marks = np.zeros(rows + 2), np.zeros(rows, np.uint8)
+    state = [np.zeros(words, np.int64) for words in (size, STACK_SIZE, size, STACK_SIZE)]
+    changes = np.array([[0, 128], [1, remembers]])
+    given = (book, None, None, marks, None, starts, *state[:2], changes, kept, ways, *state[2:], None, likelihood, out)
+    branches.scan(*given)
+    for start, ratio in zip(starts[0, :50], out[:, 0], strict=True):
+        forgotten = sum((128 >> k) * ((start + k) % 7) for k in range(8))
+        assert ratio == -forgotten - remembers * sum(i % 2 for i in range(start, rows))
+    apart = rows // branches.CHECKS + 1
+    assert len(calls) <= rows + remembers * rows + 50 * (8 + apart)  # the base, the first that remembers, and all

@@ -21,7 +21,7 @@ from cctrace.lang.fields import fields_of, record_dtype, recordable
 from cctrace.lang.machine import Machine
 from cctrace.lang.memory import forget
 from cctrace.replaying import book as bk
-from cctrace.replaying import loop, trying
+from cctrace.replaying import branches, loop, trying
 from cctrace.replaying import stack as sk
 from cctrace.replaying.booking import booked
 from cctrace.replaying.calls import CompiledCalls, InterpretedCalls, recorded_in, slots_of, state_of
@@ -29,9 +29,9 @@ from cctrace.replaying.recording import Recording
 from cctrace.replaying.script import BEST, TICK, Best, Changes, Edit, Passed, Script
 from cctrace.replaying.stream import stream_of
 
-_WAYS: dict[str, Any] = {"run": loop.run, "score": loop.score, "trials": trying.trials, "scan": trying.scan}
+_WAYS: dict[str, Any] = {"run": loop.run, "score": loop.score, "trials": trying.trials, "scan": branches.scan}
 _MACHINES = {name: Machine(way) for name, way in _WAYS.items()}
-MOST, CHANGES = 512, 4  # hypotheses at a time, and changes per hypothesis
+MOST, CHANGES = branches.MOST, 4  # hypotheses at a time, and changes per hypothesis
 
 Watch: TypeAlias = tuple[str, int]  # a field, and the value that ends a trial
 
@@ -102,9 +102,8 @@ class Follower:
         self._work, self._base = np.zeros_like(self.slots), np.zeros_like(self.slots)
         self._work_stack, self._memory = np.zeros_like(self.stack), np.zeros_like(self.stack)
         self._drawn, self._made = np.full((MOST, 1, 5), -1, np.int64), np.zeros((MOST, CHANGES, 2), np.int64)
-        self._tried, self._starts = np.zeros((MOST, 3)), np.zeros((2, MOST), np.int64)
-        self._kept_marks = np.zeros_like(self.marks)
-        self._kept = np.empty((MOST, self.slots.size + self.stack.size), np.int64)
+        self._tried = np.zeros((MOST, 3))
+        self._starts, self._kept, self._ways = branches.room(self.slots.size + self.stack.size, len(self.sends))
 
     # ---- the committed run ------------------------------------------------------------------------------------------
     def run(self, stop: int | None = None, score: int = bk.NOTHING, way: str = "run") -> int:
@@ -151,7 +150,7 @@ class Follower:
         elif name == "trials":
             args = (*stream, self._drawn, self.slots, self._memory, self._made, *tried)
         else:
-            base = (self._base, self._memory, self._made[0], self._kept, self._kept_marks)
+            base = (self._base, self._memory, self._made[0], self._kept, self._ways)
             args = (*stream, self._drawn[0], self._starts, *base, *tried)
         if self.mode != "compiled":
             return lambda: _WAYS[name](*args)
@@ -332,6 +331,8 @@ class Follower:
         trying.change(self._made[0], self._base, self._memory)
         self._change([change])
         self._drawn[0] = -1
+        checks = np.arange(starts[0], end, -(-(end - starts[0]) // branches.CHECKS))
+        self._ways[0][: len(checks)], self._ways[0][len(checks) :] = checks, -1
         self._starts[0, :number] = starts
         self._starts[1, :number] = np.argsort(np.abs(starts - best.near), kind="stable")
         self.ask(self.row, end, bk.PACED_SENDS, number, unknown=U32_MAX)

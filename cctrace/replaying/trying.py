@@ -9,7 +9,6 @@ from cctrace.replaying import stack as sk
 from cctrace.replaying.loop import call_row
 
 NOTHING_LESS = -1e300  # no log likelihood is
-LESS = 0.02  # of log likelihoods that are not alike, see `hypotheses.ALIKE`
 RUNS, DREW, OUT = range(3)  # a hypothesis of `together` goes on; ended with an unknown draw; cannot be the best
 
 
@@ -74,21 +73,6 @@ def begin(start, memory, changes, work, stack):
     change(changes, work, stack)
 
 
-def keep(place, slots, stack):
-    """Copy slots and stack to a place."""
-    size = slots.size
-    place[:size] = slots
-    place[size:] = stack
-
-
-def fetch(place, slots, stack):
-    """Copy slots and stack from a place."""
-    size, own = slots.size, stack[sk.STATE]
-    slots[:] = place[:size]
-    stack[:] = place[size:]
-    stack[sk.STATE] = own
-
-
 def change(changes, slots, stack):
     """Apply changes: rows of (slot, increment); a negative slot -1 - k is element k of the stack."""
     for k in range(changes.shape[0]):
@@ -97,50 +81,6 @@ def change(changes, slots, stack):
             slots[slot] += changes[k, 1]
         else:
             stack[-1 - slot] += changes[k, 1]
-
-
-def scan(
-    book, rows, sends, marks, draws, starts, base, memory, changes, kept, kept_marks, work, stack, ack, likelihood, out
-):
-    """Make one change at each of several rows, to find where it explains the sends better.
-
-    `starts`, shape (2, n), holds these rows, ascending, and the order in which to try them. `base` and `memory` are
-    slots and stack before the first row, without the change, and are run from FIRST on to LAST. A row of `kept` has
-    them before each of the starts, `kept_marks` the marks. Fills the first column of `out` with the log likelihood
-    ratio to the base from a start to LAST, the second with the base's before it, beyond ``likelihood[0]``.
-
-    A branch ends where later sends could not bring it to the part LOWER of the best ratio, which is REACHED or more;
-    its own is then the most that it could reach. See `trials`.
-    """
-    first, last, number = book[bk.FIRST], book[bk.LAST], book[bk.HYPOTHESES]
-    sent, total, h = memory[sk.NEXT_SEND], likelihood[0], 0
-    book[bk.KEEPS] = 1
-    for i in range(first, last):
-        while h < number and starts[0, h] == i:
-            keep(kept[h], base, memory)
-            out[h, 1] = total
-            h += 1
-        likelihood[0] = 0.0
-        call_row(book, rows, sends, marks, draws, i, base, memory, ack, likelihood)
-        total += likelihood[0]
-    book[bk.KEEPS] = 0
-    until = memory[sk.NEXT_SEND]
-    add_up(sent, until, likelihood)
-    kept_marks[sent:until] = marks[sent:until]
-    best, lower = book[bk.REACHED] / 1000.0, book[bk.LOWER] / 1000.0
-    for n in range(number):
-        h = starts[1, n]
-        marks[sent:until] = kept_marks[sent:until]
-        fetch(kept[h], work, stack)
-        change(changes, work, stack)
-        likelihood[0] = 0.0
-        least = min(best * lower, best / lower) - LESS + total - out[h, 1]
-        i = starts[0, h]
-        while i < last:
-            i, _ = trial(book, rows, sends, marks, draws, i, last, work, stack, ack, likelihood, least)
-        out[h, 0] = likelihood[0] + out[h, 1] - total
-        best = max(best, out[h, 0])
-    marks[sent:until] = kept_marks[sent:until]
 
 
 def together(book, rows, sends, marks, draws, which, states, stacks, ends, totals, ack, likelihood, least):
