@@ -1,5 +1,6 @@
 """Plots of tables: what is asked for is drawn, and a missing column is named."""
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -62,3 +63,13 @@ def test_bars_and_curves_are_drawn_for_every_name():
 def test_a_missing_column_is_named():
     with pytest.raises(ArgumentError, match="table has no column 'lost'; there are: rate, rtt, cc, loss, loss_sd"):
         cct.plot.lines(TABLE, "rate", [("lost", "")], "cc")
+
+
+def test_several_rows_of_a_bar_are_its_mean_and_spread():
+    table = pd.DataFrame({"cc": ["a", "a", "b", "a"], "buffer": [1, 1, 1, 2], "mbps": [9.0, 11.0, 3.0, 5.0]})
+    (axes,) = cct.plot.bars(table, "buffer", "mbps", "cc").axes
+    heights = [patch.get_height() for patch in axes.patches]
+    assert heights[:3] == [10.0, 5.0, 3.0]
+    spans = [segment[:, 1] for lines in axes.collections for segment in lines.get_segments() if segment.size]
+    low, high = next(span for span in spans if not np.isnan(span).any())
+    assert high - low == pytest.approx(2 * np.sqrt(2))  # a standard deviation to either side

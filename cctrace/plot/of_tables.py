@@ -72,7 +72,7 @@ def lines(
     panels = as_list(panels)
     holds = panels and all(isinstance(panel, tuple | list) and len(panel) > 1 for panel in panels)
     check_argument(holds, "panels", panels, "a list of (column, label) or (column, label, options)")
-    _has(table, [x, by, *(panel[0] for panel in panels), panel_by or by])
+    _has(table, x, by, panel_by, *(panel[0] for panel in panels))
     columns, groups = whole("columns", columns, 1), _groups(table, panel_by)
     cells = [(panel, group) for group in groups for panel in panels]
     across = min(columns, len(cells)) if not panel_by else len(panels) if len(panels) > 1 else len(groups)
@@ -190,7 +190,7 @@ def bars(table: pd.DataFrame, x: str, value: str, by: str, *, title: str = "", y
     Parameters
     ----------
     table : DataFrame
-        One row per bar; several of a bar, as of seeds, give its spread.
+        One row per bar, its spread in ``value_sd``; or several, as of seeds, which give mean and spread.
     x, value, by : str
         Columns: where the bars stand, how high they are, and which colour they have.
     title, ylabel : str
@@ -202,15 +202,17 @@ def bars(table: pd.DataFrame, x: str, value: str, by: str, *, title: str = "", y
     >>> bars(runs, "buffer", "mbps", "cc", ylabel="Goodput (Mbit/s)").axes[0].get_ylabel()
     'Goodput (Mbit/s)'
     """
-    _has(table, [x, value, by])
+    _has(table, x, value, by)
     names, groups = list(dict.fromkeys(table[x])), list(dict.fromkeys(table[by]))
     drawing, axes = one_panel((2.5 + 0.9 * len(names), 4.6), title)
     width = 0.8 / len(groups)
     for k, group in enumerate(groups):
-        rows = table[table[by] == group].set_index(x).reindex(names)
+        each = table[table[by] == group].groupby(x)
+        height = each[value].mean().reindex(names)
+        spread = (each[f"{value}_sd"].mean() if f"{value}_sd" in table else each[value].std()).reindex(names)
         at = np.arange(len(names)) + (k - (len(groups) - 1) / 2) * width
-        spread = rows.get(f"{value}_sd")
-        axes.bar(at, rows[value], width, yerr=spread, color=COLOURS[k % len(COLOURS)], label=str(group), capsize=2)
+        error = spread if spread.notna().any() else None
+        axes.bar(at, height, width, yerr=error, color=COLOURS[k % len(COLOURS)], label=str(group), capsize=2)
     axes.set_xticks(range(len(names)), names, rotation=25, ha="right", fontsize=8)
     below = bool((table[value] < 0).any())
     _dress(axes, ylabel or value, "", zero=not below, level=0 if below else None)
@@ -255,7 +257,7 @@ def heatmap(
     >>> len(heatmap(table, "rtt", "rate", "loss").axes)
     2
     """
-    _has(table, [rows, columns, value, *([by] if by else [])])
+    _has(table, rows, columns, value, by)
     groups = _groups(table, by)
     across = min(len(groups), 3)
     down = -(-len(groups) // across)
@@ -312,7 +314,7 @@ def ellipses(table: pd.DataFrame, by: str = "cc", *, panel_by: str | None = None
     >>> len(ellipses(table).axes)
     1
     """
-    _has(table, [by, "delay", "throughput", "delay_spread", "throughput_spread", "delay_p95", panel_by or by])
+    _has(table, by, panel_by, "delay", "throughput", "delay_spread", "throughput_spread", "delay_p95")
     groups = _groups(table, panel_by)
     drawing = blank((5.2 * len(groups) + 0.3, 4.3), title)
     styles = dict(zip(dict.fromkeys(table[by]), _styles(), strict=False))
@@ -354,7 +356,6 @@ def over_time(
     ----------
     series : dict of str to list of (time_s, values, label, options)
         Panel title: its curves; options ``right`` (second axis), ``colour``, ``step``.
-
     title, ylabel, xlabel : str
     right : str, optional
         Label of the second axis.
@@ -378,23 +379,22 @@ def over_time(
         for k, (time_s, values, label, options) in enumerate(curves):
             on = second if second is not None and options.get("right") else axes
             style = {"drawstyle": "steps-post"} if options.get("step") else {}
-            on.plot(
-                time_s, values, color=options.get("colour", COLOURS[k % len(COLOURS)]), lw=1.1, label=label, **style
-            )
+            colour = options.get("colour", COLOURS[k % len(COLOURS)])
+            on.plot(time_s, values, color=colour, lw=1.1, label=label, **style)
         axes.set(ylabel=ylabel, ylim=(0, None))
         axes.set_title(name, fontsize=9)
         axes.grid(color="#e4e8ed", lw=0.6)
-        all_axes.append(axes)
         if second is not None:
             second.set(ylabel=right, ylim=(0, None))
-            all_axes.append(second)
+        all_axes += [one for one in (axes, second) if one is not None]
     _finish_grid(grid, len(series), xlabel)
     _legend(drawing, all_axes)
     return drawing
 
 
-def _has(table: pd.DataFrame, names: Sequence[str]) -> None:
+def _has(table: pd.DataFrame, *names: str | None) -> None:
+    """Refuse what is no table of at least one row with these columns; None is no column."""
     check_argument(hasattr(table, "columns") and len(table), "table", table, "a DataFrame of one or more rows")
-    missing = [name for name in names if name not in list(table.columns)]
+    missing = [name for name in names if name is not None and name not in list(table.columns)]
     if missing:
         raise ArgumentError(f"table has no column {missing[0]!r}; there are: {', '.join(map(str, table.columns))}")
