@@ -138,7 +138,7 @@ def choices(recording, used):
         for shift_us in WAITS_US if count == 0 and draws[k] < LONGEST else ():
             for sign in (-1, 1):
                 yield draws, k, int(np.clip(draws[k] + sign * shift_us * DRAW_PER_US, 0, LONGEST))
-    for phase_ns in range(0, TIMER_STEP_NS, 64) if not len(recording.instants) else ():
+    for phase_ns in range(0, TIMER_STEP_NS, 64):
         yield recording.phase_ns, 0, phase_ns
 
 

@@ -35,7 +35,7 @@ PSCHED_TICK_NS = 64  # in which netem counts delays
 MAX_SKB_FRAGS = 17  # page fragments of an skb; a veth hands segments over in such
 SKB_OVERHEAD = {"6.12": SKB_OVERHEAD_BYTES, "6.1": SKB_OVERHEAD_BYTES_6_1}
 WMEM_MAX = 212_992  # the largest SO_SNDBUF that the lab's kernels grant (net.core.wmem_max)
-NOT_MODELLED = ("tso", "jitter_reorders", "rev_jitter_us", "rev_loss", "reorder", "policer", "rcvbuf", "gso_max_segs")
+NOT_MODELLED = ("tso", "jitter_reorders", "rev_jitter_us", "rev_loss", "reorder", "rcvbuf", "gso_max_segs")
 
 
 def packets_of(file):
@@ -196,8 +196,8 @@ class Recording:
         found += [f"qdisc {p['qdisc']}"] if p.get("qdisc", "droptail") != "droptail" else []
         found += ["several flows"] if len(p["flows"]) > 1 else []
         found += ["application"] if flow.get("mode", "bulk") != "bulk" else []
-        chance = p.get("loss") or p.get("jitter_us")
-        found += ["losses or jitter without receiver.pcap"] if chance and self.lost is None else []
+        chance = p.get("loss") or p.get("jitter_us") or p.get("policer")
+        found += ["losses, jitter or a policer without receiver.pcap"] if chance and self.lost is None else []
         return found
 
     def path(self, by_chance=False):

@@ -1,10 +1,14 @@
 """What is sent again: the first lost segment that has not been, found without looking at the window each time."""
 
+import numpy as np
 import pytest
 
 from cctrace import Path, Sender
+from cctrace.lang.memory import words
 from cctrace.sim.core import output
-from cctrace.sim.core.structs import LOST, RETRANS, segments
+from cctrace.sim.core.fq import free_left
+from cctrace.sim.core.structs import LOST, RETRANS, SKB_END, segments
+from cctrace.sim.core.view import CWND
 from cctrace.sim.core.world import FIRST_NS, World
 from cctrace.sim.runner import Runner
 
@@ -34,3 +38,25 @@ def test_lost_retransmissions_are_found_without_another_look_at_what_lies_behind
         assert sum(passed) < sum(distance) / 2
     finally:
         built.close()
+
+
+def test_where_no_time_passes_what_has_left_still_counts_as_the_same_interrupt_sends_more():
+    """[Linux612] tcp_small_queue_check stops after four retransmissions of one segment; tcp_wfree lets TCP go on."""
+    built = World(LOSSY, [Sender("cubic6")], 1, False, True)
+    w, f = built.record, built.flows[0]
+    for index in range(10):
+        seg = segments(f.seg)[index & f.mask]
+        seg.skb_end, seg.order, seg.marks = index + 1, index, LOST | SKB_END
+    f.una, f.nxt, f.tx_next, f.lost_out = 0, 10, 10, 10
+    words(f.state)[CWND] = 100
+    w.one_host = 1
+    with np.errstate(over="ignore"):
+        assert output.retransmit(w, f, FIRST_NS) == 4
+        free_left(w, f, FIRST_NS)
+        assert (f.wmem_alloc, f.tsq_at) == (0, FIRST_NS + 1)
+        assert output.retransmit(w, f, FIRST_NS + 1) == 4
+        f.in_process = 1
+        free_left(w, f, FIRST_NS + 1)
+        assert output.retransmit(w, f, FIRST_NS + 2) == 2
+        assert f.wmem_alloc == 0  # a process frees it at once
+    built.close()

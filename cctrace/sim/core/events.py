@@ -4,12 +4,12 @@ from cctrace.lang.memory import words
 from cctrace.sim.core.structs import QUIC, acks, coming
 
 
-def next_time(f):
+def next_time(w, f):
     """Return the time of the flow's next event."""
     t = min(min(min(f.pace_at, f.rto_at), min(f.delack_at, f.dack_at)), min(f.app_at, f.write_at))
     if f.profile == QUIC:
         t = min(t, min(f.push_at, f.probe_at))
-    if f.fq == 1:
+    if f.fq == 1 or w.one_host == 1:
         t = min(min(t, f.left_at), min(f.fq_at, f.tsq_at))
     if f.way_head < f.way_tail:
         t = min(t, coming(f.way)[f.way_head & f.mask].ns)
@@ -28,7 +28,7 @@ def schedule(w, f):
     Of two that meet the earlier one wins, of equal times the flow with the lower index: a key has both. No branch
     depends on who wins, which cannot be predicted.
     """
-    f.next_ns = next_time(f)
+    f.next_ns = next_time(w, f)
     if w.n == 1:
         return
     keys = words(w.tournament)

@@ -34,6 +34,13 @@ from cctrace.sim.core.write_queue import overhead
 from cctrace.tcp.small_queue import TIMER_SLACK_NS, is_throttled
 
 
+def has_small_queues(w, f):
+    """Whether what TCP handed over counts: without fq it leaves at once, and only where no time passes meanwhile it
+    still counts as TCP sends the next.
+    """
+    return f.fq == 1 or w.one_host == 1
+
+
 def truesize(f, size):
     """Memory of an skb of so many bytes."""
     return overhead(f) + size
@@ -63,14 +70,21 @@ def few_outstanding(f):
 
 
 def hand_over(w, f, count, now):
-    """fq_enqueue: the last `count` transmissions are a super-packet; what is due leaves.
+    """fq_enqueue: the last `count` transmissions are a super-packet; what is due leaves. Without fq, all has left.
 
     Its memory is freed as the next host takes it from this CPU's backlog (ip_rcv_core), or by the device's interrupt:
     at once if a process sends, else not before what the present softirq does for TCP has ended.
     """
-    transmissions(f.tx)[(f.tx_next - 1) & f.mask].marks |= SKB_LAST
     first = transmissions(f.tx)[(f.tx_next - count) & f.mask].seg
-    f.wmem_alloc += truesize(f, length(f, first, count))
+    memory = truesize(f, length(f, first, count))
+    if f.fq == 0:
+        if f.in_process == 0:
+            memory += (count - 1) * overhead(f) if f.cuts_skbs == 1 else 0
+            f.wmem_alloc += memory
+            f.wmem_leaving += memory
+        return
+    transmissions(f.tx)[(f.tx_next - 1) & f.mask].marks |= SKB_LAST
+    f.wmem_alloc += memory
     f.wmem_leaving += dequeue(w, f, now)
     if f.in_process == 1:
         free_left(w, f, now)

@@ -9,7 +9,7 @@ from cctrace.lang.memory import words
 from cctrace.sim.core import reduction
 from cctrace.sim.core.ca_states import LOST_DATA, NEW_DATA, NOTHING, begin_recovery, linux_alert, try_keep_open
 from cctrace.sim.core.calls import CWND_EVENT, PKTS_ACKED, call, current_ssthresh, in_flight, mstamp, set_state
-from cctrace.sim.core.fq import hand_over
+from cctrace.sim.core.fq import hand_over, has_small_queues
 from cctrace.sim.core.output import push_new, retransmit, transmit
 from cctrace.sim.core.positions import begins
 from cctrace.sim.core.receive_window import window_left
@@ -124,7 +124,7 @@ def send_loss_probe(w, f, now):
         transmit(w, f, f.nxt if new else f.nxt - 1, 0, now, True, lacks)
         if new:
             note_sent(f)
-        if f.fq == 1:
+        if has_small_queues(w, f):
             hand_over(w, f, 1, now)
         f.tlp_high_seq = f.nxt
     rearm_rto(f, now)
@@ -172,6 +172,6 @@ def linux_timeout(w, f, now):
     f.retransmits += 1
     f.backoff = min(f.backoff + 1, 15)
     transmit(w, f, f.una, 0, now)
-    if f.fq == 1:
+    if has_small_queues(w, f):
         hand_over(w, f, 1, now)
     arm(f, RTO_TIMER, current_rto(f), now)

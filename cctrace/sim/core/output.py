@@ -5,7 +5,7 @@ from cctrace.lang.memory import words
 from cctrace.sim.core.bottleneck import step_up
 from cctrace.sim.core.calls import CWND_EVENT, call, in_flight, mstamp
 from cctrace.sim.core.entry import forward
-from cctrace.sim.core.fq import hand_over, pacing_rate, throttled
+from cctrace.sim.core.fq import hand_over, has_small_queues, pacing_rate, throttled
 from cctrace.sim.core.positions import length, note_length
 from cctrace.sim.core.receive_window import window_bytes, window_left
 from cctrace.sim.core.rings import make_room
@@ -59,7 +59,7 @@ def retransmit(w, f, now):
         head = index == f.una
         prior = f.wstamp_ns
         burst = lost_together(f, index, min(longest, words(f.state)[CWND] - in_flight(f)))
-        if f.fq == 1 and throttled(f, length(f, index, burst), 1):
+        if has_small_queues(w, f) and throttled(f, length(f, index, burst), 1):
             break
         retransmit_skb(w, f, index, burst, now)
         f.retrans_again -= max(min(burst, f.retrans_seen - index), 0)
@@ -92,7 +92,7 @@ def retransmit_skb(w, f, index, burst, now):
     if f.profile == LINUX:
         join_skbs(f, index, last + 1, in_flight(f))
         end_skb(f, last)
-    if f.fq == 1:
+    if has_small_queues(w, f):
         hand_over(w, f, burst, now)
 
 
@@ -124,7 +124,7 @@ def push_new(w, f, sent, now, once=False, nagle=True):
             size = split_point(f, held, most, nagle and not once)
             if size == 0:
                 break
-            if f.fq == 1 and throttled(f, size, 0):
+            if has_small_queues(w, f) and throttled(f, size, 0):
                 cut_head(f, size)
                 break
             burst = (size + f.mss - 1) // f.mss
@@ -141,7 +141,7 @@ def push_new(w, f, sent, now, once=False, nagle=True):
         if f.profile == LINUX:
             share_in_flight(f, burst, in_flight(f))
             note_sent(f)
-            if f.fq == 1:
+            if has_small_queues(w, f):
                 hand_over(w, f, burst, now)
             check_space(f, now)
         update_pacing(w, f, burst, size, prior, now)
