@@ -20,7 +20,7 @@ from cctrace.corpus import plots, tables
 from cctrace.corpus.compaction import committed_parts
 from cctrace.corpus.holdback import MARGIN, compared
 from cctrace.corpus.runs import identity
-from cctrace.corpus.store import Local, Store, open_store
+from cctrace.corpus.store import Store, open_store
 from cctrace.corpus.tasks import Row, tables_of
 from cctrace.errors import ArgumentError
 from cctrace.extras import needed
@@ -92,7 +92,7 @@ class Table:
         """The table as a `pyarrow.dataset.Dataset`, which filters and streams."""
         pa = needed("pyarrow", "parquet")
         arrow = needed("pyarrow.dataset", "parquet")
-        parts = [self._path(name) for name in committed_parts(self._store, self.name)]
+        parts = [self._store.at(name) for name in committed_parts(self._store, self.name)]
         fields = [pa.field(name, pa.string()) for name in PARTITIONS]
         schema = pa.schema([*tables.arrow_schema(self.name), *fields])
         if not parts:
@@ -101,20 +101,9 @@ class Table:
             parts,
             schema,
             format="parquet",
-            filesystem=self._filesystem(),
+            filesystem=self._store.filesystem(),
             partitioning=arrow.partitioning(pa.schema(fields), flavor="hive"),
-            partition_base_dir=self._path(self.name),
-        )
-
-    def _path(self, name: str) -> str:
-        return self._store.path(name) if isinstance(self._store, Local) else self._store._at(name)
-
-    def _filesystem(self) -> Any:
-        fs = needed("pyarrow.fs", "parquet")
-        return (
-            fs.LocalFileSystem()
-            if isinstance(self._store, Local)
-            else fs.PyFileSystem(fs.FSSpecHandler(self._store.fs))
+            partition_base_dir=self._store.at(self.name),
         )
 
     def frame(self, columns: Sequence[str] | None = None, **equal: Any) -> pd.DataFrame:

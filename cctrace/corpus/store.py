@@ -11,7 +11,7 @@ import io
 import os
 import threading
 import time
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 from cctrace.arguments import check_argument
 from cctrace.errors import ArgumentError, CctraceError
@@ -76,6 +76,14 @@ class Local(_Folder):
 
     def __init__(self, where: str) -> None:
         self.where = os.path.abspath(where)
+
+    def at(self, name: str) -> str:
+        """Return the path of a file in `filesystem`."""
+        return self.path(name)
+
+    def filesystem(self) -> Any:
+        """Return it as a file system of Arrow."""
+        return needed("pyarrow.fs", "parquet").LocalFileSystem()
 
     def exists(self, name: str) -> bool:
         """Return whether there is such a file."""
@@ -147,18 +155,24 @@ class Remote(_Folder):
         except (ValueError, ImportError) as error:
             raise ArgumentError(f"{where}: {' '.join(str(error).split())}") from error
 
-    def _at(self, name: str) -> str:
+    def at(self, name: str) -> str:
+        """Return the path of a file in `filesystem`."""
         return f"{self._root}/{name}" if name else self._root
+
+    def filesystem(self) -> Any:
+        """Return it as a file system of Arrow."""
+        fs = needed("pyarrow.fs", "parquet")
+        return fs.PyFileSystem(fs.FSSpecHandler(self.fs))
 
     def exists(self, name: str) -> bool:
         """Return whether there is such a file."""
-        return self.fs.exists(self._at(name))
+        return self.fs.exists(self.at(name))
 
     def names(self, folder: str = "", suffix: str = "") -> list[str]:
         """Return the files beneath a folder that end in `suffix`, sorted, relative to the store."""
         self.fs.invalidate_cache()
         try:
-            found = self.fs.find(self._at(folder))
+            found = self.fs.find(self.at(folder))
         except FileNotFoundError:
             return []
         cut = len(self._root) + 1
@@ -166,25 +180,25 @@ class Remote(_Folder):
 
     def open(self, name: str) -> IO[bytes]:
         """Return a seekable binary file; FileNotFoundError if there is none."""
-        return self.fs.open(self._at(name), "rb")
+        return self.fs.open(self.at(name), "rb")
 
     def read(self, name: str) -> bytes:
         """Return the bytes of a file."""
-        return self.fs.cat_file(self._at(name))
+        return self.fs.cat_file(self.at(name))
 
     def _write(self, name: str, data: bytes, is_new: bool) -> None:
-        self.fs.makedirs(os.path.dirname(self._at(name)), exist_ok=True)
-        self.fs.pipe_file(self._at(name), data, mode="create" if is_new else "overwrite")
+        self.fs.makedirs(os.path.dirname(self.at(name)), exist_ok=True)
+        self.fs.pipe_file(self.at(name), data, mode="create" if is_new else "overwrite")
 
     def move(self, name: str, to: str) -> None:
         """Rename a file; an existing one of the new name is replaced."""
-        self.fs.makedirs(os.path.dirname(self._at(to)), exist_ok=True)
-        self.fs.mv(self._at(name), self._at(to))
+        self.fs.makedirs(os.path.dirname(self.at(to)), exist_ok=True)
+        self.fs.mv(self.at(name), self.at(to))
 
     def remove(self, name: str) -> None:
         """Remove a file."""
         with contextlib.suppress(FileNotFoundError):
-            self.fs.rm_file(self._at(name))
+            self.fs.rm_file(self.at(name))
 
     def tidy(self, older_s: float = 0.0) -> None:
         """Do nothing: an incomplete upload leaves no file."""
