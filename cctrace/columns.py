@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -56,28 +57,42 @@ class Runs(NamedTuple):
 
 
 class Held(Mapping[str, Values]):
-    """Columns, of which those kept as runs are made anew whenever they are asked for.
+    """Columns, of which those kept as runs, or `made` by a function of rows (from, to before), are made when asked for.
 
     >>> held = Held(5, {"time_ns": np.arange(5)}, {"mode": Runs(np.array([0, 3]), np.array([7, 9]))})
     >>> held["mode"].tolist(), held.part(2, 4)["mode"].tolist(), list(held)
     ([7, 7, 7, 9, 9], [7, 9], ['time_ns', 'mode'])
     """
 
-    def __init__(self, count: int, plain: Columns, runs: Mapping[str, Runs]) -> None:
-        self.count, self.plain, self.runs = count, plain, runs
+    def __init__(
+        self,
+        count: int,
+        plain: Columns,
+        runs: Mapping[str, Runs],
+        made: Mapping[str, Callable[[int, int], Values]] = MappingProxyType({}),
+    ) -> None:
+        self.count, self.plain, self.runs, self.made = count, plain, runs, made
 
     def __getitem__(self, name: str) -> Values:
+        if name in self.made:
+            return self.made[name](0, self.count)
         if name in self.plain:
             return self.plain[name]
         begins, values = self.runs[name]
         return np.repeat(values, np.diff(begins, append=self.count))
 
     def __iter__(self) -> Iterator[str]:
+        yield from self.made
         yield from self.plain
         yield from self.runs
 
     def __len__(self) -> int:
-        return len(self.plain) + len(self.runs)
+        return len(self.made) + len(self.plain) + len(self.runs)
+
+    def only(self, *names: str) -> Held:
+        """Return these with the named columns alone."""
+        chosen: Any = ({name: of[name] for name in names if name in of} for of in (self.plain, self.runs, self.made))
+        return Held(self.count, *chosen)
 
     def changes(self, *names: str) -> Ints:
         """Return rows that suffice to draw columns as steps: where one may change or has no value, and the last row.
@@ -95,7 +110,7 @@ class Held(Mapping[str, Values]):
 
     def at(self, name: str, rows: Ints) -> Values:
         """Return a column's values at these rows."""
-        return self.plain[name][rows] if name in self.plain else self.runs[name].at(rows)
+        return self.runs[name].at(rows) if name in self.runs else self[name][rows]
 
     def part(self, begin: int, end: int) -> Held:
         """Return these columns from row `begin` to before row `end`."""
@@ -103,7 +118,9 @@ class Held(Mapping[str, Values]):
         for name, (begins, values) in self.runs.items():
             first, last = np.searchsorted(begins, [begin, end - 1], side="right")
             runs[name] = Runs(np.maximum(begins[first - 1 : last] - begin, 0), values[first - 1 : last])
-        return Held(max(end - begin, 0), {name: values[begin:end] for name, values in self.plain.items()}, runs)
+        plain = {name: values[begin:end] for name, values in self.plain.items()}
+        made = {name: make(begin, max(begin, end)) for name, make in self.made.items()}
+        return Held(max(end - begin, 0), made | plain, runs)
 
 
 def give_back() -> None:

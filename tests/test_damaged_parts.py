@@ -97,7 +97,7 @@ def test_pauses_that_end_at_one_instant_are_one():
         empty_s=idle,
         least_rtt_us=0.0,
         duration_s=6.0,
-        events=types.SimpleNamespace(sends=sends),
+        events=types.SimpleNamespace(sent=sends),
         table=types.SimpleNamespace(mss=1000),
         seconds=lambda ns: ns / 1e9,
     )

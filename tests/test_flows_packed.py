@@ -56,13 +56,19 @@ def test_packed_columns_are_the_same(monkeypatch, seed):
     assert [len(values) for values in stream.part(count, count + 5).values()] == [0] * len(EVENT.names)
 
 
+def kept(table):
+    """Return the bytes of packed records."""
+    blocks = [block for column in table._blocks.values() for block in column]
+    return sum(part.nbytes for block in blocks for part in (block.more, block.begins) if part is not None)
+
+
 def test_a_recorded_stream_takes_an_eighth():
     events = cct.read(cct.datasets.path("jitter_bbr_sd2ms", "sender.pcap.zst")).flow(0).events
-    before = events.rows.nbytes
-    events.stream.pack()
-    blocks = [block for column in events.stream._blocks.values() for block in column]
-    kept = sum(part.nbytes for block in blocks for part in (block.more, block.begins) if part is not None)
-    assert kept * 5 < before  # a quarter of the blocks is short
+    before, sent = events.rows.nbytes, events.sends.nbytes
+    events.pack()
+    tables = events.stream._calls, events.stream._states
+    assert sum(map(kept, tables)) * 5 < before  # a quarter of the blocks is short
+    assert kept(events.sent) * 2 < sent
 
 
 def test_replays_of_packed_streams_read_each_its_own_rows():
@@ -93,9 +99,14 @@ def test_events_do_not_change_when_they_are_packed():
     flow = cct.read(cct.datasets.path("loss_cubic_1pct", "sender.pcap.zst")).flow(0)
     events = flow.events
     rows, frame, card, ends = events.rows, events.frame(), events._card(), AckRows(events)["rs_rtt_us"]
-    nstat, samples, facts = flow.nstat(), flow.rtt, flow.facts
-    events.stream.pack()
+    nstat, samples, facts, sends = flow.nstat(), flow.rtt, flow.facts, events.sends.tobytes()
+    events.pack()
     assert flow.events is events
+    assert events.sends.tobytes() == sends
+    held = events.sends
+    assert events.sends is held
+    del held
+    assert events.sent._made() is None
     assert flow.at_hz(flow.hz).events.rows.tobytes() == rows.tobytes()
     pd.testing.assert_frame_equal(events.frame(), frame)
     assert events._card() == card

@@ -11,7 +11,7 @@ from cctrace.diagnosis.facts import PACKETS, Facts
 from cctrace.diagnosis.findings import shares
 from cctrace.diagnosis.groups import Idle, SendBuffer, Writes
 from cctrace.diagnosis.limits import account, counted, data_waited, edges_of
-from cctrace.diagnosis.record import Record
+from cctrace.diagnosis.record import Record, Windows
 from cctrace.diagnosis.rules import judge
 from cctrace.flows.state import DIRECTLY
 
@@ -97,8 +97,17 @@ def test_a_window_stays_the_limit_until_a_super_packet_fits():
     free = np.array([6000, 0, 2000, 3000, 0, 5000])  # filled, freed twice by ACKs, filled, freed by more than a third
     sent = np.array([True, True, False, False, True, False])
     left = free[np.maximum.accumulate(np.where(sent, np.arange(6), 0))]
-    record = SimpleNamespace(table=SimpleNamespace(mss=mss), _windows=(time, free, left, np.full(6, window)))
-    assert Record.window_shut_s.func(record) == pytest.approx(np.array([[1.0, 5.0]]))
+    windows = Windows(time, free, left, np.full(6, window))
+    assert windows.shut_s(mss) == pytest.approx(np.array([[1.0, 5.0]]))
+
+
+def test_of_the_receive_window_only_its_limits_are_kept():
+    """Of a million packets the window after each has half as much memory as the packets."""
+    record = Record(cct.read(RECORDINGS / "fq_v3_rwnd" / "sender.pcap.zst").flow(0))
+    assert record.window_shut_s.size > 0
+    assert record.window_full_share > 0
+    assert "captured" not in vars(record)
+    assert sum(np.asarray(limits).nbytes for limits in record._window_limits) < len(record.table)
 
 
 @pytest.mark.parametrize(("name", "variant"), [("fq_v3_rwnd", "bbr3"), ("lab_v2_window", "bbr2")])

@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 import cctrace as cct
+from cctrace.cc import controller as resolve
 from cctrace.columns import Held, Runs
 from cctrace.replaying import recording
 from cctrace.replaying.follow import Follower
+from cctrace.replaying.model import model_fields, model_of
 from cctrace.replaying.recording import Recording
 from cctrace.replaying.run import replay
 
@@ -72,6 +74,23 @@ def test_a_part_that_is_beyond_the_end_is_empty():
     held = Held(3, {"time_ns": np.arange(3)}, {"mode": runs_of(np.array([5, 5, 6]))})
     assert [len(held.part(3, 9)[name]) for name in held] == [0, 0]
     assert held.part(2, 9)["mode"].tolist() == [6]
+
+
+@pytest.mark.parametrize("packs", [False, True])
+def test_times_of_a_replay_are_made_from_its_events(packs):
+    flow = cct.read(cct.datasets.path("loss_cubic_1pct", "sender.pcap.zst")).flow(0)
+    time_ns = flow.events["time_ns"]
+    run = replay(flow, "cubic6", record=model_fields(resolve("cubic6")[0]))
+    if packs:
+        flow.events.pack()
+    assert not {"time_ns", "time_s"} & {*run.held.plain, *run.held.runs}
+    for held in (run.held, model_of(run)):
+        assert held["time_ns"].tolist() == time_ns.tolist()
+        assert held.at("time_ns", np.array([7, 3])).tolist() == time_ns[[7, 3]].tolist()
+        assert held.part(40, 90)["time_ns"].tolist() == time_ns[40:90].tolist()
+        assert held.part(len(time_ns), len(time_ns) + 5)["time_ns"].tolist() == []
+    assert list(run.columns)[:3] == ["time_s", "time_ns", "event"]
+    assert run.columns["time_s"].tolist() == flow.seconds(time_ns).tolist()
 
 
 @pytest.mark.parametrize("controller", ["bbr2022", "bbr2", "cubic6"])

@@ -110,7 +110,7 @@ def _viewed(flow: Flow, run: Run | None) -> FlowView:
     give_back()
     for seen in (flow, run.source if run is not None else None):
         if isinstance(seen, Flow) and len(seen.events) > PACKED:
-            seen.events.stream.pack()
+            seen.events.pack()
     view = FlowView.of(flow, run)
     if view.events.is_packed:
         give_back()
@@ -198,6 +198,8 @@ def _replayed(flow: Flow | CounterFlow, controller: str | None, notes: list[str]
     """Return the replay of a controller with the fields that a path model needs; None without a controller."""
     if controller is None:
         return None
+    if isinstance(flow, Flow) and flow.row["packets"] > PACKED:
+        give_back()
     with Attempt("replay", notes, once=True):
         return replay(flow, controller, record=model_fields(resolve(controller)[0]))
     return None

@@ -189,18 +189,18 @@ def _rtts(record: Record) -> list[Event]:
 
 def _bursts(record: Record) -> list[Event]:
     """Return bursts sent back to back that exceed a super-packet."""
-    sends = record.events.sends
-    if record.bottleneck is None or len(sends) < 2 or not record.bottleneck.is_measured:
+    sent_ns = record.events.sent["time_ns"]
+    if record.bottleneck is None or len(sent_ns) < 2 or not record.bottleneck.is_measured:
         return []
     packet_us = (record.table.mss + HEADER_BYTES) / record.bottleneck.rate
-    gap_us = np.diff(sends["time_ns"], prepend=sends["time_ns"][:1]) / 1e3
+    gap_us = np.diff(sent_ns, prepend=sent_ns[:1]) / 1e3
     begins = gap_us > max(0.2 * packet_us, 20.0)
     begins[0] = True
     first = np.flatnonzero(begins)
-    size = np.add.reduceat(sends["segments"].astype(np.int64), first)
+    size = np.add.reduceat(record.events.sent["segments"].astype(np.int64), first)
     found = []
     for k in np.flatnonzero(size > SK_GSO_MAX_SIZE // record.table.mss):
-        at = float(record.seconds(sends["time_ns"][first[k] : first[k] + 1])[0])
+        at = float(record.seconds(sent_ns[first[k] : first[k] + 1])[0])
         payload = float(size[k] * record.table.mss)
         text = f"At {at:.1f} s {size[k]} segments ({format_size(payload)}) left back to back."
         # A nanosecond a segment, so that `_some` keeps the largest bursts as the longest events.

@@ -43,13 +43,23 @@ class Bursts(NamedTuple):
     last: np.ndarray
 
 
-class _Windows(NamedTuple):
+class Windows(NamedTuple):
     """The receive window: time of a packet (s), bytes of it free after that, free after the latest own packet, size."""
 
     time_s: NDArray[np.float64]
     free: NDArray[np.int64]
     left: NDArray[np.int64]
     window: NDArray[np.int64]
+
+    def shut_s(self, mss: int) -> NDArray[np.float64]:
+        """Return `Record.window_shut_s`."""
+        waits = (self.left < mss) & (self.free < self.window / TSO_WIN_DIVISOR)
+        return runs_of(self.time_s, (self.free < mss) | waits)
+
+    def full_s(self) -> float:
+        """Return the time in which nine tenths of the window were in flight, seconds."""
+        full = self.free < (1 - const.NEARLY_ALL) * self.window
+        return float(np.diff(self.time_s)[full[:-1]].sum())
 
 
 def runs_of(times: NDArray[np.float64], held: NDArray[np.bool_], end_s: float = 0.0) -> NDArray[np.float64]:
@@ -111,13 +121,12 @@ class Record:
     @functools.cached_property
     def bursts(self) -> Bursts:
         """New data sent, in bursts: arrays of a `Bursts`."""
-        sends = self.events.sends
-        sends = sends[sends["retransmitted"] == 0]
-        if not len(sends) or not len(self.ack_s):
+        new = self.events.sent["retransmitted"] == 0
+        if not new.any() or not len(self.ack_s):
             return Bursts(*(np.zeros(0),) * 3, *(np.zeros(0, np.int64),) * 2)
-        time = self.seconds(sends["time_ns"])
+        time = self.seconds(self.events.sent["time_ns"][new])
         first = np.flatnonzero(np.diff(time, prepend=-np.inf) > const.PROMPT_S)
-        size = np.add.reduceat(sends["segments"].astype(np.int64), first)
+        size = np.add.reduceat(self.events.sent["segments"][new].astype(np.int64), first)
         end, time = time[np.append(first[1:], len(time)) - 1], time[first]
         # Half the stack's latency was subtracted at either side: an answer may seem early.
         place, last = (np.searchsorted(self.ack_s, at + self.took_s, side="right") - 1 for at in (time, end))
@@ -138,7 +147,7 @@ class Record:
         that it releases. The delay is not a timer's if it is short compared with the ACK interval while data are
         outstanding: an application's writes fall anywhere between two ACKs.
         """
-        acks, sent = self.acks, self.seconds(self.events.sends["time_ns"])
+        acks, sent = self.acks, self.seconds(self.events.sent["time_ns"])
         got = np.diff(acks["delivered"].astype(np.int64), prepend=0) > 0
         time = self.ack_s[got & (acks["packets_out"] > 0)]
         if len(time) < LEAST_ACKS or not len(sent):
@@ -161,8 +170,7 @@ class Record:
         A keep-alive does not count as data.
         """
         begin = self.ack_s[self.acks["packets_out"] == 0]
-        sends = self.events.sends
-        sent = self.seconds(sends["time_ns"][sends["retransmitted"] == 0])
+        sent = self.seconds(self.events.sent["time_ns"][self.events.sent["retransmitted"] == 0])
         stop = np.append(sent, self.duration_s)[np.searchsorted(sent, begin)]
         return np.column_stack([begin, np.maximum(stop, begin)])
 
@@ -216,17 +224,16 @@ class Record:
         run = self.run or replay(self.flow, self.controller)
         return bool(run.params.get("ecn_enable"))
 
-    @functools.cached_property
+    @property
     def captured(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
         """The connection's packets in order: when the sender's TCP handled them (ns), rows, and which it sent."""
         return self.flow.capture.seen_by_sender(self.flow.index)
 
-    @functools.cached_property
-    def _windows(self) -> _Windows:
-        """The receive window after every packet, in order; none if its scale is unknown."""
+    def _windows(self) -> Windows:
+        """Return the receive window after every packet, in order; none if its scale is unknown."""
         capture, index = self.flow.capture, self.flow.index
         if "wscale" in self.flow.facts["inferred"]:
-            return _Windows(np.zeros(0), *(np.zeros(0, np.int64),) * 3)
+            return Windows(np.zeros(0), *(np.zeros(0, np.int64),) * 3)
         (time_ns, rows, mine), packets = self.captured, capture.packets
         base = int(capture.connections.sides[index, int(capture.connections.sender[index])]["origin"])
         seq = unwrapped(packets["seq"][rows], mine, base)
@@ -240,16 +247,20 @@ class Record:
         sent = np.maximum.accumulate(np.where(mine, np.arange(len(rows)), 0))
         free = edge - end
         known = edge > 0
-        return _Windows(self.seconds(time_ns)[known], free[known], free[sent][known], window[last][known])
+        return Windows(self.seconds(time_ns)[known], free[known], free[sent][known], window[last][known])
 
     @functools.cached_property
+    def _window_limits(self) -> tuple[NDArray[np.float64], float]:
+        """`window_shut_s` and `window_full_share`: the windows themselves have half the memory of the packets."""
+        windows = self._windows()
+        return windows.shut_s(self.table.mss), windows.full_s() / max(self.duration_s, 1e-9)
+
+    @property
     def window_shut_s(self) -> NDArray[np.float64]:
         """Intervals in which the receive window was the limit, seconds: less than a segment of it was free, or had been
         after the latest send, and a sender still waits for room for a super-packet [Linux] tcp_tso_should_defer.
         """
-        time, free, left, window = self._windows
-        waits = (left < self.table.mss) & (free < window / TSO_WIN_DIVISOR)
-        return runs_of(time, (free < self.table.mss) | waits)
+        return self._window_limits[0]
 
     @property
     def largest_window_bytes(self) -> int:
@@ -260,14 +271,10 @@ class Record:
         theirs = rows[~mine & ((packets["flags"][rows] & SYN) == 0)]
         return int(np.max(packets["window"][theirs], initial=0)) << int(self.flow.facts["wscale"])
 
-    @functools.cached_property
+    @property
     def window_full_share(self) -> float:
         """Share of the time in which nine tenths of the receive window were in flight; 0 if unknown."""
-        time, free, _, window = self._windows
-        if len(time) < 2:
-            return 0.0
-        full = free < (1 - const.NEARLY_ALL) * window
-        return float(np.diff(time)[full[:-1]].sum() / max(self.duration_s, 1e-9))
+        return self._window_limits[1]
 
     @functools.cached_property
     def zero_window_s(self) -> NDArray[np.float64]:

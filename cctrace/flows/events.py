@@ -10,7 +10,7 @@ import numpy as np
 from cctrace import schema
 from cctrace.display import Carded, Framed
 from cctrace.errors import FormatError, StreamError
-from cctrace.flows.packed import EventColumns
+from cctrace.flows.packed import EventColumns, Records
 from cctrace.flows.state import CLOCK_START_US, EVENT
 
 if TYPE_CHECKING:
@@ -89,12 +89,24 @@ class Events(Carded, Framed):
         self,
         rows: Values | EventColumns,
         meta: Mapping[str, Any],
-        sends: Values | None = None,
+        sends: Values | Records | None = None,
         zero_ns: int | None = None,
     ) -> None:
         self.stream = rows if isinstance(rows, EventColumns) else EventColumns.of(rows)
         self.meta, self._zero_ns = dict(meta), zero_ns
-        self.sends: Any = sends  # an array, unless the stream is coarse or was saved
+        # Columns of `sends`; None if the stream is coarse or was saved.
+        self.sent: Any = Records(sends) if isinstance(sends, np.ndarray) else sends
+
+    @property
+    def sends(self) -> Any:
+        """The packets sent as records, None if unknown; once packed they are made anew."""
+        return None if self.sent is None else self.sent.records
+
+    def pack(self) -> None:
+        """Keep rows and sends packed, once no replay reads them."""
+        self.stream.pack()
+        if self.sent is not None:
+            self.sent.pack()
 
     @property
     def rows(self) -> Values:

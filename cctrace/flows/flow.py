@@ -13,7 +13,7 @@ from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.align import matching
 from cctrace.flows.ecn import Ecn, ecn_of, feedback_of, misses_marks
 from cctrace.flows.events import Events, first_ack
-from cctrace.flows.packed import EventColumns
+from cctrace.flows.packed import EventColumns, Records
 from cctrace.flows.quality import not_reconstructed, quality
 from cctrace.flows.state import DIRECTLY, DSACK, THROUGH_FQ, UNEXPLAINED
 from cctrace.flows.vantage import PLACES
@@ -111,11 +111,11 @@ class Flow(Carded):
         return PLACES[int(self.capture.connections.vantage[0][self.index])]
 
     @functools.cached_property
-    def _reenacted(self) -> tuple[EventColumns, Values, Values, Any]:
+    def _reenacted(self) -> tuple[EventColumns, Values, Records, Any]:
         self.require_both_directions()
         rows, log, sent, _, _, finals = self._pass().run()
         self._require("" if rows.count else "no ACK follows its data")
-        return rows, log, sent, finals[0]
+        return rows, log, Records(sent), finals[0]
 
     def _pass(self, polls: Any = None, decided: Any = None, marked: Any = None) -> Pass:
         how = self._left, self._most, self.is_missing_marks, self._hz, self._is_echoed
@@ -246,8 +246,9 @@ class Flow(Carded):
     def at_hz(self, hz: int) -> Flow:
         """Return this flow as sent by a kernel with so many ticks a second; both share events if timers change none."""
         other = self._like(_hz=hz)
-        if "_reenacted" in vars(self) and (finals := other._pass().is_like(*self._reenacted[:3])) is not None:
-            vars(other)["_reenacted"] = (*self._reenacted[:3], finals[0])
+        known = self._reenacted if "_reenacted" in vars(self) else None
+        if known and (finals := other._pass().is_like(known[0], known[1], known[2].records)) is not None:
+            vars(other)["_reenacted"] = (*known[:3], finals[0])
         return other
 
     @property

@@ -9,7 +9,8 @@ column is made when it is asked for.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+import weakref
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -39,10 +40,7 @@ class EventColumns(Mapping[str, Values]):
     """
 
     def __init__(self, calls: Values, states: Values) -> None:
-        self.count = len(calls)
-        self._tables: tuple[Values, Values] | None = (calls, states)
-        self._blocks: dict[str, list[_Block]] = {}
-        self._size = len(states)
+        self.count, self._calls, self._states = len(calls), Records(calls), Records(states)
 
     @classmethod
     def of(cls, rows: Values) -> EventColumns:
@@ -61,19 +59,15 @@ class EventColumns(Mapping[str, Values]):
     @property
     def is_packed(self) -> bool:
         """Whether the rows are kept packed."""
-        return self._tables is None
+        return self._calls.is_packed
 
     @property
     def tables(self) -> tuple[Values, Values]:
         """Calls and states; of a packed stream they are made anew."""
-        if self._tables is not None:
-            return self._tables
-        calls, states = np.empty(self.count, CALL), np.empty(self._size, STATE)
-        for table in (calls, states):
-            for name in set(table.dtype.names or ()) - {"of"}:
-                table[name] = self._column(name, 0, len(table), len(table))
-        calls["of"] = np.repeat(np.arange(self._size), self._shared)
-        return calls, states
+        calls = self._calls.records
+        if self.is_packed:
+            calls["of"] = np.repeat(np.arange(len(self._states)), self._shared)
+        return calls, self._states.records
 
     @property
     def rows(self) -> Values:
@@ -84,18 +78,12 @@ class EventColumns(Mapping[str, Values]):
         return found
 
     def __getitem__(self, name: str) -> Values:
-        if self._tables is None:
-            count = self.count if name in _CALLS else self._size
-            values = self._column(name, 0, count, count)
-        else:
-            calls, states = self._tables
-            values = (calls if name in _CALLS else states)[name]
-        return values if name in _CALLS else np.repeat(values, self._shared)
+        return self._calls[name] if name in _CALLS else np.repeat(self._states[name], self._shared)
 
     @functools.cached_property
     def _shared(self) -> Values:
         """How many rows share each state. To repeat states takes a tenth of the time of gathering them by number."""
-        shared = np.bincount(self.tables[0]["of"], minlength=self._size)
+        shared = np.bincount(self._calls["of"], minlength=len(self._states))
         return shared.astype(np.min_scalar_type(shared.max(initial=0)))
 
     def __iter__(self) -> Iterator[str]:
@@ -107,39 +95,32 @@ class EventColumns(Mapping[str, Values]):
     def at(self, name: str, rows: ArrayLike) -> Values:
         """Return a column's values at some rows, by their numbers or a mask."""
         rows = np.asarray(rows)
-        if name in _CALLS or self._tables is None:
+        if name in _CALLS or self.is_packed:
             return self[name][rows]
-        calls, states = self._tables
-        return states[name][calls["of"][rows]]
+        return self._states[name][self._calls["of"][rows]]
 
-    def part(self, begin: int, end: int) -> dict[str, Values]:
-        """Return the columns of the rows from `begin` to before `end`."""
+    def column(self, name: str, begin: int, end: int) -> Values:
+        """Return a column of the rows from `begin` to before `end`."""
+        return self[name] if (begin, end) == (0, self.count) else self.part(begin, end, (name,))[name]
+
+    def part(self, begin: int, end: int, names: Collection[str] = EVENT.names or ()) -> dict[str, Values]:
+        """Return columns of the rows from `begin` to before `end`."""
         end = min(end, self.count)
-        if self._tables is not None:
-            calls, states = self._tables
-            calls = calls[begin:end]
-            return {name: calls[name] if name in _CALLS else states[name][calls["of"]] for name in self}
-        of = self._states_of(begin, end)
+        of = self._states_of(begin, end) if self.is_packed else self._calls["of"][begin:end]
         first, last = (int(of[0]), int(of[-1]) + 1) if len(of) else (0, 0)
         found = {}
-        for name in self:
+        for name in names:
             if name in _CALLS:
-                found[name] = self._column(name, begin, end, self.count)
+                found[name] = self._calls.column(name, begin, end)
             else:
-                found[name] = self._column(name, first, last, self._size)[of - first]
+                found[name] = self._states.column(name, first, last)[of - first]
         return found
 
     def pack(self) -> None:
         """Keep the rows packed."""
-        if self._tables is None:
-            return
-        for table in self._tables:
-            for name in table.dtype.names or ():
-                parts = (table[name][begin : begin + BLOCK] for begin in range(0, len(table), BLOCK))
-                if name != "of":
-                    self._blocks[name] = [_Block.of(np.ascontiguousarray(part)) for part in parts]
         _ = self._shared  # which is found by the numbers of the states
-        self._tables = None
+        self._calls.pack(_CALLS)
+        self._states.pack()
 
     def _states_of(self, begin: int, end: int) -> NDArray[np.int64]:
         """Return the numbers of the states of some rows of a packed stream."""
@@ -148,13 +129,66 @@ class EventColumns(Mapping[str, Values]):
         to = np.clip(ends[first : last + 1], begin, end)
         return np.repeat(np.arange(first, first + len(to)), to - np.append(begin, to)[:-1])
 
-    def _column(self, name: str, begin: int, end: int, count: int) -> Values:
-        """Return a part of a packed column of a table of `count` records."""
+
+class Records:
+    """Records of numbers, shared by all who read them, until and after they are packed.
+
+    >>> table = Records(np.array([(7, 1), (9, 1)], [("time_ns", "i8"), ("segments", "u4")]))
+    >>> table.pack()
+    >>> len(table), table["time_ns"].tolist(), table.records.tolist()
+    (2, [7, 9], [(7, 1), (9, 1)])
+    """
+
+    def __init__(self, records: Values) -> None:
+        self._records: Values | None = records
+        self._type, self._count = records.dtype, len(records)
+        self._blocks: dict[str, list[_Block]] = {}
+        self._made: Callable[[], Values | None] = _nothing
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether they are kept packed."""
+        return self._records is None
+
+    @property
+    def records(self) -> Values:
+        """The records; of packed ones the same array as long as somebody holds it."""
+        found = self._made() if self._records is None else self._records
+        if found is None:
+            found = np.empty(self._count, self._type)
+            for name in self._blocks:
+                found[name] = self[name]
+            self._made = weakref.ref(found)
+        return found
+
+    def __getitem__(self, name: str) -> Values:
+        return self.column(name, 0, self._count)
+
+    def column(self, name: str, begin: int, end: int) -> Values:
+        """Return a part of a column."""
+        if self._records is not None:
+            return self._records[name][begin:end]
         first = begin - begin % BLOCK
-        values = np.empty(min(-(-end // BLOCK) * BLOCK, count) - first, EVENT[name])
+        values = np.empty(min(-(-end // BLOCK) * BLOCK, self._count) - first, self._type[name])
         for at in range(first, end, BLOCK):
             self._blocks[name][at // BLOCK].write(values[at - first : at - first + BLOCK])
         return values[begin - first : end - first]
+
+    def pack(self, names: Collection[str] | None = None) -> None:
+        """Keep their columns packed, by default all."""
+        if self._records is None:
+            return
+        for name in names or self._type.names or ():
+            parts = (self._records[name][begin : begin + BLOCK] for begin in range(0, self._count, BLOCK))
+            self._blocks[name] = [_Block.of(np.ascontiguousarray(part)) for part in parts]
+        self._records = None
+
+
+def _nothing() -> None:
+    """Return what a reference to an array that is gone does."""
 
 
 class _Block(NamedTuple):

@@ -58,9 +58,10 @@ def throughput_columns(flow: Flow, bin_s: float | None = None) -> dict[str, Floa
     """Return the columns of `throughput` without pandas."""
     lasted_s = float(flow.row["duration_s"])
     edges_s = edges(lasted_s, bin_s)
-    rows, sends = flow.events, flow.events.sends
-    order = np.argsort(sends["time_ns"], kind="stable")
-    sent = flow.seconds(sends["time_ns"][order]), np.cumsum(sends["payload"][order].astype(np.int64))
+    rows = flow.events
+    sent_ns, payload = rows.sent["time_ns"], rows.sent["payload"]
+    order = np.argsort(sent_ns, kind="stable")
+    sent = flow.seconds(sent_ns[order]), np.cumsum(payload[order].astype(np.int64))
     acked = flow.seconds(rows["time_ns"]), np.maximum.accumulate(np.maximum(rows["snd_una"] - 1, 0))  # no byte: the SYN
     table = {"time_s": edges_s[:-1], "span_s": np.diff(edges_s)}
     return table | {"sent_bps": rate_bps(*sent, edges_s), "acked_bps": rate_bps(*acked, edges_s)}

@@ -145,10 +145,10 @@ def record_of(flow: Flow) -> Record:
     inferred = flow.facts["inferred"]
     events = flow.events
     if rebuilt:  # the time stamps from which the sender took some of its RTTs are missing, too
-        events = Events(events.stream, events.meta | {"inferred": (*inferred, "min_rtt")}, events.sends)
+        events = Events(events.stream, events.meta | {"inferred": (*inferred, "min_rtt")}, events.sent)
     exact = "start_ns" not in inferred and not blind
     if exact and flow.through_fq is None:  # what waited in fq was not in flight for the capture
-        events = Events(events.stream, events.meta | {"hand_over_unknown": True}, events.sends)
+        events = Events(events.stream, events.meta | {"hand_over_unknown": True}, events.sent)
     is_l4s = flow.facts["ecn"] == "accurate" and flow.ecn.sent["ect1"] > flow.ecn.sent["ect0"]
     return Record(events, flow.hz, "hz" not in inferred, exact, rebuilt, is_l4s, socket_limit(flow))
 

@@ -205,15 +205,16 @@ def delays_of(table: Transmissions, flow: Sent, steps: Steps, bucket_bytes: floa
     if not len(rows):
         raise FitError("no ACK tells of single packets: each one's RTT is hidden by those sent with it")
     rows = rows[np.argsort(flow.row[rows], kind="stable")]
-    in_order = np.sort(rows)
-    inverted = flow.acked_us[in_order] < np.maximum.accumulate(flow.acked_us[in_order]) - 1.0
+    acked_us = flow.acked_us[np.sort(rows)]
+    inverted = float((acked_us < np.maximum.accumulate(acked_us) - 1.0).mean())
+    del acked_us
     packet_us = PACKET_BYTES / float(np.median(steps.rate))
     burst = np.diff(flow.sent_us, prepend=-np.inf) > max(const.TIE * packet_us, 20.0)
     group = np.cumsum(np.diff(flow.row[rows], prepend=-1) != 0) - 1
     rows, group = _without_timer(flow, departed, rows, group)
     gap = _gaps(table, flow, rows[np.append(True, np.diff(group) != 0)])
     prompt, held_us = flow.prompt[rows], np.zeros(len(rows))
-    overtaken = inverted.mean() > const.REORDERED
+    overtaken = inverted > const.REORDERED
     if overtaken:  # late packets are reported at once, those before them are not: use all, delayed ones by half
         held_us = np.where(prompt, 0.0, np.minimum(gap[group], const.HELD_US) / 2)
     elif len(left := distinct(group[prompt])) >= const.LEAST_RTTS:  # compressed SACKs report arrivals late
@@ -238,7 +239,7 @@ def delays_of(table: Transmissions, flow: Sent, steps: Steps, bucket_bytes: floa
         gap_us,
         burst[rows],
         rows,
-        float(inverted.mean()),
+        inverted,
         float(kept),
         tie_us(gap, packet_us),
         steps,
@@ -270,16 +271,17 @@ def _without_timer(flow: Sent, departed: Floats, rows: Ints, group: Ints) -> tup
 def _quiet(departed: Floats, delay: Floats, group: Ints, short: Bools) -> Bools:
     """Return per group whether its period contains no backlog but the flow's own."""
     last = np.append(np.flatnonzero(np.diff(group)), len(group) - 1)
-    time, value = departed[last], delay[last]
-    stretch = np.maximum.accumulate((time / const.WINDOW_US).astype(np.int64) - int(time.min() / const.WINDOW_US))
-    stretch = renumbered(stretch)
+    value, number = delay[last], (departed[last] / const.WINDOW_US).astype(np.int64)
+    stretch = renumbered(np.maximum.accumulate(number))
     parts = Parts(value, np.bincount(stretch))
-    medians, spreads = parts.medians, (parts.quantiles(0.84) - parts.quantiles(0.16)) / 2
-    many = parts.count >= 8
+    medians, spreads, counts = parts.medians, (parts.quantiles(0.84) - parts.quantiles(0.16)) / 2, parts.count
+    del number, parts  # of a million packets they have 12 MB
+    many = counts >= 8
     if many.sum() < 3:
         return np.ones(group[-1] + 1, bool)
     # Scatter of period medians expected from the samples' autocorrelation within periods.
-    within = np.clip(value - medians[stretch], *np.quantile(value - medians[stretch], [0.005, 0.995]))
+    within = value - medians[stretch]
+    within = np.clip(within, *np.quantile(within, [0.005, 0.995]))
     worth = max(effective(within[many[stretch]]) / many.sum(), 1.0)
     spread = float(np.median(spreads[many]))
     # Take the minimum where the flow's own queue was short at any rate; a few medians may be low by chance.
@@ -287,8 +289,8 @@ def _quiet(departed: Floats, delay: Floats, group: Ints, short: Bools) -> Bools:
     some = np.bincount(stretch, own).astype(np.int64) >= 4
     own &= some[stretch]
     tried = Parts(value[own], np.bincount(stretch[own], minlength=len(some))[some])
-    middle, count = (tried.medians, tried.count) if some.sum() >= 3 else (medians[many], parts.count[many])
-    mean_size = len(value) / len(parts.count)
+    middle, count = (tried.medians, tried.count) if some.sum() >= 3 else (medians[many], counts[many])
+    mean_size = len(value) / len(counts)
     surely = middle + 2.5 * spread / np.sqrt(np.maximum(worth * count / mean_size, 1.0))
     lowest = np.argsort(surely, kind="stable")
     base = float(middle[lowest[min(max(1, int(0.02 * len(middle))), len(middle) - 1)]])

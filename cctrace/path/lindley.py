@@ -26,7 +26,7 @@ def residuals(sent_us, bytes_before, bytes_after, acked_us, rows, rate, out, beg
             latest = max(latest, sent_us[row] - bytes_before[row] / rate)
             row += 1
         start = max(start, latest)
-        out[k] = acked_us[rows[k]] - start - bytes_after[rows[k]] / rate
+        out[k - begin] = acked_us[rows[k]] - start - bytes_after[rows[k]] / rate
     return start
 
 
@@ -34,15 +34,15 @@ def queue_deviation(sent_us, bytes_before, bytes_after, acked_us, rows, rate, si
     """Return the mean of log(1 + |x - median| / scale_us) over the `residuals`, or infinity if it exceeds `limit`.
 
     `size`: number of residuals per median; those after the last full `size` are ignored. `out`, `scratch`: at least as
-    long as `rows`.
+    long as that.
     """
     count = len(rows) // size * size
     found, start = 0.0, IDLE
     for window in range(count // size):
         begin, end = window * size, window * size + size
         start = residuals(sent_us, bytes_before, bytes_after, acked_us, rows, rate, out, begin, end, start)
-        scratch[0:size] = out[begin:end]
-        found += sum_of_logs(out, begin, end, median(scratch, size), scale_us, limit * count - found)
+        scratch[0:size] = out[0:size]
+        found += sum_of_logs(out, 0, size, median(scratch, size), scale_us, limit * count - found)
         if found > limit * count:
             return math.inf
     return found / count

@@ -90,23 +90,23 @@ class Sent:
         """Return `deviation` at one rate, up to rounding, or infinity where it exceeds `most`."""
         size = len(self.timed) if all_rows else self.window_rows
         delays = *self._work, self.acked_us, self.timed
-        return deviation_by_queue(*delays, float(rate), size, const.SMALL_US, float(most), *self._rooms)
+        return deviation_by_queue(*delays, float(rate), size, const.SMALL_US, float(most), *self._rooms(size))
 
     def deviation_with_bucket(self, rate: float, most: float, share: float, least_us: float) -> float:
         """Return the cost that `shapers.refilled_shaper` minimises, or infinity where it exceeds `most`."""
         delays = *self._work, self.acked_us, self.acked
-        return deviation_by_bucket(*delays, float(rate), share, least_us, const.SMALL_US, float(most), *self._rooms)
+        rooms = self._rooms(len(self.acked))
+        return deviation_by_bucket(*delays, float(rate), share, least_us, const.SMALL_US, float(most), *rooms)
 
     @functools.cached_property
     def _kept(self) -> dict[int, tuple[Floats, Floats]]:
         return {}
 
-    @property
-    def _rooms(self) -> tuple[Floats, Floats]:
-        """Scratch arrays for compiled code, of this thread."""
+    def _rooms(self, size: int) -> tuple[Floats, Floats]:
+        """Return scratch arrays for compiled code, of this thread."""
         thread = threading.get_ident()
-        if thread not in self._kept:
-            self._kept[thread] = np.empty(len(self.acked)), np.empty(len(self.acked))
+        if thread not in self._kept or len(self._kept[thread][0]) < size:
+            self._kept[thread] = np.empty(size), np.empty(size)
         return self._kept[thread]
 
 

@@ -176,6 +176,7 @@ def _matched(
     single = (np.bincount(unit)[unit] == 1) & (state == DELIVERED)
     if single.any():  # an ACK sooner after a retransmission than the minimum RTT acknowledges an earlier copy
         least_ns = int(NO_SOONER * (reported - time_ns[packet])[single].min())
+        del before, state, reported, ack_row, when  # before as many are made anew
         before, state, reported, ack_row, when = _run(rows, (left, right), starts, ends, least_ns, unit)
     again = before >= 0
     return Transmissions(

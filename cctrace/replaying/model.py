@@ -54,7 +54,8 @@ def model_of(run: Run) -> Held:
     at = np.flatnonzero(changed)
     table = model_table(run.controller, {name: held.runs[name].at(at) for name in fields}, held["time_ns"][at], mss)
     runs = {name: Runs(at, values).joined() for name, values in table.items() if name != "time_ns"}
-    return Held(held.count, {"time_ns": held["time_ns"]}, runs)
+    times = held.only("time_ns")
+    return Held(held.count, times.plain, runs, times.made)
 
 
 def model_table(controller: type[Controller], decisions: Mapping[str, Any], time_ns: Any, mss: Any) -> Columns:

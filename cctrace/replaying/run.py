@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from cctrace.cc.base import Controller
+    from cctrace.flows.packed import EventColumns
     from cctrace.replaying.agreement import Comparison
 
 # Recorded by default: the controller's outputs, and those of these model fields that exist.
@@ -288,8 +289,11 @@ def _replay(
     view = view_of(source, cls, params)
     player = Player(view, cls, mode=mode, record=wanted, **params)
     player.run()
-    columns = _columns(view.event, view.time_ns, Held(len(view.event), player.recorded, {}), flow)
+    time_ns, event = np.ascontiguousarray(view.time_ns), np.ascontiguousarray(view.event)
+    time_s = flow.seconds(time_ns) if flow else (time_ns - (time_ns[0] if len(time_ns) else 0)) / 1e9
+    plain: Columns = {"time_s": time_s, "time_ns": time_ns, "event": event}
     warnings = [*player.warnings, *(flow.caveats if flow else ())]
+    columns = Held(len(view.event), plain | player.recorded, {})
     return Run(columns, player.state, cls, params, warnings, source)
 
 
@@ -317,19 +321,20 @@ def _with_writes(plain: Run, wanted: Sequence[str], mode: str) -> Run:
 
 def _run_over(source: Streamed, follower: Follower, inferred: Inferred) -> Run:
     """Return the replay of a recorded flow, or of one known from counters."""
-    flow = flow_of(source)
-    columns = _columns(source.events["event"], source.events["time_ns"], follower.held, flow)
+    flow, stream, recorded = flow_of(source), source.events.stream, follower.held
+    # Times are made from the events when asked for: of a million packets they have 25 MB.
+    made = {"time_s": functools.partial(_time_s, stream, flow), "time_ns": functools.partial(stream.column, "time_ns")}
+    plain = {"event": np.ascontiguousarray(stream["event"])}  # a view would keep all columns
     warnings = [*follower.warnings, *(flow.caveats if flow else ())]
     marked = follower.marks & np.uint8(bk.APP_LIMITED)
-    return Run(columns, follower.state, follower.cls, follower.params, warnings, source, inferred, marked)
+    held = Held(recorded.count, plain | recorded.plain, recorded.runs, made)
+    return Run(held, follower.state, follower.cls, follower.params, warnings, source, inferred, marked)
 
 
-def _columns(kinds: NDArray[np.integer], time_ns: NDArray[np.int64], recorded: Held, flow: FlowSource | None) -> Held:
-    """Return `Run.held`; seconds since the flow's first packet or, without a flow, since the first call."""
-    time_s = flow.seconds(time_ns) if flow else (time_ns - (time_ns[0] if len(time_ns) else 0)) / 1e9
-    # A view of the events would keep all of them.
-    plain = {"time_s": time_s, "time_ns": np.ascontiguousarray(time_ns), "event": np.ascontiguousarray(kinds)}
-    return Held(recorded.count, plain | recorded.plain, recorded.runs)
+def _time_s(stream: EventColumns, flow: FlowSource | None, begin: int, end: int) -> NDArray[np.float64]:
+    """Return the times of calls in seconds since the flow's first packet or, without a flow, since the first call."""
+    time_ns = stream.column("time_ns", begin, end)
+    return flow.seconds(time_ns) if flow else (time_ns - stream.column("time_ns", 0, min(1, stream.count)).sum()) / 1e9
 
 
 def view_of(source: Source, cls: type[Controller], params: dict[str, Any]) -> View:

@@ -42,6 +42,7 @@ def pack(packets: tuple[Sent, Received], start_ns: int, spans: int) -> Packed:
     sent, received = in_time(packets[0]), in_time(packets[1])
     times = np.sort(np.concatenate((sent.time_ns, received.time_ns)))
     edges = sorted({int(times[0]), *(int(t) for t in times[CHUNK::CHUNK]), int(times[-1]) + 1})
+    del times
     top = np.maximum.accumulate(np.concatenate(([0], sent.seq + sent.size)))
     acked = np.maximum.accumulate(np.concatenate(([0], received.ack)))
     found, columns = [], []

@@ -134,5 +134,5 @@ def _varies(values: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
 
 def _segments_per_packet(record: Record) -> float:
     """Return the mean number of segments that arrive together because the sender's NIC split one packet."""
-    sends = record.events.sends
-    return float(np.mean(sends["segments"])) if len(sends) else 1.0
+    segments = record.events.sent["segments"]
+    return float(np.mean(segments)) if len(segments) else 1.0

@@ -80,10 +80,10 @@ def _to_the_byte(record: Record) -> Clock | None:
     A segment that is not full ends all that had been written: what had been sent by then is a multiple of the writes'
     size, to the byte. Two such ends share long divisors hardly by chance.
     """
-    sends = record.events.sends
-    sends = sends[sends["retransmitted"] == 0]
-    time, total = record.seconds(sends["time_ns"]), np.cumsum(sends["payload"].astype(np.int64))
-    partly = np.flatnonzero(sends["payload"][:-1] % record.table.mss)
+    sent = record.events.sent
+    new = sent["retransmitted"] == 0
+    time, payload = record.seconds(sent["time_ns"][new]), sent["payload"][new]
+    total, partly = np.cumsum(payload.astype(np.int64)), np.flatnonzero(payload[:-1] % record.table.mss)
     partly = partly[np.isin(time[partly + 1], written(record)[:, 1])]
     ends, begins = total[partly], time[partly + 1]
     found: dict[Clock, int] = {}
@@ -135,7 +135,7 @@ def _on_clock(begins: NDArray[np.float64], first: int, every: float) -> list[int
 
 def _sent_between(record: Record, times_s: NDArray[np.float64]) -> NDArray[np.int64]:
     """Return the bytes first sent between successive times."""
-    sends = record.events.sends
-    new = sends[sends["retransmitted"] == 0]
-    total = np.concatenate([[0], np.cumsum(new["segments"].astype(np.int64) * record.table.mss)])
-    return np.diff(total[np.searchsorted(record.seconds(new["time_ns"]), times_s - 1e-9)])
+    sent = record.events.sent
+    new = sent["retransmitted"] == 0
+    total = np.concatenate([[0], np.cumsum(sent["segments"][new].astype(np.int64) * record.table.mss)])
+    return np.diff(total[np.searchsorted(record.seconds(sent["time_ns"][new]), times_s - 1e-9)])
