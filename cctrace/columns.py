@@ -101,9 +101,11 @@ class Held(Mapping[str, Values]):
         >>> held.changes("bw").tolist(), held.at("bw", np.array([1, 4])).tolist()
         ([0, 1, 2, 4], [nan, 7.0])
         """
-        found = [np.arange(self.count)[-1:]]
+        found = [np.arange(max(self.count - 1, 0), self.count)]
         for name in names:
-            begins, values = self.runs.get(name, Runs(np.arange(self.count), np.zeros(self.count)))
+            if name not in self.runs:
+                return np.arange(self.count)
+            begins, values = self.runs[name]
             unknown = np.isnan(values) if values.dtype.kind == "f" else np.zeros(len(values), bool)
             found.append(rows_of_spans(begins, np.where(unknown, np.diff(begins, append=self.count), 1)))
         return np.unique(np.concatenate(found))

@@ -89,6 +89,7 @@ def test_times_of_a_replay_are_made_from_its_events(packs):
         assert held.at("time_ns", np.array([7, 3])).tolist() == time_ns[[7, 3]].tolist()
         assert held.part(40, 90)["time_ns"].tolist() == time_ns[40:90].tolist()
         assert held.part(len(time_ns), len(time_ns) + 5)["time_ns"].tolist() == []
+    assert run.held.changes("snd_cwnd", "time_ns").tolist() == [*range(len(time_ns))]
     assert list(run.columns)[:3] == ["time_s", "time_ns", "event"]
     assert run.columns["time_s"].tolist() == flow.seconds(time_ns).tolist()
 
