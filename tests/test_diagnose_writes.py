@@ -45,7 +45,7 @@ def sent(rate, starts_s=0.1):
 
 def test_two_pauses_between_many_writes_tell_the_clock():
     """Most of the time earlier data were left: only the second and the fifth write met none."""
-    (found,) = _clocks(SIZE, SIZE * np.array([1, 4]), np.array([0.5, 2.0]), *sent(1.05 * SIZE / EVERY_S))
+    (found,) = _clocks(SIZE, SIZE * np.array([1, 4]), np.array([0.5, 2.0]), *sent(1.05 * SIZE / EVERY_S, 0.0))
     assert found == (SIZE, EVERY_S * 1e6)
 
 
@@ -56,6 +56,21 @@ def test_what_was_sent_before_a_clock_would_have_written_it_refutes_the_clock():
     ends, begins = SIZE * np.array([1, 4]), np.array([0.5, 2.0])
     assert _clocks(SIZE, ends, begins, time, total)
     assert not _clocks(SIZE, ends, begins, np.sort(at_once), total)
+
+
+def test_a_pause_after_the_next_write_was_due_refutes_the_clock():
+    """Three writes are done .1 s before the next; of the fourth, the last data leave after the fifth was due."""
+    _, total = sent(4 * SIZE / EVERY_S)
+    starts = np.array([0.0, 0.5, 1.0, 1.5, 2.2, 2.9])
+    ends, begins = SIZE * np.arange(1, 6), starts[1:]
+    turn, _ = np.divmod(total - 1, SIZE)
+    until = starts[1:] - 0.1  # when each write has been sent
+    until[3] = 2.1  # 0.1 s after the fifth was due
+    few = turn < 5
+    place = (total[few] - turn[few] * SIZE) / SIZE
+    at = starts[turn[few]] + place * (until - starts[:-1])[turn[few]]
+    assert not _clocks(SIZE, ends[:4], begins[:4], at, total[few])
+    assert _clocks(SIZE, ends[:3], begins[:3], at[turn[few] < 4], total[few][turn[few] < 4])
 
 
 def test_two_pauses_far_from_any_clock_of_the_flows_start_are_too_few():

@@ -104,8 +104,10 @@ def _clocks(
     """Return {clock: writes on it, three or more} of writes of a size, which began at some times.
 
     `ends`: the bytes sent before each. The start of the flow, or of its data, is a tick, too. Nothing is sent before
-    it is written. Of many writes, a hundred show the period as well as all.
+    it is written, and nothing that is written leaves a pause: at a constant rate, writes made when the last is done are
+    equally far apart, too. Of many writes, a hundred show the period as well as all.
     """
+    done = time[np.searchsorted(total, ends)]
     found, turns = {}, (ends - ends[0]) // size
     for place in np.unique(np.linspace(0, max(len(turns) - 2, 0), const.MANY).astype(int))[: len(turns) - 1]:
         every = float((begins[place + 1] - begins[place]) / (turns[place + 1] - turns[place]))
@@ -115,7 +117,8 @@ def _clocks(
         ticks = int(np.sum(np.abs(begins - tick - turns * every) < late_s)) + int(-late_s < first < time[0] + late_s)
         turn = np.ceil((total - ends[0]) / size) - 1  # of the write whose data were sent
         early = time < tick + turn * every - late_s
-        if ticks > 2 and not early.any():
+        overdue = done > tick + turns * every + late_s
+        if ticks > 2 and not early.any() and not overdue.any():
             found[Clock(float(size), 1e6 * every)] = ticks
     return found
 
