@@ -62,19 +62,27 @@ def polls_of(folder, scenario, instants, sender):
         files = list(folder.glob(f"{name}*"))
         noted = np.unique(times_of(files[0])) - start_ns if files else np.zeros(0, np.int64)
         before = packets[np.searchsorted(packets, noted - soonest_ns, side="right") - 1]
-        found.append(np.where(noted - before <= NOTED_NS, before, noted - soonest_ns))
+        found.append((noted, np.where(noted - before <= NOTED_NS, before, noted - soonest_ns)))
         if name == READS_TCP:
             at_sender = np.unique(np.concatenate([packets[:1], *instants[1:3]])) // 2 * 2
             last = at_sender[np.searchsorted(at_sender, noted, side="right") - 1]
             done = last[noted - last <= NOTED_NS]
         else:
             left = np.setdiff1d(before[noted - before == soonest_ns], done)
+    found = [woken_with(*one, *other) for one, other in (found, found[::-1])]
     if kernel.startswith("6.1."):
         dumped = full_blocks(sender, scenario["parameters"]["snaplen"], hz_of(scenario["kernel_image"])) - start_ns
         return np.unique(np.concatenate([*found, dumped]))
     woken = np.unique(np.concatenate(found))
     since_tick = woken % (1_000_000_000 // hz_of(scenario["kernel_image"]))
     return np.union1d(woken[since_tick < TICK_LASTS_NS], left)
+
+
+def woken_with(noted, woken, others_noted, others_woken):
+    """Return when a process was woken that polls as often as another, which runs first if one interrupt woke both."""
+    at = np.searchsorted(others_noted, noted) - 1
+    together = (at >= 0) & (noted - others_noted[at] <= NOTED_NS) if len(others_noted) else np.zeros(len(noted), bool)
+    return np.where(together, others_woken[at], woken) if together.any() else woken
 
 
 def full_blocks(c, snaplen, hz):

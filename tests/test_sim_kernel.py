@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from benchmarks.kernel_equality import LAB, compare, in_order, occurrences
-from benchmarks.kernel_instants import BOOT_NS, full_blocks
+from benchmarks.kernel_instants import BOOT_NS, full_blocks, woken_with
 from benchmarks.kernel_lab import Recording, delays_of, kept, lost
 from cctrace.cc.bbr2 import BBR2
 from cctrace.errors import ArgumentError
@@ -77,6 +77,14 @@ def test_tcpdump_wakes_when_a_block_of_its_ring_is_full_unless_a_second_has_pass
         times = BOOT_NS + 2_050_000_000 + step_us * 1000 * np.arange(count)  # the block's second ends at 3.072 s
         full = full_blocks({"time_ns": times, "ip_len": np.full(count, 1500)}, 100, 250)
         assert np.searchsorted(times, full).tolist() == expected
+
+
+def test_of_two_processes_that_one_interrupt_woke_the_second_waited_for_the_first_and_no_packet_woke_it():
+    noted, woken = np.array([10_000, 20_000]), np.array([9_700, 19_232])  # a packet came at 9,700, as the other ran
+    others = np.array([8_208, 30_768]), np.array([7_440, 30_000])
+    assert woken_with(noted, woken, *others).tolist() == [7_440, 19_232]
+    assert woken_with(*others, noted, woken).tolist() == [7_440, 30_000]
+    assert woken_with(noted, woken, others[0][:0], others[1][:0]).tolist() == woken.tolist()
 
 
 def test_a_sender_with_a_small_send_buffer_sends_what_the_recorded_kernel_sent():
