@@ -192,6 +192,18 @@ def test_small_queues_let_through_what_the_controllers_own_super_packets_leave_r
     assert tp.throttled == (not hands_over)
 
 
+def test_what_an_earlier_trial_left_of_later_packets_is_not_read():
+    flow, bbr3 = cct.read(RECORDINGS / "fq_v3_rwnd" / "sender.pcap.zst").flow(0), controller("bbr3")[0]
+    decided = []
+    for payload in (0, 1):  # the short end of a write, as an ACK may find it waiting
+        leader = Leader(flow, bbr3, checked_params(bbr3, {"hz": 250}))
+        leader._work.tables[SENDS]["payload"], leader._work.tables[SENDS]["ends_write"] = payload, payload
+        leader._work.tables[SENDS]["begins"] = 1
+        leader.run()
+        decided.append(leader.decided.copy())
+    assert np.array_equal(*decided)
+
+
 def test_branches_that_hand_over_more_are_not_judged_by_more_sends():
     """Every send lowers a log likelihood: a probe that hands over sooner would count as worse than none."""
     flow = cct.read(RECORDINGS / "fq_v2_marks" / "sender.pcap.zst").flow(0)

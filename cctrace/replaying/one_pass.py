@@ -76,7 +76,9 @@ def decide_rows(
     calls, states = out
     size = slots.size
     if tp.sent < sent.size:
+        # What will be handed over next is not known, whatever an earlier trial left there.
         sent[tp.sent].row, sent[tp.sent].begins = NOT_YET, 1
+        sent[tp.sent].retransmitted, sent[tp.sent].ends_write = 0, 0
     for i in range(at.led_rows, tp.rows):
         if notes[STOPS] != 0 and book[bk.ENTRIES] >> np.int64(calls[i].event) & 1:  # other rows draw nothing
             saved[:size] = slots

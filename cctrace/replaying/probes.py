@@ -51,7 +51,7 @@ class Probes(ProbeRtts):
         self.total = 0.0  # of scans from here
         self.seen = 0  # the row up to which the choice of a wait has looked
         self.end = 0  # of the last scan
-        self.near_to = 0  # the row that ended the wait best when rows were tried last
+        self.near_to = 0  # the likeliest row yet; at first the last, as the latest branches are the shortest
 
     def run(self) -> None:
         """Run to the end with the likeliest waits and times of PROBE_RTT."""
@@ -85,7 +85,7 @@ class Probes(ProbeRtts):
         cut_off = last not in numbers  # PROBE_RTT precedes the end of the longest wait
         if len(numbers) + cut_off < 2 and last <= first:
             return Chosen(longest, None, self.seen)
-        before, self.kept = follower.save(), []
+        before, self.kept, self.near_to = follower.save(), [], last
         follower.draw(self.numbers[-1])
         follower.run(row + 1)
         wait.begins()
@@ -199,7 +199,6 @@ class Probes(ProbeRtts):
         if len(rows) > MANY_ACKS:
             low, high = int(self.now_us[first]), int(self.now_us[last])
             step = max(min(rtt_us // 2, (high - low) // LEAST), 1)
-            self.near_to = last  # the latest first: their branches are the shortest
             coarse = self.scan(self.ack_rows(np.arange(low, high + step, step)), rtt_us, lower=LOWER)
             self.kept, found_at = self.follower.passed(), peaks(coarse)
             best = coarse[found_at[0][0]]
