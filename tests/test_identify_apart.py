@@ -30,6 +30,7 @@ class Flights(HalfRounds):
         self.free = np.zeros(len(self.edges), bool)
         self.reductions = np.array(reductions, int)
         self.blur = 0.0
+        self.ran_out = np.zeros(len(flight), bool)
 
     def __len__(self):
         return len(self.flight) - 1
@@ -138,6 +139,11 @@ def test_a_bbr_drains_the_queue_when_its_minimum_rtt_expires():
         assert overdue(Flights(kept / 10), queued_us, cls) == 0  # half of it is v2's least window
         refreshed = np.where(np.arange(801) % 200 == 0, RTT_US, queued_us)
         assert overdue(Flights(kept), refreshed, cls) == 0
+        pausing = Flights(kept)
+        pausing.ran_out[np.arange(800) % 30 == 0] = True  # every 0.6 s, as in seed 335383: the dip is in a pause
+        assert overdue(pausing, queued_us, cls) == 0
+        pausing.ran_out[100:] = False  # but not when it is due
+        assert overdue(pausing, queued_us, cls) == against
 
 
 def test_the_minimum_rtt_of_a_bbr_is_what_it_measured_since_its_last_dip():

@@ -6,12 +6,16 @@ import numpy as np
 import pytest
 
 from cctrace.flows.events import Events
+from cctrace.flows.packed import EventColumns
 from cctrace.flows.state import EVENT
-from cctrace.identification.constants import RARE, SENDS_ECT1
+from cctrace.identification.constants import MOST_AGAINST, RARE, SENDS_ECT1
 from cctrace.identification.flights import Astray, Flights, after_reductions
 from cctrace.identification.halves import HalfRounds
-from cctrace.identification.odds import Fit, _said, among_paced, log_odds, wrong_factor
+from cctrace.identification.identify import _somebody
+from cctrace.identification.odds import Fit, Judgement, _said, among_paced, log_odds, wrong_factor
 from cctrace.identification.phases import Cycles
+from cctrace.identification.sends import Record
+from cctrace.replaying.stack import CLOCK_START_US
 
 
 def fit(sends=(), paced=False, scale=0.02, name="reno"):
@@ -20,9 +24,9 @@ def fit(sends=(), paced=False, scale=0.02, name="reno"):
     return Fit(replay, Flights(np.zeros(60), scale, 0.0, 8, Astray(5000, 0.0)))
 
 
-def record(exact=True, flight=80, is_l4s=False):
+def record(exact=True, flight=80, is_l4s=False, shows_no_timer=False):
     halves = SimpleNamespace(burst=2.0, blur=0.0, flight=np.full(60, flight), steady=False, held_back=False)
-    return SimpleNamespace(exact=exact, rebuilt=False, halves=halves, is_l4s=is_l4s)
+    return SimpleNamespace(exact=exact, rebuilt=False, halves=halves, is_l4s=is_l4s, shows_no_timer=shows_no_timer)
 
 
 @pytest.mark.parametrize("paced", [False, True])
@@ -39,6 +43,34 @@ def record(exact=True, flight=80, is_l4s=False):
 def test_a_window_based_sender_explains_its_sends_all_the_time(sends, own, paced):
     assert (log_odds(record(), fit(sends, paced)) > 1) is own
     assert (log_odds(record(), fit(sends, paced)) < -1) is not own
+
+
+@pytest.mark.parametrize(("flight", "odds"), [(3, 1.0), (6, 5.0), (12, 7.0)])
+def test_windows_of_three_segments_are_anybodys_though_right_to_a_segment(flight, odds):
+    """Behind two packets of buffer Vegas and CDG send as Reno does (seeds 334455, 336455)."""
+    assert log_odds(record(flight=flight), fit([2.4] * 60)) == pytest.approx(odds, abs=0.2)
+    wrong = Fit(fit([2.4] * 60).replay, Flights(np.zeros(60), 0.02, 0.0, 8, Astray(5000, 0.5)))
+    assert log_odds(record(flight=flight), wrong) < -4
+
+
+def test_who_paces_sends_some_when_no_ack_has_come():
+    own = Fit(fit([2.4] * 60)[0], Flights(np.zeros(60), 0.02))
+    odds = log_odds(record(), own)
+    assert odds > 3
+    assert log_odds(record(shows_no_timer=True), own) == odds - MOST_AGAINST
+    sends = np.zeros(100, [("row", int), ("begins", int), ("tx_ns", int)])
+    sends["row"], sends["begins"], sends["tx_ns"] = (
+        np.arange(1, 101),
+        1,
+        CLOCK_START_US * 1000 + 1_000_000 * np.arange(100),
+    )
+    rows = np.zeros(101, EVENT)
+    rows["time_ns"] = 1_000_000 * np.arange(101)
+    for late, none in ((1, True), (5, False)):
+        times = sends.copy()
+        times["tx_ns"][10 : 10 + late] += 500_000
+        events = Events(EventColumns.of(rows), {"start_ns": 0}, times)
+        assert Record(events, 250, True, True, False, False, None).shows_no_timer is none
 
 
 @pytest.mark.parametrize(("name", "more"), [("prague", SENDS_ECT1), ("reno", 0.0)])
@@ -106,3 +138,15 @@ def test_where_an_unpaced_window_need_not_be_filled_it_explains_no_more_than_the
         fitted = fit()
         one = fitted._replace(flights=fitted.flights._replace(halves=exact, silent=silent))
         assert _said(one, np.zeros(60, bool), pacing).sum() == 3 * 60 - 2 * silent.sum()
+
+
+@pytest.mark.parametrize(
+    ("how", "name", "said"),
+    [("flights", "reno", ("LP", "Vegas")), ("sends", "reno", ("LP",)), ("flights", "cubic6", ())],
+)
+def test_a_reason_names_those_whose_windows_are_renos(how, name, said):
+    """Vegas adds a segment a round trip as Reno does, but at once: only a sender's capture shows it (seed 336448)."""
+    pieces = dict.fromkeys(("reno", "cubic6"), np.zeros(3))
+    evidence = dict.fromkeys(pieces, 0.0) | {name: 9.0}
+    reason = _somebody(Judgement(how, evidence, 3.0, pieces, dict.fromkeys(pieces, False), ""), (name,))
+    assert tuple(one for one in ("LP", "Vegas") if one in reason) == said

@@ -16,6 +16,7 @@ from cctrace.analysis.validate import load
 from cctrace.cc.linux import stack_pacing_rate
 from cctrace.errors import ArgumentError
 from cctrace.io.tcpinfo import MISSING
+from cctrace.replaying import book as bk
 from cctrace.replaying import paced
 from cctrace.replaying.paced import socket_limit
 
@@ -40,6 +41,25 @@ def test_the_rate_is_the_least_of_what_cwnd_and_the_socket_allow():
     of_cwnd = stack_pacing_rate(1000, 10, 100, 10, 8 * 100_000)  # [Linux61] tcp_update_pacing_rate
     assert stack_pacing_rate(1000, 10, 100, 10, 8 * 100_000, of_cwnd - 1) == of_cwnd - 1
     assert stack_pacing_rate(1000, 10, 100, 10, 8 * 100_000, of_cwnd + 1) == of_cwnd
+
+
+@pytest.mark.parametrize(("late", "is_paced"), [(1, 0), (5, 1)])
+def test_a_socket_of_which_every_send_answers_an_ack_does_not_pace(late, is_paced, monkeypatch):
+    """Its window was another's, and a timer seemed to excuse that it was not filled (HighSpeed, seed 334466)."""
+    monkeypatch.setattr(paced, "blocks", lambda events: (np.arange(1, 51), np.full(50, 2)))
+    monkeypatch.setattr(paced, "answers_acks", lambda events, sends: np.arange(100) >= late)
+    better = iter((np.zeros(50), np.full(50, 4.0)))
+    follower = SimpleNamespace(
+        events=None,
+        sends=None,
+        book=np.zeros(bk.BOOK_SIZE),
+        params={"paced": 0},
+        save=list,
+        set_paced=int,
+        score=lambda *how: next(better),
+        restore=lambda before: None,
+    )
+    assert paced.likely_paced(follower) == is_paced
 
 
 @pytest.mark.parametrize("spec", SPECS)

@@ -8,14 +8,17 @@ import pytest
 from cctrace import datasets, schema
 from cctrace.cc.base import LinuxController
 from cctrace.flows.capture import read
+from cctrace.flows.events import Events
 from cctrace.flows.packed import EventColumns
 from cctrace.flows.state import EVENT
+from cctrace.identification.sends import _own_sends
 from cctrace.replaying import book as bk
 from cctrace.replaying import loop
 from cctrace.replaying import stack as sk
-from cctrace.replaying.likelihood import AS_LONG, SHORTER, any_send, paced_send
+from cctrace.replaying.likelihood import ALMOST_FULL, AS_LONG, SHORTER, any_send, is_by_timer, paced_send, send_time
 from cctrace.replaying.probes import Probes
 from cctrace.replaying.run import replay
+from cctrace.replaying.stack import CLOCK_START_US
 from tests.test_stack_rules import Calls
 
 
@@ -258,15 +261,18 @@ def test_a_sharp_peak_beside_many_equal_instants_is_found():
 
 
 @pytest.mark.parametrize(
-    ("ca_state", "flight", "full"),
-    [(0, 296, 0), (0, 297, 1), (1, 297, 1), (3, 297, 0), (3, 299, 0), (3, 300, 1)],
+    ("ca_state", "cwnd", "flight", "full"),
+    [
+        *((0, 300, 296, 0), (0, 300, 297, 1), (1, 300, 297, 1), (3, 300, 297, 0), (3, 300, 299, 0), (3, 300, 300, 1)),
+        *((0, 2, 2, 1), (0, 2, 1, 0)),  # a third of which is less than a segment
+    ],
 )
 def test_an_ack_finds_a_window_full_that_has_no_room_for_a_super_packet_however_short_the_last_one_was(
-    ca_state, flight, full
+    ca_state, cwnd, flight, full
 ):
     book, slots, stack = np.zeros(bk.BOOK_SIZE, np.int64), np.zeros(8, np.int64), np.zeros(sk.STACK_SIZE, np.int64)
     book[bk.SCORE], book[bk.OWN_MIN_RTT] = bk.PACED_SENDS, -1
-    slots[sk.CWND], slots[sk.PACING] = 300, 4 * 1448 * 1024  # super-packets of four segments
+    slots[sk.CWND], slots[sk.PACING] = cwnd, 4 * 1448 * 1024  # super-packets of four segments
     stack[sk.MSS], stack[sk.MIN_RTT_US] = 1448, 50_000
     ack = np.zeros(len(schema.names(schema.LINUX_VIEW)), np.int64)
     ack[sk.A_CA_STATE], ack[sk.A_PRIOR_IN_FLIGHT] = ca_state, flight
@@ -294,7 +300,14 @@ def test_a_super_packet_that_cwnd_cuts_is_as_long_as_its_sender_could_make_it(sc
     assert fits[0] - fits[1] == pytest.approx(np.log(AS_LONG * 18 / SHORTER))
 
 
-def test_a_retransmission_is_not_late_before_the_ack_that_shows_the_loss():
+@pytest.mark.parametrize(
+    "scored",
+    [
+        lambda send, slots, stack: any_send(send, 0, slots, stack, 1000, 80_000, -1, 0),
+        lambda send, slots, stack: paced_send(send, 0, slots, stack, -1, 0, 1),
+    ],
+)
+def test_a_retransmission_is_not_late_before_the_ack_that_shows_the_loss(scored):
     """Without other data it waits for that ACK; a smaller window would seem to explain it better (seed 331037)."""
     send = np.zeros(1, [(column.name, column.dtype) for column in schema.SENDS]).view(np.recarray)
     send.begins, send.segments, send.in_flight, send.tx_ns = 1, 1, 20, 9_000_000
@@ -302,9 +315,59 @@ def test_a_retransmission_is_not_late_before_the_ack_that_shows_the_loss():
     slots[sk.PACING], slots[sk.CWND], stack[sk.MSS] = 10_000_000, 60, 1448
     stack[sk.WSTAMP_NS], stack[sk.ACKED_NS] = 1_000_000, 9_000_000
     send.retransmitted = 1
-    free = paced_send(send, 0, slots, stack, -1, 0, 1)
+    free = scored(send, slots, stack)
     stack[sk.WAS_FULL] = 1
-    assert paced_send(send, 0, slots, stack, -1, 0, 1) == free
+    assert scored(send, slots, stack) == free
+
+
+@pytest.mark.parametrize(
+    ("cwnd", "in_flight", "segments", "oldest_us", "likelihood"),
+    [
+        (12, 10, 2, 0, AS_LONG),
+        (13, 10, 3, 0, AS_LONG),  # two and one, which leave together
+        (13, 10, 2, 0, ALMOST_FULL),
+        (15, 10, 4, 10_000, AS_LONG),  # twice two; the next ACK is near, and makes room for more than one
+        (4, 1, 2, 10_000, AS_LONG),  # of four, a third is more than the last one
+        (3, 1, 1, 10_000, ALMOST_FULL),  # of three, it is a third, which does not wait
+    ],
+)
+def test_an_ack_lets_out_all_that_cwnd_allows_in_however_many_super_packets(
+    cwnd, in_flight, segments, oldest_us, likelihood
+):
+    """Else a window of two segments seems to explain better that three left at once (seed 335304)."""
+    send = np.zeros(2, [(column.name, column.dtype) for column in schema.SENDS]).view(np.recarray)
+    send.tx_ns = 20_000_000 - 1000 * oldest_us, 20_000_000
+    send.begins, send.segments, send.in_flight, send.snd_nxt = 1, (1, segments), (1, in_flight + segments), (1, 2)
+    slots, stack = np.zeros(64, np.int64), np.zeros(sk.STACK_SIZE, np.int64)
+    slots[sk.CWND], stack[sk.MSS], stack[sk.MIN_RTT_US] = cwnd, 1448, 50_000  # unpaced, super-packets of two
+    stack[sk.WAS_FULL], stack[sk.ACKED_NS] = 1, 20_000_000
+    at_once = send_time(20_000_000, True, slots, stack, 1000)
+    found = any_send(send, 1, slots, stack, 1000, 80_000, -1, 0)
+    assert found - at_once == pytest.approx(np.log(likelihood))
+
+
+@pytest.mark.parametrize(
+    ("again", "segments", "in_flight", "silent_us", "by_timer"),
+    [
+        (1, 1, 3, 11_000, True),
+        (1, 1, 3, 9_000, False),
+        (0, 1, 3, 21_000, True),  # a tail-loss probe of one new segment, which cwnd does not hold back
+        (0, 1, 3, 19_000, False),
+        (0, 2, 4, 21_000, False),
+        (0, 1, 1, 21_000, False),  # nothing is outstanding, so no timer runs
+    ],
+)
+def test_what_a_timer_sends_is_a_retransmission_or_one_new_segment(again, segments, in_flight, silent_us, by_timer):
+    send = np.zeros(2, [(column.name, column.dtype) for column in schema.SENDS]).view(np.recarray)
+    send.begins, send.segments, send.in_flight, send.retransmitted = 1, segments, in_flight, again
+    send.tx_ns = CLOCK_START_US * 1000, CLOCK_START_US * 1000 + 1000 * silent_us
+    assert is_by_timer(send, 1, send.tx_ns[0], 80_000) == by_timer
+    rows = np.zeros(2, EVENT)
+    rows["srtt_us8"] = 80_000
+    send.row = 1, 2
+    meta = {"mss": 1448, "start_ns": 0}
+    own = _own_sends(Events(EventColumns.of(rows), meta, send), np.array([2, 3]))
+    assert own.tolist() == [1, 0 if by_timer else 1]
 
 
 @pytest.mark.parametrize(

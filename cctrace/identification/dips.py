@@ -56,11 +56,11 @@ def overdue(halves: HalfRounds, rtt_us: NDArray[np.float64], cls: type[Controlle
 
     `rtt_us`: at each ACK; 0 for none. An RTT nearer to the minimum than the error of its time stamps may have refreshed
     it; jitter is none, since the sender saw it, too. Of flights of eight segments, half is the floor, and jitter makes
-    as much.
+    as much. A pause of the application when the dip is due hides it.
     """
     if len(halves) < const.FEW or np.median(halves.flight) <= 2 * FLOOR_SEGMENTS:
         return 0.0
-    wait_us = const.WAITS_LATE * lifetime_us({name: parameter.default for name, parameter in cls.params.items()})
+    valid_us = lifetime_us({name: parameter.default for name, parameter in cls.params.items()})
     edges = halves.edges
     lowest = np.minimum.reduceat(np.where(rtt_us > 0, rtt_us, np.inf)[: edges[-1]], edges[:-1])
     level = level_of(halves.flight, halves.time_us, float(np.median(halves.rtt_us)))
@@ -70,14 +70,15 @@ def overdue(halves: HalfRounds, rtt_us: NDArray[np.float64], cls: type[Controlle
         low = float(lowest[k])
         if low <= least + const.STAMP_ERROR_US:
             least, since = min(least, low), k
-        elif halves.time_us[edges[k + 1]] - halves.time_us[edges[since + 1]] > wait_us:
+        elif halves.time_us[edges[k + 1]] - halves.time_us[edges[since + 1]] > const.WAITS_LATE * valid_us:
             usual = np.median(level[edges[since + 1] : edges[k + 1] + 1])
             fallen = np.flatnonzero(falls[since + 1 : k + 1] <= DIP * usual)
             if len(fallen):  # the new minimum is of the dip, or later
                 k = since + 1 + int(fallen[0])
                 least = float(lowest[k])
             else:
-                missing += 1
+                due = np.searchsorted(halves.time_us[edges[1:]], halves.time_us[edges[since + 1]] + valid_us)
+                missing += not halves.ran_out[due : k + 1].any()
             since = k
         k += 1
     return min(const.STRONG_WEIGHT * missing, const.MOST_AGAINST)

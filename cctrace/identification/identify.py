@@ -228,8 +228,10 @@ _EACH = {"sends": f"intervals of {BLOCK_US / 1e6:g} s", "flights": "half round t
 _PACES, _WINDOW = "packets leave by a pacing timer, at the rate", "packets leave upon ACKs, as many as the window"
 _PACED = "packets leave as cwnd lets them, paced, as under fq or SO_MAX_PACING_RATE, by the window"
 
-# Of Linux's others, not replayed [Linux618] net/ipv4/tcp_lp.c, tcp_htcp.c htcp_alpha_update.
+# Of Linux's others, not replayed [Linux618] net/ipv4/tcp_lp.c, tcp_htcp.c htcp_alpha_update, tcp_vegas.c
+# tcp_vegas_cong_avoid: a segment a round trip until two are queued, which only the sender's capture tells apart.
 _LIKE_RENO = "; LP would send the same as reno, and so would H-TCP where losses are less than a second apart"
+_NEARLY_RENO = ", and Vegas, to a segment, where losses come before a queue"
 
 
 def _nobody(judgement: Judgement, off: str) -> str:
@@ -250,9 +252,10 @@ def _somebody(judgement: Judgement, group: tuple[str, ...]) -> str:
     limited = ", on a socket with SO_MAX_PACING_RATE," if how == "counters" and paced else ""
     start = f"{how_sent} of {best}{alike}" if how == "sends" else f"{best}{alike}{limited} explains best {_WHAT[how]}"
     lead = judgement.pieces[best] - judgement.pieces[second]
+    others_too = f"{_LIKE_RENO}{_NEARLY_RENO if how == 'flights' else ''}" if "reno" in group else ""
     return (
         f"{start}; {second}, the next best, explains {np.sum(lead > 0)} of {len(lead)} {_EACH[how]} worse "
-        f"and {np.sum(lead < 0)} better{_LIKE_RENO if 'reno' in group else ''}"
+        f"and {np.sum(lead < 0)} better{others_too}"
     )
 
 

@@ -203,11 +203,15 @@ def log_odds(record: Record, fit: Fit) -> float:
         worse, better = (float(one) - middle for one in np.quantile(replay.sends, (const.WORSE, const.BETTER)))
         usual = min(max(better - const.UNEVEN, 0.0), const.WORSE_FITS)
         fits = const.STRONG_WEIGHT * (worse - usual)
-        total += full * max(min(fits, const.MOST_FOR), -const.MOST_AGAINST) + _right_windows(flights.astray, replay)
+        right = full * max(min(fits, const.MOST_FOR), -const.MOST_AGAINST) + _right_windows(flights.astray, replay)
+        # Of windows that are right to a segment either way, the shortest show nothing.
+        shown = max(1 - 3 * const.ONE_SEGMENT / float(np.median(record.halves.flight)), 0.0)
+        total += right * shown if right > 0 else right
     else:
         sends = full * (float(np.median(replay.sends)) - middle)
         total += sends + const.REBUILT * full if record.rebuilt else const.WEIGHT * sends
         total += halves * const.WEIGHT * math.log(const.EXACT_SCALE / flights.scale)
+        total -= full * const.MOST_AGAINST if record.shows_no_timer else 0.0
     return total - wrong_factor(flights)
 
 

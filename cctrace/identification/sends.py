@@ -32,11 +32,12 @@ from cctrace.replaying import midflow, reductions
 from cctrace.replaying.follow import Follower, Script
 from cctrace.replaying.infer import infer
 from cctrace.replaying.intervals import blocks
-from cctrace.replaying.paced import behind_fq, socket_limit, under_limit
+from cctrace.replaying.paced import FEW, behind_fq, socket_limit, under_limit
 from cctrace.replaying.scores import UNKNOWN_LOG
 from cctrace.replaying.stack import CLOCK_START_US
 from cctrace.replaying.through_fq import at_hand_over
 from cctrace.replaying.ticks import CONFIG_HZ
+from cctrace.replaying.waiting import answers_acks
 from cctrace.schema import LINUX_EVENTS
 
 
@@ -73,6 +74,11 @@ class Record:
         """The super-packets in each whose times the application did not determine; all, if it determined each."""
         own = _own_sends(self.events, self.stops)
         return own if own.any() else self._blocks[1]
+
+    @functools.cached_property
+    def shows_no_timer(self) -> bool:
+        """Whether all but a FEW sends answer an ACK, as no pacing timer lets them."""
+        return bool(np.mean(answers_acks(self.events, self.events.sends)) > 1 - FEW)
 
     def first(self, most: int) -> "Record":
         """Return the first `most` rows."""
@@ -165,8 +171,11 @@ def _own_sends(events: Events, stops: NDArray[np.int64]) -> NDArray[np.int64]:
         acked_ns[np.searchsorted(acks, sends["row"])], np.append(sends["tx_ns"][:1], sends["tx_ns"][:-1])
     )
     srtt_ns = rows["srtt_us8"][np.maximum(sends["row"] - 1, 0)].astype(np.int64) * 125
-    by_timer = (sends["retransmitted"] != 0) & (sends["tx_ns"] - before_ns > srtt_ns)
-    own = (sends["begins"] != 0) & (sends["app_limited"] == 0) & ~short & ~by_timer
+    silent_ns, begins = sends["tx_ns"] - before_ns, sends["begins"] != 0
+    again, alone = sends["retransmitted"] != 0, (sends["segments"] == 1) & np.append(begins[1:], True)
+    probes = alone & (sends["in_flight"] > 1) & (silent_ns > 2 * srtt_ns)  # one new segment beyond cwnd
+    by_timer = np.where(again, silent_ns > srtt_ns, probes)
+    own = begins & (sends["app_limited"] == 0) & ~short & ~by_timer
     return np.diff(np.searchsorted(sends["row"][own], stops), prepend=0)
 
 

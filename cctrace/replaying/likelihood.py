@@ -101,29 +101,38 @@ def any_send(sends, k, slots, stack, gap_us, srtt_us8, own_min_rtt, slow_burst):
     if is_by_timer(sends, k, stack[sk.ACKED_NS], srtt_us8):
         return 0.0
     # After ACKs that pacing and cwnd would have answered, an ACK made room in the send buffer.
-    held = stack[sk.WAS_FULL] != 0 or stack[sk.UNANSWERED] >= sk.FEW_UNANSWERED
+    # What is sent again waited for the ACK that showed its loss.
+    held = stack[sk.WAS_FULL] != 0 or stack[sk.UNANSWERED] >= sk.FEW_UNANSWERED or send.retransmitted != 0
     total = send_time(send.tx_ns, held, slots, stack, gap_us)
     if send.retransmitted != 0 or stack[sk.CA_STATE] > CA_DISORDER or stack[sk.WAS_FULL] == OTHER_LIMIT:
         return total
     room = slots[sk.CWND] - (np.int64(send.in_flight) - np.int64(send.segments))
     segments = segments_of(sends, k)
     made = sk.usual_burst(slots, stack, own_min_rtt, slow_burst)
-    almost = slots[sk.PACING] <= 0 and segments != room and abs(segments - room) <= NEAR
-    if almost and not is_rest_deferred(sends, k, room - segments, made, srtt_us8, slots, stack):
-        return total + math.log(ALMOST_FULL)
+    if slots[sk.PACING] <= 0:
+        filled = segments == room or is_rest_deferred(sends, k, room - segments, made, srtt_us8, slots, stack)
+        if filled and segments > made:  # several super-packets, which leave together
+            return total + LOG_AS_LONG
+        if not filled and abs(segments - room) <= NEAR:
+            return total + math.log(ALMOST_FULL)
     if room <= 0:
         return total + math.log(BEYOND_CWND / LONGEST)
     return total + size_likelihood(segments, min(room, made))
 
 
 def is_by_timer(sends, k, acked_ns, srtt_us8):
-    """Whether TCP's own timer sent the retransmission `k` (RTO, tail-loss probe), whatever the controller.
+    """Whether TCP's own timer made send `k` (RTO, tail-loss probe), whatever the controller.
 
-    No ACK has come, and nothing was sent, for longer than a round trip.
+    No ACK has come, and nothing was sent, for longer than a round trip. A probe, after two, may be one new segment,
+    which cwnd does not hold back [Linux618] tcp_send_loss_probe.
     """
-    if sends[k].retransmitted == 0 or k == 0:
+    if k == 0:
         return False
-    return sends[k].tx_ns - max(acked_ns, np.int64(sends[k - 1].tx_ns)) > np.int64(srtt_us8) * 125
+    send, srtt_ns = sends[k], np.int64(srtt_us8) * 125
+    silent_ns = send.tx_ns - max(acked_ns, np.int64(sends[k - 1].tx_ns))
+    if send.retransmitted != 0:
+        return silent_ns > srtt_ns
+    return silent_ns > 2 * srtt_ns and send.in_flight > send.segments and segments_of(sends, k) == 1
 
 
 def is_rest_deferred(sends, k, rest, made, srtt_us8, slots, stack):
@@ -132,8 +141,9 @@ def is_rest_deferred(sends, k, rest, made, srtt_us8, slots, stack):
     """
     oldest = sk.oldest_outstanding(sends, k, stack)
     age_ns = sends[k].tx_ns - sends[oldest].tx_ns
-    third = slots[sk.CWND] // TSO_WIN_DIVISOR
-    return rest > 0 and waits_for_ack(rest, made, third, np.int64(0), age_ns, np.int64(srtt_us8) * 125)
+    mss = stack[sk.MSS]
+    third = slots[sk.CWND] * mss // TSO_WIN_DIVISOR
+    return rest > 0 and waits_for_ack(rest * mss, made * mss, third, np.int64(0), age_ns, np.int64(srtt_us8) * 125)
 
 
 def send_time(tx_ns, held, slots, stack, gap_us):

@@ -258,12 +258,10 @@ def was_full(book, row, ack, slots, stack):
     """
     if book[bk.SCORE] >= bk.ALL_SENDS and row.is_cwnd_limited == 0:
         return OTHER_LIMIT
-    burst = np.int64(1)
-    if ack[sk.A_CA_STATE] < CA_RECOVERY:
-        if ack[sk.A_PRIOR_IN_FLIGHT] + slots[sk.CWND] // TSO_WIN_DIVISOR <= slots[sk.CWND]:
-            return 0
-        burst = sk.least_burst(slots, stack, book[bk.OWN_MIN_RTT], book[bk.SLOW_BURST])
-    return 1 if ack[sk.A_PRIOR_IN_FLIGHT] + burst > slots[sk.CWND] else 0
+    room = slots[sk.CWND] - ack[sk.A_PRIOR_IN_FLIGHT]
+    if room <= 0 or ack[sk.A_CA_STATE] >= CA_RECOVERY or room * TSO_WIN_DIVISOR >= slots[sk.CWND]:
+        return 1 if room <= 0 else 0
+    return 1 if room < sk.least_burst(slots, stack, book[bk.OWN_MIN_RTT], book[bk.SLOW_BURST]) else 0
 
 
 def run(book, rows, sends, marks, draws, slots, stack, saved, ack, likelihood, recorded, out):

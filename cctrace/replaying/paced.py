@@ -127,12 +127,16 @@ def _rates(bytes_before: NDArray[np.int64], tx_ns: NDArray[np.int64], together: 
 def likely_paced(follower: Follower) -> int:
     """Return 1 if a pacing socket explains the sends, and clearly better than one that does not, else 0.
 
+    Where all but a FEW sends answer an ACK, no timer is seen, and pacing would only excuse a window that is not filled.
+
     `follower`: compiled, at row 0, of a controller that sets no pacing rate; it is left there.
     """
     stops, sent = blocks(follower.events)
     looked = int(np.sum(stops <= MOST_ROWS))
     if not looked or follower.book[bk.BLUR] >= BLUR_ELSEWHERE:
         return 0  # estimated times are not informative
+    if np.mean(answers_acks(follower.events, follower.sends)) > 1 - FEW:
+        return 0
     stops, sent = stops[:looked], np.maximum(sent[:looked], 1)
     before, given = follower.save(), follower.params["paced"]
     likelihood = []

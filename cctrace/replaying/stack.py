@@ -211,7 +211,8 @@ def usual_burst(slots, stack, own_min_rtt, slow_burst):
 
 def least_burst(slots, stack, own_min_rtt, slow_burst):
     """Segments for which a sender waits until cwnd has room [Linux618] tcp_tso_should_defer."""
-    return min(usual_burst(slots, stack, own_min_rtt, slow_burst), slots[CWND] // pacing.TSO_WIN_DIVISOR)
+    third = (slots[CWND] + pacing.TSO_WIN_DIVISOR - 1) // pacing.TSO_WIN_DIVISOR
+    return min(usual_burst(slots, stack, own_min_rtt, slow_burst), third)
 
 
 def oldest_outstanding(sends, last, stack):
