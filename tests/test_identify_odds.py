@@ -58,17 +58,16 @@ def test_who_paces_sends_some_when_no_ack_has_come():
     odds = log_odds(record(), own)
     assert odds > 3
     assert log_odds(record(shows_no_timer=True), own) == odds - MOST_AGAINST
-    sends = np.zeros(100, [("row", int), ("begins", int), ("tx_ns", int)])
-    sends["row"], sends["begins"], sends["tx_ns"] = (
-        np.arange(1, 101),
-        1,
-        CLOCK_START_US * 1000 + 1_000_000 * np.arange(100),
-    )
+    sends = np.zeros(100, [(one, int) for one in ("row", "begins", "tx_ns", "retransmitted", "app_limited")])
+    sends["row"], sends["begins"] = np.arange(1, 101), 1
+    sends["tx_ns"] = CLOCK_START_US * 1000 + 1_000_000 * np.arange(100)
     rows = np.zeros(101, EVENT)
     rows["time_ns"] = 1_000_000 * np.arange(101)
-    for late, none in ((1, True), (5, False)):
+    for late, other, none in ((0, None, True), (1, None, False), (1, "retransmitted", True), (1, "app_limited", True)):
         times = sends.copy()
         times["tx_ns"][10 : 10 + late] += 500_000
+        if other:
+            times[other][10] = 1
         events = Events(EventColumns.of(rows), {"start_ns": 0}, times)
         assert Record(events, 250, True, True, False, False, None).shows_no_timer is none
 

@@ -32,12 +32,12 @@ from cctrace.replaying import midflow, reductions
 from cctrace.replaying.follow import Follower, Script
 from cctrace.replaying.infer import infer
 from cctrace.replaying.intervals import blocks
-from cctrace.replaying.paced import FEW, behind_fq, socket_limit, under_limit
+from cctrace.replaying.paced import behind_fq, socket_limit, under_limit
 from cctrace.replaying.scores import UNKNOWN_LOG
 from cctrace.replaying.stack import CLOCK_START_US
 from cctrace.replaying.through_fq import at_hand_over
 from cctrace.replaying.ticks import CONFIG_HZ
-from cctrace.replaying.waiting import answers_acks
+from cctrace.replaying.waiting import shows_no_timer
 from cctrace.schema import LINUX_EVENTS
 
 
@@ -77,8 +77,8 @@ class Record:
 
     @functools.cached_property
     def shows_no_timer(self) -> bool:
-        """Whether all but a FEW sends answer an ACK, as no pacing timer lets them."""
-        return bool(np.mean(answers_acks(self.events, self.events.sends)) > 1 - FEW)
+        """Whether each send answers an ACK, as no pacing timer lets it."""
+        return shows_no_timer(self.events, self.events.sends)
 
     def first(self, most: int) -> "Record":
         """Return the first `most` rows."""

@@ -24,7 +24,7 @@ from cctrace.replaying.follow import Follower
 from cctrace.replaying.hypotheses import FALSE_ALARM, LONGEST
 from cctrace.replaying.intervals import blocks
 from cctrace.replaying.script import Script
-from cctrace.replaying.waiting import answers_acks
+from cctrace.replaying.waiting import answers_acks, shows_no_timer
 from cctrace.tcp.pacing import UNPACED_SEGMENTS, near_peer_bytes
 
 TEMPER = 0.5  # successive intervals are correlated
@@ -127,7 +127,7 @@ def _rates(bytes_before: NDArray[np.int64], tx_ns: NDArray[np.int64], together: 
 def likely_paced(follower: Follower) -> int:
     """Return 1 if a pacing socket explains the sends, and clearly better than one that does not, else 0.
 
-    Where all but a FEW sends answer an ACK, no timer is seen, and pacing would only excuse a window that is not filled.
+    Where each send answers an ACK, no timer is seen, and pacing would only excuse a window that is not filled.
 
     `follower`: compiled, at row 0, of a controller that sets no pacing rate; it is left there.
     """
@@ -135,7 +135,7 @@ def likely_paced(follower: Follower) -> int:
     looked = int(np.sum(stops <= MOST_ROWS))
     if not looked or follower.book[bk.BLUR] >= BLUR_ELSEWHERE:
         return 0  # estimated times are not informative
-    if np.mean(answers_acks(follower.events, follower.sends)) > 1 - FEW:
+    if shows_no_timer(follower.events, follower.sends):
         return 0
     stops, sent = stops[:looked], np.maximum(sent[:looked], 1)
     before, given = follower.save(), follower.params["paced"]

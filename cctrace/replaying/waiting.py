@@ -40,6 +40,13 @@ def is_ack_clocked(events: Events, sends: NDArray[Any]) -> bool:
     return bool(sends["begins"].any()) and float(np.mean(answers_acks(events, sends))) > 1 / 2
 
 
+def shows_no_timer(events: Events, sends: NDArray[Any]) -> bool:
+    """Return whether all new data that the application did not time answers an ACK, as no pacing timer lets it."""
+    begun = sends[sends["begins"] != 0]
+    new = (begun["retransmitted"] == 0) & (begun["app_limited"] == 0)
+    return bool(np.all(answers_acks(events, sends)[new]))
+
+
 def is_limit_replayed(book, sends, slots):
     """Whether the replayed cwnd, not the recorded one, determines what limited the sender.
 
