@@ -141,6 +141,7 @@ def behind_a_send_buffer(seconds, dips_at):
     halves.edges, halves.rtt_us = 22 * np.arange(len(halves) + 1)[: count // 22], np.full(count, 44_000.0)
     halves.sent = halves.sent[: len(halves.edges) - 1]
     halves.left = 0.9 * np.arange(count)  # as 38 segments each round trip
+    halves.ran_out = np.zeros(len(halves), bool)  # more always waits
     return events, halves
 
 
