@@ -617,6 +617,7 @@ def test_an_echo_dates_a_hand_over_however_short_the_packet_is(overdue, handed, 
     one, sent = np.zeros(1, np.int64), []
     packets = (one, one, one, one, one, one, one + 2896, one, one, one, one, one, one)
     tp, p = SimpleNamespace(established=1, handed=0, snd_nxt=0, mss=1448, queued=0, skb_overhead=896), SimpleNamespace()
+    tp.queue_empty = 0
     p.sender, p.isn, p.same_skb_ns, p.ack_delay_ns, p.echoes, p.mss = 0, 0, 1, 0, 1, 1448
     monkeypatch.setattr(continuing, "may_hand_over", lambda *_: True)
     monkeypatch.setattr(continuing, "is_too_short", lambda *_: True)

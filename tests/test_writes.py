@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import cctrace as cct
+from cctrace.flows.state import THROUGH_FQ
 from cctrace.replaying import writer as wr
 from cctrace.replaying.book import APP_LIMITED
 from cctrace.replaying.follow import Follower
@@ -13,6 +14,7 @@ from cctrace.replaying.waiting import is_more_waiting
 from cctrace.replaying.writes import NEAR, Writer, marks_of_writes
 from cctrace.sim.path import Path
 from cctrace.sim.sender import Sender
+from tests.conversation import EPOCH_NS, MSS, Conversation
 
 RECORDINGS = FilePath(__file__).with_name("recordings")
 PATH = {"rate": "20Mbit", "rtt": "40ms", "buffer": "1bdp", "loss": "0.1%"}
@@ -240,3 +242,19 @@ def test_blocks_of_single_bytes_fill_no_more_than_the_lists_that_are_there():
 def test_what_waits_may_be_deferred_unless_it_has_room(waiting, room, more):
     """127 counts for any number: super-packets of 512 kB have 360 segments, and small ones more."""
     assert is_more_waiting(waiting, room) == more
+
+
+@pytest.mark.parametrize("with_ack", [True, False])
+@pytest.mark.parametrize(("size", "flying"), [(500, 1), (MSS, 3)])
+def test_what_follows_the_short_end_of_a_write_was_not_handed_over_with_it(size, flying, with_ack):
+    """Pacing would not explain when it left, but by less than a super-packet (seeds 334728, 334733, 335725).
+
+    The end of the write leaves upon an ACK or 4 ms later, what follows it 2.5 ms later, and others 2 ms apart.
+    """
+    talk, end, left_ms = Conversation(), 1 + 20 * MSS, 60.0 if with_ack else 64.0
+    for k in range(10):
+        talk.data(2.0 * k, 1 + 2 * k * MSS, segments=2)
+    talk.ack(60.0, end).data(left_ms, end, size=size).data(left_ms + 2.5, end + size, segments=2)
+    at_ns = EPOCH_NS + round((talk.rtt_ms + left_ms + 1.0) * 1e6)
+    flow = talk.ack(120.0, end + size + 2 * MSS).flow().paced_by(THROUGH_FQ)
+    assert flow.answers([[at_ns, at_ns + 1]])["unacked"].tolist() == [flying]

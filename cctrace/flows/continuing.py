@@ -112,6 +112,7 @@ def hand_over(tp, seg, rs, out, log, sent, p, sequence, k, packets, marked, stam
             may = overdue or (may and a < tp.snd_nxt)
         if not may or (not overdue and a == tp.snd_nxt and is_too_short(tp, seg, size)):
             return
+        again = a < tp.snd_nxt
         note_made(tp, a, size, time_ns[q] - time_ns[sequence[first - 1]])
         for j in range(first, last + 1):
             q = sequence[j]
@@ -123,3 +124,5 @@ def hand_over(tp, seg, rs, out, log, sent, p, sequence, k, packets, marked, stam
                 a += data
         tp.handed = last + 1
         tp.queued += tp.skb_overhead + size
+        if tp.queue_empty and not again:
+            return  # a write has ended: had more been written, no segment would be short

@@ -178,12 +178,13 @@ def take_own(tp, seg, rs, out, log, sent, p, at, sequence, k, packets, marked):
     if not tp.established:
         tcp_sender.establish(tp, rs, out, 1)
     mark(tp, marked)
+    prior = tp.snd_nxt
     tcp_sender.send(tp, seg, rs, out, log, sent, p, time_ns[q], a, end, size, fl, tsval[q])
     if not tp.queue_empty and runs_dry(tp, p, sequence, k, packets):
         tp.queue_empty = 1
     if p.fq == state.THROUGH_FQ:
         last, _ = super_packet(p, sequence, k, time_ns, direction, flags, seq, payload)
-        at.asks = 1 if last == k else 0
+        at.asks = 1 if last == k and (a < prior or not tp.queue_empty) else 0
 
 
 def take_ack(tp, seg, rs, out, log, blocks, p, sequence, k, packets, sacks):
