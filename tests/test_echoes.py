@@ -97,7 +97,7 @@ def test_a_timeout_counts_from_the_heads_send_where_another_timer_was_set(pendin
     if pending:
         tp[pending] = 1_290_000
     on_progress(tp, seg)
-    assert tp.armed_us == since_us
+    assert tp.expires_us == since_us + 304_000
     assert tp.reo_first_us == tp.probe_us == 0
 
 

@@ -1,11 +1,14 @@
 """The re-enacted sender on hand-made conversations: what Linux would have known and done, call by call."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from cctrace.cc.linux import CA_CWR, CA_DISORDER, CA_LOSS, CA_OPEN, CA_RECOVERY
 from cctrace.errors import ArgumentError, StreamError
-from tests.conversation import MSS, Conversation
+from cctrace.flows import continuing
+from tests.conversation import ISN, MSS, Conversation
 
 
 def at(segments):
@@ -129,6 +132,20 @@ def test_a_timeout_enters_loss_and_marks_the_head():
     assert states(flow)[-1] == CA_OPEN
 
 
+@pytest.mark.parametrize(("ack_ms", "state"), [(200, CA_LOSS), (244.99, CA_RECOVERY)])
+def test_what_cwnd_has_held_back_since_the_last_ack_is_sent_by_the_timer_as_it_was_set(ack_ms, state):
+    """RACK's timer sets the timeout again, counted from the head's send; the later, longer RTTs do not move it.
+
+    What follows an ACK at once is that ACK's, whenever the timer is due.
+    """
+    talk = Conversation().data(1, at(0), 10).ack(41, at(2)).data(41.1, at(10)).data(41.3, at(11))
+    for i, n in enumerate((4, 5, 6)):
+        talk.ack(45 + i / 10, at(2), [(at(3), at(n))])
+    talk.ack(100, at(2), [(at(3), at(7))], echo_ms=1).ack(ack_ms, at(2), [(at(3), at(8))], echo_ms=1)
+    flow = talk.data(245, at(2)).ack(285, at(12), echo_ms=245).flow()
+    assert max(states(flow)) == state
+
+
 def test_an_ecn_echo_enters_cwr_only_where_ecn_was_negotiated():
     talk = Conversation().data(1, at(0), 10).ack(41, at(2), ece=True).ack(42, at(10))
     assert CA_CWR not in states(talk.flow())
@@ -240,3 +257,23 @@ def test_every_column_says_how_it_is_known():
     assert whole.confidence["is_cwnd_limited"] == "inferred"
     part = Conversation(handshake=False).data(1, at(9), 2).ack(41, at(11)).flow().events
     assert part.confidence["delivered"] == "relative"
+
+
+@pytest.mark.parametrize(("following", "handed"), [(6, [4]), (4, []), (0, [])])
+def test_a_short_super_packet_before_a_longer_one_ends_an_skb_and_did_not_wait(monkeypatch, following, handed):
+    """A lower rate, at which TCP would have made it later, would have cut the next one as well."""
+    talk = Conversation().data(1, at(0), 2).data(2, at(2), 4)
+    packets = (talk.data(3, at(6), following) if following else talk).packets()
+    columns = [packets[name] for name in ("time_ns", "direction", "flags", "seq", "ack", "window", "payload", "tsval")]
+    columns += [packets[name] for name in ("tsecr", "options")]
+    tp = SimpleNamespace(established=1, handed=5, snd_nxt=at(2), mss=MSS, queued=0, skb_overhead=0, sent=0)
+    p = SimpleNamespace(isn=ISN, sender=0, mss=MSS, echoes=0, same_skb_ns=10_000, ack_delay_ns=0)
+    sent = []
+    monkeypatch.setattr(continuing, "may_hand_over", lambda *_: True)
+    monkeypatch.setattr(continuing, "is_too_short", lambda *_: True)
+    monkeypatch.setattr(continuing, "note_made", lambda tp, a, size, _: sent.append(size // MSS))
+    monkeypatch.setattr(continuing.tcp_sender, "send", lambda *_: setattr(tp, "snd_nxt", tp.snd_nxt + MSS))
+    tables = (None,) * 5
+    sequence = np.arange(len(packets))
+    continuing.hand_over(tp, *tables, p, sequence, 4, (*columns, None, None, None), np.zeros(0), -1)
+    assert sent == handed

@@ -13,6 +13,7 @@ from cctrace.flows import echoes, recovery, state, tcp_sender, timers
 from cctrace.flows import scoreboard as sb
 from cctrace.flows.acks import clear
 from cctrace.flows.handover import (
+    ends_skb,
     handled_ns,
     is_too_short,
     leaves_with_ack,
@@ -110,7 +111,10 @@ def hand_over(tp, seg, rs, out, log, sent, p, sequence, k, packets, marked, stam
         overdue = stamp >= 0 and echoes.is_overdue(tp, p, options[q], np.int64(tsecr[q]), stamp, size)
         if stamp >= 0:
             may = overdue or (may and a < tp.snd_nxt)
-        if not may or (not overdue and a == tp.snd_nxt and is_too_short(tp, seg, size)):
+        if not may:
+            return
+        short = not overdue and a == tp.snd_nxt and is_too_short(tp, seg, size)
+        if short and not ends_skb(tp, p, sequence, last, a + size, size, packets):
             return
         again = a < tp.snd_nxt
         note_made(tp, a, size, time_ns[q] - time_ns[sequence[first - 1]])

@@ -20,6 +20,7 @@ from cctrace.flows import scoreboard as sb
 from cctrace.flows.sends import full_skb, left_of_skb
 from cctrace.flows.state import CLOCK_START_US, LATE_TIMER, LOST, PSH, RETRANS, SACKED, THROUGH_FQ
 from cctrace.tcp.pacing import TSO_WIN_DIVISOR, near_peer_bytes, tso_autosize, waits_for_ack
+from cctrace.tcp.sequence import unwrap
 from cctrace.tcp.small_queue import TIMER_SLACK_NS, is_throttled
 
 HELD_PACKETS = 256  # more than a small queue and the ACKs between them
@@ -155,6 +156,19 @@ def is_too_short(tp, seg, size):
     third = min(tp.cwnd * tp.mss, tp.snd_wnd) // TSO_WIN_DIVISOR
     age_ns = (tp.now_us - seg[tp.head & (seg.size - 1)].tx_us) * 1000
     return waits_for_ack(room, full, third, tp.now_us * 1000 - tp.wstamp_ns, age_ns, tp.srtt8 * 125)
+
+
+def ends_skb(tp, p, sequence, last, end, size, packets):
+    """Return whether a super-packet that ends at place `last` was cut by the end of its skb: the next one is longer.
+
+    Had TCP handed it over later, at a lower rate, this would have cut the next one as well.
+    """
+    time_ns, direction, flags, seq, _, _, payload, _, _, _, _, _, _ = packets
+    first = next_data(p, sequence, last + 1, direction, payload)
+    if first == sequence.size or unwrap(seq[sequence[first]], p.isn, tp.snd_nxt) != end:
+        return False
+    _, longer = super_packet(p, sequence, first, time_ns, direction, flags, seq, payload)
+    return longer > size
 
 
 def may_hand_over(tp, seg, ns, a, b, flag, with_ack):

@@ -1,16 +1,11 @@
-"""Sends: the retransmission queue, what limited the sender, and why a segment is retransmitted.
+"""Sends: the retransmission queue, and what limited the sender; `reasons` says why a segment is retransmitted.
 
-A retransmission that loss detection did not request is explained by the timer that must have fired: RACK's, the
-tail-loss probe's or the retransmission timer's. If none fits, it is `UNEXPLAINED`, and the segment is considered
-lost.
-
-Sources: [Linux] tcp_write_xmit, tcp_event_new_data_sent, tcp_retransmit_skb, tcp_send_loss_probe,
-tcp_cwnd_validate.
+Sources: [Linux] tcp_write_xmit, tcp_event_new_data_sent, tcp_retransmit_skb, tcp_cwnd_validate.
 """
 
 from cctrace import schema
-from cctrace.cc.linux import CA_CWR, CA_LOSS, CA_RECOVERY, EVENT_CWND_RESTART, EVENT_TX_START
-from cctrace.flows import ratesample, recovery, skbs, state, timers
+from cctrace.cc.linux import CA_RECOVERY, EVENT_CWND_RESTART, EVENT_TX_START
+from cctrace.flows import ratesample, skbs, state, timers
 from cctrace.flows import scoreboard as sb
 from cctrace.flows.acks import clear
 from cctrace.flows.emitting import data_segs_out, emit
@@ -326,32 +321,6 @@ def retransmit(tp, seg, rs, out, log, i, tx_us, ts, why, joins):
     tp.undo_retrans = max(0, tp.undo_retrans) + 1
     if i == tp.head and tp.reo_first_us == 0:
         timers.restart(tp)
-
-
-def explain(tp, seg, rs, out, i):
-    """Determine why the kernel retransmits segment `i`, updating the state; return the reason."""
-    s = seg[i & (seg.size - 1)]
-    if s.flags & state.SACKED or (s.flags & state.LOST and not s.flags & state.RETRANS):
-        return state.TIMEOUT if tp.ca_state == CA_LOSS else state.FAST
-    clear(rs)
-    rs.ack = tp.snd_una
-    first_us = tp.reo_first_us
-    if first_us and tp.now_us >= first_us:
-        recovery.reordering_timeout(tp, seg, rs, out)
-        if s.flags & state.LOST and not s.flags & state.RETRANS:
-            timers.note_tick(tp, first_us, tp.now_us)
-            return state.FAST
-    last = i == tp.tail - 1 and not s.flags & state.RETRANS
-    if last and tp.sack_ok and tp.ca_state <= CA_CWR and tp.tlp_high_seq == 0 and timers.is_probe_due(tp):
-        return state.PROBE
-    if i == tp.head and timers.is_timeout(tp, seg):
-        recovery.enter_loss(tp, seg, rs, out)
-        timers.on_timeout(tp)
-        return state.TIMEOUT
-    sb.mark_skb_lost(tp, seg, i, rs, out)
-    if tp.ca_state < CA_RECOVERY:
-        recovery.enter_recovery(tp, seg, rs, out, False)
-    return state.UNEXPLAINED
 
 
 def show_late(tp, a, b):

@@ -61,7 +61,7 @@ TP = _i8(
     "ts_recent ts_newer ce_reported ce_bytes "
     # RACK
     "rack_us rack_end_seq rack_rtt_us rack_advanced reo_steps reo_persist reo_last_delivered dsack_seen "
-    "reo_first_us armed_us probe_us loss_probes "
+    "reo_first_us expires_us probe_us loss_probes "
     # within which a tick of the kernel's was (0: not known)
     "tick_low_us tick_high_us "
     # cwnd usage and time accounting

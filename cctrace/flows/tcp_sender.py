@@ -2,7 +2,7 @@
 
 The kernel's *decisions* are visible in the packets (what it sent and when); its *knowledge* is computed from the
 ACKs by the kernel's own rules (`acks.py`, `scoreboard.py`, `recovery.py`, `rtt_filters.py`, `ratesample.py`). Where
-the two conflict, the packets win: see `sends.explain`.
+the two conflict, the packets win: see `reasons.explain`.
 
 Time: a packet counts from when the stack processed it. Packets are taken in file order and the clock never runs
 backwards: a record with an older time than its predecessor was queued (or its CPU stalled) before the stack saw it.
@@ -12,7 +12,7 @@ An ACK is processed `ack_delay_ns` after its time stamp; TCP stamped a segment `
 import numpy as np
 
 from cctrace import schema
-from cctrace.flows import recovery, rtt_filters, sends, timers
+from cctrace.flows import reasons, recovery, rtt_filters, sends, timers
 from cctrace.flows import scoreboard as sb
 from cctrace.flows.acks import clear, on_ack, update_rtt
 from cctrace.flows.dry import SAME_LOOP_NS
@@ -235,7 +235,7 @@ def stamp_group(tp, p, ns, ts):
 def send_again(tp, seg, rs, out, log, a, b, ts, begins):
     """The sender retransmits [a, b), all outstanding; it may be more of a super-packet, unless it `begins` one."""
     i = sb.find(tp, seg, a)
-    why = sends.explain(tp, seg, rs, out, i)
+    why = reasons.explain(tp, seg, rs, out, i)
     while i < tp.tail and seg[i & (seg.size - 1)].seq < b:
         sends.retransmit(tp, seg, rs, out, log, i, tp.group_us, ts, why, not begins)
         begins = False

@@ -1,9 +1,9 @@
 """The sender's timers for probes and timeouts: when the kernel sets them, and whether one may have expired.
 
-A capture shows no timers, only the consequences of their expiry. The pass therefore tracks when the kernel last set
-its timer (`armed_us`: the retransmission timeout counts from there) and when the scheduled loss probe is due
-(`probe_us`, 0: none). A probe is one new segment or, without new data, the last one again; while it is unanswered
-(`tlp_high_seq`) the next probe timer sends nothing but starts the timeout, counted from the head's send.
+A capture shows no timers, only the consequences of their expiry. The pass therefore tracks when the retransmission
+timeout that the kernel last set is over (`expires_us`; RTTs measured since do not change it) and when the scheduled
+loss probe is due (`probe_us`, 0: none). A probe is one new segment or, without new data, the last one again; while it
+is unanswered (`tlp_high_seq`) the next probe timer sends nothing but starts the timeout, counted from the head's send.
 
 Timers fire at ticks, of which the capture does not show the phase. It shows two bounds: a tick lies between the
 earliest one at which RACK's timer may have fired and the retransmission that followed; and since Linux 6.4 ticks are
@@ -35,7 +35,7 @@ def timeout_left(tp, seg):
 def on_progress(tp, seg):
     """An ACK restarts the timer [Linux] tcp_set_xmit_timer; after another timer's wait the timeout goes on."""
     goes_on = tp.reo_first_us != 0 or tp.probe_us != 0
-    tp.armed_us = tp.now_us
+    tp.expires_us = tp.now_us + tp.rto_us
     tp.reo_first_us = 0
     if not schedule_probe(tp, tp.rto_us):
         tp.probe_us = 0
@@ -46,19 +46,19 @@ def on_progress(tp, seg):
 def resume_timeout(tp, seg):
     """The timeout counts from the head's send: another timer was set since [Linux] tcp_rearm_rto."""
     if tp.head < tp.tail:
-        tp.armed_us = seg[tp.head & (seg.size - 1)].tx_us
+        tp.expires_us = seg[tp.head & (seg.size - 1)].tx_us + tp.rto_us
 
 
 def on_new_data(tp, seg, was_empty):
     """New data restart an idle timer, and put off a probe that is due [Linux] tcp_event_new_data_sent."""
     if was_empty:
-        tp.armed_us = tp.now_us
+        tp.expires_us = tp.now_us + tp.rto_us
     schedule_probe(tp, timeout_left(tp, seg))
 
 
 def restart(tp):
     """Something was sent that restarts the timer as a retransmission timeout."""
-    tp.armed_us = tp.now_us
+    tp.expires_us = tp.now_us + tp.rto_us
     tp.probe_us = 0
 
 
@@ -90,7 +90,7 @@ def is_timeout(tp, seg):
     """Return whether the retransmission timer can have fired; ticks are whole, and so is the timeout."""
     tick_us = 1_000_000 // tp.hz
     after_probe = tp.tlp_high_seq != 0 and is_probe_due(tp) and timeout_left(tp, seg) <= tick_us
-    return after_probe or tp.now_us - tp.armed_us >= tp.rto_us - 2 * tick_us
+    return after_probe or tp.now_us >= tp.expires_us - 2 * tick_us
 
 
 def tick_by(tp, first_us):
