@@ -266,7 +266,9 @@ def test_a_short_super_packet_before_a_longer_one_ends_an_skb_and_did_not_wait(m
     packets = (talk.data(3, at(6), following) if following else talk).packets()
     columns = [packets[name] for name in ("time_ns", "direction", "flags", "seq", "ack", "window", "payload", "tsval")]
     columns += [packets[name] for name in ("tsecr", "options")]
-    tp = SimpleNamespace(established=1, handed=5, snd_nxt=at(2), mss=MSS, queued=0, skb_overhead=0, sent=0)
+    tp = SimpleNamespace(
+        established=1, handed=5, snd_nxt=at(2), mss=MSS, queued=0, skb_overhead=0, sent=0, queue_empty=0
+    )
     p = SimpleNamespace(isn=ISN, sender=0, mss=MSS, echoes=0, same_skb_ns=10_000, ack_delay_ns=0)
     sent = []
     monkeypatch.setattr(continuing, "may_hand_over", lambda *_: True)
