@@ -6,9 +6,9 @@ import pytest
 from cctrace import Path, Sender
 from cctrace.lang.memory import words
 from cctrace.sim.core import output
-from cctrace.sim.core.fq import free_left
+from cctrace.sim.core.fq import free_left, truesize
 from cctrace.sim.core.structs import LOST, RETRANS, SKB_END, segments
-from cctrace.sim.core.view import CWND
+from cctrace.sim.core.view import CWND, PACING
 from cctrace.sim.core.world import FIRST_NS, World
 from cctrace.sim.runner import Runner
 
@@ -59,4 +59,20 @@ def test_where_no_time_passes_what_has_left_still_counts_as_the_same_interrupt_s
         free_left(w, f, FIRST_NS + 1)
         assert output.retransmit(w, f, FIRST_NS + 2) == 2
         assert f.wmem_alloc == 0  # a process frees it at once
+    built.close()
+
+
+def test_small_queues_judge_a_retransmission_by_the_whole_skb_that_it_will_be_cut_from():
+    """[Linux612] tcp_xmit_retransmit_queue asks tcp_small_queue_check before tcp_fragment."""
+    built = World(LOSSY, [Sender("bbr2022", fq=True)], 1, False, True)
+    w, f = built.record, built.flows[0]
+    for index, end in enumerate((4, 4, 4, 4, 5, 6)):
+        seg = segments(f.seg)[index & f.mask]
+        seg.skb_end, seg.order = end, index
+        seg.marks = (LOST if index < 4 else 0) | (SKB_END if index >= 3 else 0)
+    f.una, f.nxt, f.tx_next, f.lost_out = 0, 6, 6, 4
+    words(f.state)[CWND], words(f.state)[PACING] = 100, 1_000_000  # bursts of two segments
+    f.wmem_alloc = 4 * truesize(f, 2 * f.mss) + 1
+    with np.errstate(over="ignore"):
+        assert output.retransmit(w, f, FIRST_NS) == 2  # the memory of all four allows more to wait than that of two
     built.close()

@@ -11,7 +11,7 @@ from cctrace.sim.core.receive_window import window_bytes, window_left
 from cctrace.sim.core.rings import make_room
 from cctrace.sim.core.rtx_timer import arm, current_rto, probes, rearm_rto, schedule_loss_probe
 from cctrace.sim.core.samples import rate_skb_sent
-from cctrace.sim.core.skbs import fragment, join_skbs, share_in_flight
+from cctrace.sim.core.skbs import fragment, join_skbs, share_in_flight, skb_of
 from cctrace.sim.core.structs import (
     BULK,
     EVER_RETRANS,
@@ -59,8 +59,8 @@ def retransmit(w, f, now):
         head = index == f.una
         prior = f.wstamp_ns
         burst = lost_together(f, index, min(longest, words(f.state)[CWND] - in_flight(f)))
-        if has_small_queues(w, f) and throttled(f, length(f, index, burst), 1):
-            break
+        if has_small_queues(w, f) and throttled(f, length(f, index, skb_of(f, index)[1] - index), 1):
+            break  # by the whole skb: tcp_fragment cuts the burst from it later
         retransmit_skb(w, f, index, burst, now)
         f.retrans_again -= max(min(burst, f.retrans_seen - index), 0)
         update_pacing(w, f, burst, length(f, index, burst), prior, now)
