@@ -112,6 +112,22 @@ def test_sixteen_acks_go_at_once_after_a_duplicate():
     assert len(receiver.acks) == 2 + 15 + 1
 
 
+def test_the_ack_that_ends_quick_acks_begins_the_delay_of_acks_so_that_data_in_order_are_not_the_first():
+    """[Linux612] tcp_dec_quickack_mode sets `ato`, by which tcp_event_data_recv knows the first data of a connection.
+
+    An ACK that reading alone sends does not count.
+    """
+    receiver = Receiver(ack_every=2)
+    f = receiver.f
+    f.ato, f.quick_acks = 0, 1  # the first arrival has opened the window
+    send_ack(receiver.world.record, f, START)
+    assert (f.ato, f.quick_acks) == (0, 1)
+    receiver.arrive(0, 1, 2, 3)
+    assert (f.ato, f.quick_acks) == (f.hz // 25, 0)
+    receiver.arrive(1, 0).arrive(2, 4, 5, 6, 7, 8)
+    assert receiver.acks[4:] == [1, 2, 2]
+
+
 @pytest.mark.parametrize("flow", [{"ack_every": 2, "comp_sack_nr": 0}, {"ack_every": 1}])
 def test_a_receiver_told_not_to_compress_acknowledges_each_arrival_out_of_order(flow):
     receiver = Receiver(**flow).arrive(0, *range(1, 30))

@@ -87,7 +87,7 @@ def test_a_window_based_sender_waits_for_acks_that_fill_its_bursts(seen):
 
 def test_duplicates_bring_quick_acks():
     names = ("quick_acks", "rcv_acked", "fwd_ns", "rev_ns", "snd_lack", "small_sent")
-    state = {"rcv_nxt": 8, "rcv_duplicate": 8, "rcv_right": 9 * 1448, "mss": 1448, "rwnd": 100, "mask": 7}
+    state = {"rcv_nxt": 8, "rcv_duplicate": 8, "rcv_right": 9 * 1448, "mss": 1448, "rwnd": 100, "mask": 7, "hz": 250}
     flow = SimpleNamespace(**dict.fromkeys(names, 0) | state, lacks=place(np.zeros(8, np.int64)))
     assert quick(flow, 7)
     assert flow.quick_acks == 4  # half the window

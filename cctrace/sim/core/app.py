@@ -36,6 +36,7 @@ def application(w, f, now):
         if f.profile == structs.LINUX:  # tcp_init_buffer_space, as the handshake's ACK arrives
             arrives = forward_bare(w, f, 0, now)
             f.rcv_copied_us = arrives // 1000
+            f.rcv_last_ns = arrives  # tcp_create_openreq_child
             f.rcv_first_rtt = (arrives - f.syn_ack_ns) // 1000  # tcp_synack_rtt_meas
             draw_anew(f)
         f.min_rtt_stamp = now

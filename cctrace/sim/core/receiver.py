@@ -18,6 +18,14 @@ from cctrace.sim.core.bottleneck import losing, step_up
 from cctrace.sim.core.chance import LATE_STREAM, PATH_STREAM, uniform
 from cctrace.sim.core.positions import begins, lack_before, length
 from cctrace.sim.core.quic_receiver import quic_at_once
+from cctrace.sim.core.quick_acks import (
+    ato_min,
+    enter_quickack_mode,
+    leave_quickack_mode,
+    note_pause,
+    quick,
+    ticks_of,
+)
 from cctrace.sim.core.rings import grow, is_full
 from cctrace.sim.core.sack_blocks import coalesce_blocks, forget_blocks
 from cctrace.sim.core.tap import tap
@@ -74,6 +82,7 @@ def plain_receive(w, f, order, segment, now):
 def linux_receive(w, f, order, segment, echo_changed, now):
     """tcp_data_queue and __tcp_ack_snd_check."""
     f.rcv_duplicate = 0
+    f.ack_scheduled = 1
     f.rcv_mstamp = now
     if f.rcv_first_rtt == 0:
         f.rcv_first_rtt = (now - f.syn_ack_ns) // 1000  # tcp_synack_rtt_meas
@@ -139,46 +148,14 @@ def discard_old(w, f, order, segment, now):
     f.n_ce += structs.transmissions(f.tx)[order & f.mask].marks & structs.CE > 0
     if segment < f.rcv_nxt:
         f.rcv_duplicate = segment + 1
-        f.quick_acks = max(f.quick_acks, first_quick_acks(f) if f.ack_every == DELAYED else 0)
+        if f.ack_every == DELAYED:
+            enter_quickack_mode(f)
     send_ack(w, f, now)
-
-
-def note_pause(f, now):
-    """tcp_event_data_recv: the delay of ACKs follows from the times between data (`ato`, in ticks).
-
-    The first data, and the first after a pause longer than the receiver's timeout, are acknowledged at once.
-    """
-    least = f.hz // 25
-    if f.ato == 0:
-        f.ato = least
-        f.quick_acks = max(f.quick_acks, first_quick_acks(f))
-    elif now - f.rcv_last_ns < (least // 2 - 1) * f.tick_us * 1000:  # saves divisions
-        f.ato = (f.ato >> 1) + least // 2
-    else:
-        rto = ticks_of(f, f.rcv_first_rtt + max(2 * f.rcv_first_rtt, RTO_MIN_US))
-        since = jiffies(f, now) - jiffies(f, f.rcv_last_ns)
-        if since <= least // 2:
-            f.ato = (f.ato >> 1) + least // 2
-        elif since < f.ato:
-            f.ato = min(min((f.ato >> 1) + since, rto), f.hz // 5)
-        elif since > rto:
-            f.quick_acks = max(f.quick_acks, first_quick_acks(f))
-    f.rcv_last_ns = now
-
-
-def jiffies(f, now):
-    """Ticks of a host's clock."""
-    return now * f.hz // 1_000_000_000
-
-
-def ticks_of(f, us):
-    """usecs_to_jiffies: rounded up."""
-    return (us * f.hz + 999_999) // 1_000_000
 
 
 def delay_ack(w, f, now):
     """tcp_send_delayed_ack; the receiver's only RTT sample is that of the handshake."""
-    least, ato = f.hz // 25, f.ato
+    least, ato = ato_min(f), f.ato
     if ato > least:
         ato = min(ato, min(f.hz // 2, max(ticks_of(f, f.rcv_first_rtt), least)))
     ato = min(ato, f.hz // 5 - 1)
@@ -201,22 +178,6 @@ def delack_timer(w, f, now):
     elif f.dack_pending == 1:
         f.ato = min(min(f.ato << 1, ticks_of(f, f.rcv_first_rtt + max(2 * f.rcv_first_rtt, RTO_MIN_US))), f.hz // 5)
         send_ack(w, f, now)
-
-
-def quick(f, segment):
-    """Whether a Linux receiver that delays ACKs acknowledges the arrival at once (tcp_in_quickack_mode).
-
-    It does so for the first 16 ACKs of a connection, after a pause (`note_pause`), after a duplicate
-    (tcp_send_dupack) and while its window opens (tcp_grow_window).
-    """
-    if segment < f.rcv_nxt and f.rcv_duplicate > 0:
-        f.quick_acks = max(f.quick_acks, first_quick_acks(f))
-    return f.quick_acks > 0
-
-
-def first_quick_acks(f):
-    """tcp_incr_quickack: half the window's segments, from 2 to 16."""
-    return min(max(min((f.rcv_right - begins(f, f.rcv_acked)) // f.mss, f.rwnd) // 2, 2), structs.MAX_QUICK_ACKS)
 
 
 def acknowledge_disorder(w, f, now):
@@ -344,10 +305,11 @@ def mark_received(w, f, segment, now):
 def send_ack(w, f, now):
     """Acknowledge everything received so far, stamped with tcp_mstamp, which no timer of compressed SACKs refreshes."""
     f.delack_at = structs.NEVER
-    f.dack_pending = f.rcv_pushed = 0
     f.n_acks += 1
     f.compressed = 0
-    f.quick_acks = max(f.quick_acks - 1, 0)
+    if f.quick_acks > 0 and f.ack_scheduled == 1:
+        leave_quickack_mode(f)
+    f.dack_pending = f.rcv_pushed = f.ack_scheduled = 0
     if f.profile == structs.LINUX or f.after_gap > 0:
         f.unacked_data = 0
     duplicate = f.rcv_duplicate

@@ -60,10 +60,10 @@ _FLOW = (
     # the receiver, and its window (receive_window.py)
     "got", "rcv_high", "rcv_acked", "rcv_duplicate", "rcv_lack", "rcv_mstamp", "rcv_read", "rcv_held", "log_next",
     "unacked_data", "n_acks", "last_ack", "quick_acks", "compressed", "rcv_pushed", "dack_pending", "ack_every",
-    "ack_slot_ns", "ack_late_ns", "ack_bytes", "rev_ns", "after_gap", "ts_recent_ms", "demand_cwr", "n_ce", "ce_acked",
-    "rcv_right", "rcvbuf", "rcv_ratio", "rcv_ssthresh", "rcv_copied", "rcv_copied_us", "rcv_clock_ns", "rcv_rtt_edge",
-    "rcv_rtt8", "rcv_echo_ms", "rcv_first_rtt", "rcv_truesize", "rcv_frags", "goodput_bytes", "ato", "rcv_last_ns",
-    "compressed_at_nxt", "dup_acks", "n_blocks", "sack_blocks", "comp_sack_nr",
+    "ack_scheduled", "ack_slot_ns", "ack_late_ns", "ack_bytes", "rev_ns", "after_gap", "ts_recent_ms", "demand_cwr",
+    "n_ce", "ce_acked", "rcv_right", "rcvbuf", "rcv_ratio", "rcv_ssthresh", "rcv_copied", "rcv_copied_us",
+    "rcv_clock_ns", "rcv_rtt_edge", "rcv_rtt8", "rcv_echo_ms", "rcv_first_rtt", "rcv_truesize", "rcv_frags",
+    "goodput_bytes", "ato", "rcv_last_ns", "compressed_at_nxt", "dup_acks", "n_blocks", "sack_blocks", "comp_sack_nr",
     # QUIC (quic_sender.py), and its receivers (acks.py)
     "resend", "decimated_from", "decimated_every", "decimated_ns", "probe_at", "rcv_largest", "rcv_since_gap",
     "push_at", "pto_count", "probe_kind", "q_late_ns", "q_ssthresh_slot", "q_window", "q_in_flight", "q_send",
