@@ -391,7 +391,7 @@ def test_an_ack_that_finds_nothing_to_send_marks_what_is_sent_again_after_it(
     ack = np.zeros(len(schema.names(schema.LINUX_VIEW)), np.int64)
     ack[sk.A_PRIOR_IN_FLIGHT], ack[sk.A_DELIVERED], ack[sk.A_LOST_OUT] = 16 - lost, 100, 3  # three lost by this ACK
     slots, stack = np.zeros(8, np.int64), np.zeros(sk.STACK_SIZE, np.int64)
-    slots[sk.CWND], stack[sk.NEXT_SEND] = 30, 1
+    slots[sk.CWND], stack[sk.NEXT_SEND], stack[sk.NEW_SENT] = 30, 1, 1
     sk.mark_rest(tables, 1, send, hands_over, ack, slots, stack)
     assert slots[sk.APP_LIMITED] == (116 if marked else 0)
 
@@ -412,6 +412,32 @@ def test_an_ack_that_finds_only_the_short_end_of_a_write_marks_it_also_if_more_i
     ack = np.zeros(len(schema.names(schema.LINUX_VIEW)), np.int64)
     ack[sk.A_PRIOR_IN_FLIGHT], ack[sk.A_DELIVERED], ack[sk.A_MSS] = 16, 100, 1448
     slots, stack = np.zeros(8, np.int64), np.zeros(sk.STACK_SIZE, np.int64)
-    slots[sk.CWND], stack[sk.NEXT_SEND] = 30, 1
+    slots[sk.CWND], stack[sk.NEXT_SEND], stack[sk.NEW_SENT] = 30, 1, 1
     sk.mark_rest(tables, 1, send, hands_over, ack, slots, stack)
     assert slots[sk.APP_LIMITED] == (116 if marked else 0)
+
+
+def test_a_long_run_of_retransmissions_is_passed_once_and_not_with_every_ack():
+    """Else a file of retransmissions, each acknowledged alone, would take time by the square of their number."""
+    count, reads = 200, []
+    found = np.zeros(count, [(column.name, column.dtype) for column in schema.SENDS]).view(np.recarray)
+    found.retransmitted[1:-1] = 1
+    found.begins[-1] = found.ends_write[-1] = 1  # an empty write's end: less than a segment waits
+
+    class Sends:
+        size = count
+
+        def __getitem__(self, k):
+            reads.append(k)
+            return found[k]
+
+    tables = tuple(table.view(np.recarray) for table in EventColumns.of(np.zeros(2, EVENT)).tables)
+    ack = np.zeros(len(schema.names(schema.LINUX_VIEW)), np.int64)
+    ack[sk.A_DELIVERED], ack[sk.A_MSS] = 100, 1448
+    slots, stack = np.zeros(8, np.int64), np.zeros(sk.STACK_SIZE, np.int64)
+    slots[sk.CWND], stack[sk.NEW_SENT] = 30, 1
+    for k in range(1, count):
+        slots[sk.APP_LIMITED], stack[sk.NEXT_SEND] = 0, k
+        sk.mark_rest(tables, 1, Sends(), False, ack, slots, stack)
+        assert slots[sk.APP_LIMITED] > 0
+    assert len(reads) < 10 * count

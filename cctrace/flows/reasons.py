@@ -41,8 +41,9 @@ def explain(tp, seg, rs, out, i):
 
 
 def is_held_by_cwnd(tp):
-    """Return whether cwnd keeps back what is lost: no ACK has just come, and the last one let nothing go that pacing
-    did. Until the next one only a timer makes room [Linux] tcp_xmit_retransmit_queue.
+    """Return whether cwnd has no room for what is lost: no ACK has just come, and pacing allowed it at the last one.
+
+    Until the next ACK only a timer makes room [Linux] tcp_xmit_retransmit_queue.
     """
     return sends.is_by_timer(tp) and tp.last_ack_us - tp.lsnd_us > tp.send_gap_us
 

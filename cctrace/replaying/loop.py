@@ -112,7 +112,7 @@ def take_send(book, sends, asked_ns, srtt_us8, slots, stack, marks, likelihood):
     sk.pace_skb(np.int64(send.payload) + segments * book[bk.OVERHEAD], segments, slots[sk.PACING], stack)
     stack[sk.NEXT_SEND] = k + 1
     if send.retransmitted == 0:
-        stack[sk.UNANSWERED] = 0
+        stack[sk.UNANSWERED], stack[sk.NEW_SENT] = 0, k + 1
     if k + 1 == sends.size or sends[k + 1].begins != 0:
         free = slots[sk.CWND] - np.int64(send.in_flight)
         limited = free <= 0 if is_limit_replayed(book, sends, slots) else free * TSO_WIN_DIVISOR < slots[sk.CWND]

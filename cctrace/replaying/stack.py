@@ -71,6 +71,8 @@ DRAWS, CWND, CWND_CNT, SSTHRESH, PACING, APP_LIMITED = range(6)
     SND_UNA,  # tp->snd_una at the previous call
     CAN_UNDO,  # tp->undo_marker != 0
     NEXT_SEND,  # next row of the sends
+    NEW_SENT,  # row after the last send of new data
+    NEXT_NEW,  # row from which on the next one was looked for
     NEXT_DRAW,  # next row of the known draws
     SEGMENTS,  # tp->data_segs_out
     WSTAMP_NS,  # tp->tcp_wstamp_ns
@@ -99,7 +101,7 @@ DRAWS, CWND, CWND_CNT, SSTHRESH, PACING, APP_LIMITED = range(6)
     TOTAL,  # log likelihood of the sends of the committed run, as bits, and its WAS_FULL; see `hz.Scoring`
     TOTAL_WAS_FULL,
     STACK_SIZE,
-) = range(35)
+) = range(37)
 
 ONE_GAIN = 256  # BBR_UNIT
 LEAN_SEGMENTS, LEAN_PERCENT = 2, 3  # error of flights estimated from a capture taken elsewhere
@@ -285,11 +287,10 @@ def mark_rest(rows, i, sends, hands_over, ack, slots, stack):
     time_ns = state_of(rows, i).time_ns
     if hands_over and k > 0 and sends[k - 1].time_ns >= time_ns:
         return
-    last, new = k - 1, k
-    while last >= 0 and sends[last].retransmitted != 0:
-        last -= 1
+    last, new = stack[NEW_SENT] - 1, max(stack[NEXT_NEW], k)
     while new < sends.size and sends[new].retransmitted != 0:
         new += 1
+    stack[NEXT_NEW] = new  # what is sent again is passed once, not with every ACK
     nothing = last >= 0 and sends[last].ends_write != 0
     ends = new < sends.size and sends[new].begins != 0 and sends[new].ends_write != 0
     alone = ends and sends[new].payload < ack[A_MSS]

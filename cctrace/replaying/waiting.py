@@ -60,11 +60,10 @@ def is_limit_replayed(book, sends, slots):
 
 
 def is_flag_doubted(book, row):
-    """Whether the recorded flag holds only if the replayed cwnd had less room than a third, as the application wrote
-    little.
+    """Whether samples are application-limited, so that the recorded is_cwnd_limited may be wrong.
 
-    What leaves upon an ACK may then have waited for the ACK of a small segment, not for cwnd [Linux618] tcp_nagle_test.
-    With more room than that nothing waits for cwnd (tcp_tso_should_defer).
+    What leaves upon an ACK may then have waited for the ACK of a small segment [Linux618] tcp_nagle_test. The flag
+    counts if the replayed cwnd had less room than a third: with more, nothing waits for cwnd (tcp_tso_should_defer).
     """
     return (row.app_limited != 0 or row.rs_is_app_limited != 0) and book[bk.SCORE] < bk.ALL_SENDS
 
