@@ -53,6 +53,10 @@ def test_windows_of_three_segments_are_anybodys_though_right_to_a_segment(flight
     assert log_odds(record(flight=flight), wrong) < -4
 
 
+def test_a_flow_with_nothing_in_flight_as_its_acks_arrive_has_odds():
+    assert np.isfinite(log_odds(record(flight=0), fit([2.4] * 60)))
+
+
 def test_who_paces_sends_some_when_no_ack_has_come():
     own = Fit(fit([2.4] * 60)[0], Flights(np.zeros(60), 0.02))
     odds = log_odds(record(), own)

@@ -204,8 +204,9 @@ def log_odds(record: Record, fit: Fit) -> float:
         usual = min(max(better - const.UNEVEN, 0.0), const.WORSE_FITS)
         fits = const.STRONG_WEIGHT * (worse - usual)
         right = full * max(min(fits, const.MOST_FOR), -const.MOST_AGAINST) + _right_windows(flights.astray, replay)
-        # Of windows that are right to a segment either way, the shortest show nothing.
-        shown = max(1 - 3 * const.ONE_SEGMENT / float(np.median(record.halves.flight)), 0.0)
+        # A segment off either way is right, too: of windows up to three segments that is nearly any.
+        usual_flight = max(float(np.median(record.halves.flight)), const.ONE_SEGMENT)
+        shown = max(1 - 3 * const.ONE_SEGMENT / usual_flight, 0.0)
         total += right * shown if right > 0 else right
     else:
         sends = full * (float(np.median(replay.sends)) - middle)
