@@ -62,6 +62,7 @@ def simulated(path, duration="8s", seed=1, **flow):
 
 
 LINK = {"rate": "20Mbit", "rtt": "40ms", "buffer": "1.5bdp"}
+EARLY_LOSS = {"rate": "60Mbit", "rtt": "80ms", "loss": [(0, "0%"), (0.2, "5%"), (0.25, "0%")]}
 CAUSES = [
     ("path_full", {}, {}),
     ("path_full", {}, {"cc": "bbr2022"}),
@@ -79,6 +80,8 @@ CAUSES = [
     ("aqm", {"aqm": "codel", "buffer": "8bdp"}, {}),
     ("self_induced_queue", {"buffer": "12bdp"}, {}),
     ("slow_start_only", {}, {"app": "bulk:size=60kB"}),
+    ("window_growing", EARLY_LOSS, {"cc": "reno"}),
+    ("path_full", EARLY_LOSS, {"cc": "bbr2022"}),  # whose model finds the rate in spite of it
 ]
 
 
@@ -103,6 +106,14 @@ def test_a_rate_that_fell_is_told_with_time_and_rates_and_for_how_long_the_estim
     assert event.start_s == pytest.approx(4.0, abs=0.3)
     assert "fell from 2" in event.text
     assert "stale" in event.text
+
+
+def test_a_window_that_one_early_loss_left_small_is_told_with_what_each_rtt_added():
+    (growing,) = diagnose(simulated(LINK | EARLY_LOSS, cc="reno")).verdicts
+    assert growing.start_s == pytest.approx(0.3, abs=0.1)
+    assert growing.evidence["per_rtt_segments"] == pytest.approx(1.0, abs=0.05)  # [RFC5681] 3.1
+    assert growing.evidence["last_bytes"] > 2 * growing.evidence["first_bytes"]
+    assert "4 packets were lost" in growing.text
 
 
 def test_drops_of_a_queue_whose_rate_changed_are_not_put_on_others():

@@ -139,4 +139,5 @@ NOT_SIMULATED = {
     "receiver_pauses": "a receiver that pauses is not simulated",
     "heavy_retransmission": _A_COUNT,
     "congested_before": _NOT_SEEN,
+    "window_growing": "how much the path carries is not in the capture",
 }

@@ -8,12 +8,8 @@ that drops); `path_full` means that nothing was wrong. `wording` defines the tem
 if the record lacks its numbers, so that packets, polls and a single poll share one sentence.
 """
 
-from cctrace.diagnosis.wording import Cause, Sentence
-
-
-def _cause(words: str, text: str, advice: str = "", refuted_by: str = "", **forms: Sentence) -> Cause:
-    return Cause(words, Sentence(text, advice, refuted_by), forms)
-
+from cctrace.diagnosis.artefacts import CAPTURE_ARTEFACT
+from cctrace.diagnosis.wording import Sentence, cause
 
 _OTHERS = "Look for other users of the path; this capture does not contain them."
 _WRITE_MORE = "Have the application write earlier, or more at a time: the network could carry more."
@@ -28,35 +24,8 @@ _EVEN = (
 )
 
 CAUSES = {  # the most important first
-    "capture_artefact": _cause(
-        "unknown: capture unreliable",
-        "The capture lacks {uncaptured_share} of the data that the receiver acknowledged, so losses and windows are "
-        "uncertain.",
-        "Capture with a larger buffer (tcpdump -B), a shorter snapshot, or fewer bytes.",
-        "A capture for which tcpdump reports no packets dropped by the kernel.",
-        clock=Sentence(
-            "The capture host's clock was stepped {way} by {set_by_us} at {at_s} "
-            "([{shown_by}|the TCP timestamps of both ends were not]): RTTs, rates and pauses near it are artefacts.",
-            "Analyse the parts before and after separately; capture on a host that slews its clock instead of stepping "
-            "it (chrony, ntpd).",
-            "TCP timestamps of the two ends that [{shown_by?}follow the capture's clock|jumped by different amounts].",
-        ),
-        held=Sentence(
-            "By their TCP timestamps, packets typically waited {held_us} between the sender's TCP and the capture "
-            "point: a queue before that point, such as a shaper on the captured interface, limits what leaves. "
-            "Captured RTTs (median {captured_rtt_us}) and data in flight do not include that queue.",
-            "Check `tc -s qdisc` on the sender's interface. Capture where TCP hands packets over (before the shaper), "
-            "or add the kernel's counters (`ss -tin`, with --tcpinfo), whose RTT includes that queue.",
-            "TCP timestamps that match the time of capture.",
-        ),
-        copies=Sentence(
-            "Packets were captured at several interfaces: {copies} copies were left out, and {repeated_share} of the "
-            "data appears again for no reason, modified or too late to be told from retransmissions.",
-            "Capture on one interface (not -i any), or one direction of each.",
-            "D-SACKs for the duplicates, which would show that they were sent twice.",
-        ),
-    ),
-    "receiver_limited": _cause(
+    "capture_artefact": CAPTURE_ARTEFACT,
+    "receiver_limited": cause(
         "receive window",
         "The receive window [held the sender back for {held_share} of the time it had data to send|was full: "
         "{used_share} of {advertised_bytes} in flight|was full: typically {used_share} of it was in flight|was used "
@@ -70,13 +39,13 @@ CAUSES = {  # the most important first
             "ACKs without zero windows.",
         ),
     ),
-    "slow_start_only": _cause(
+    "slow_start_only": cause(
         "too short: slow start",
         "The flow ended before it left slow start: [{bytes} in ]{rounds:rounds}[ of {rtt_us}], no loss.",
         "Fewer or shorter round trips would help: reuse the connection, raise the initial window, serve from nearer.",
         "A round trip that delivered no more than the one before.",
     ),
-    "pacing_limited": _cause(
+    "pacing_limited": cause(
         "pacing limit",
         "The socket's pacing limit (SO_MAX_PACING_RATE) held the flow to {limit_bps}: it was paced at that limit for "
         "{limited_share} of the time without a standing queue[, and the path carried up to {carried_bps}].",
@@ -95,7 +64,7 @@ CAUSES = {  # the most important first
             "Counters (`ss -tin`, with --tcpinfo) that show no limit (`pacing_rate A/B`).",
         ),
     ),
-    "policer": _cause(
+    "policer": cause(
         "policer",
         "A policer dropped what exceeded {rate_bps} (token bucket of about {bucket_bytes}): {explained_share} of "
         "{lost:count} losses met an empty bucket, and packets did not queue.",
@@ -103,7 +72,7 @@ CAUSES = {  # the most important first
         "shape instead.",
         "Losses while tokens were left, or delays that grew before the losses.",
     ),
-    "application_limited": _cause(
+    "application_limited": cause(
         "application",
         "The application limited the flow: [for {application_share} of the time ]it sent less than it could have[, "
         "writing {write_bytes} every {every_us}].[ Or "
@@ -117,7 +86,7 @@ CAUSES = {  # the most important first
             "Unsent data in the socket (`notsent` of ss) while nothing leaves.",
         ),
     ),
-    "send_buffer_limited": _cause(
+    "send_buffer_limited": cause(
         "send buffer",
         "The send buffer was full for {send_buffer_share} of the time the flow had data to send.",
         f"{_LARGER_BUFFER}.",
@@ -137,7 +106,7 @@ CAUSES = {  # the most important first
             "A kernel that counts no time in sndbuf_limited, or an application that waits for replies.",
         ),
     ),
-    "competition": _cause(
+    "competition": cause(
         "competing flows",
         "The flow shared [a bottleneck of {link_bps}|a queue{by_rtts?}|its path, perhaps,] with {others} of this "
         "{record}[{by_rtts?} (their RTTs move together)][{by_time?} that had data at the same time] and got "
@@ -157,7 +126,7 @@ CAUSES = {  # the most important first
             "Delays that this flow's own data at a lower rate would explain.",
         ),
     ),
-    "fair_queueing": _cause(
+    "fair_queueing": cause(
         "its share of a fair queue",
         "The bottleneck serves its flows in turn: {flows} flows of this capture got equal shares of {link_bps} while "
         "all had data (this one {share:percent}, within {share_deviation:percent} of that for three quarters of the "
@@ -166,7 +135,7 @@ CAUSES = {  # the most important first
         "Nothing to repair: no flow can take another's share, and more data in flight only lengthens its own queue.",
         "Delays that a common queue explains, or shares that depend on the controllers.",
     ),
-    "ecn_marking": _cause(
+    "ecn_marking": cause(
         "marks (ECN)",
         "ECN marks set the window: a queue marked [{marked:count} segments ({marked_share})|packets] instead of "
         "dropping them, which cut the window {reductions:times}[, from {first_s} to {last_s}][, typically "
@@ -180,7 +149,7 @@ CAUSES = {  # the most important first
         "treats ECT(1) like ECT(0), where DualPI2 would mark at 1 ms].",
         "ACKs that echo no marks (ECE, or the counter of AccECN), or window reductions without them.",
     ),
-    "collapse": _cause(
+    "collapse": cause(
         "BBR's min_rtt collapsed (jitter)",
         "minRTT collapse[{is_guess?} of a sender that paces as BBR does]: jitter (sd {jitter_sd_us}) lowers the "
         "minimum RTT to {min_rtt_us}, {than} half of the {uncongested_rtt_us} that packets take without a queue, so "
@@ -188,7 +157,7 @@ CAUSES = {  # the most important first
         "Less jitter; a controller that does not take the minimum RTT for the base RTT (bbr2_comp, BBRv2+); or CUBIC.",
         "A min_rtt above half the mean RTT without queue, or the same rate with a larger window.",
     ),
-    "reordering": _cause(
+    "reordering": cause(
         "reordering",
         "The path reorders: {reordered_share} of the packets arrived after one that was sent later[, by the kernel's "
         "count ({counted:times})][, and {needless:count} retransmissions were spurious|, and duplicates packets: "
@@ -196,7 +165,7 @@ CAUSES = {  # the most important first
         "Find the parallel links or per-packet load balancing; senders need RACK (Linux since 4.18) to tolerate it.",
         "SACK blocks that only losses caused.",
     ),
-    "stale_bandwidth": _cause(
+    "stale_bandwidth": cause(
         "BBR's bandwidth out of date",
         "At {at_s} the path's rate fell from {before_bps} to {after_bps}, and the bandwidth estimate (a maximum over "
         "past round trips) stayed too high for {stale_s}: RTTs reached {longest_rtt_us}[{lost?}; packets lost: "
@@ -204,7 +173,7 @@ CAUSES = {  # the most important first
         "A controller that lowers its estimate sooner (oBBR[{heeds_losses?}|, BBRv3 after losses]), or a short buffer.",
         "A sending rate that fell to the new rate within a round trip.",
     ),
-    "rate_change": _cause(
+    "rate_change": cause(
         "path's rate changed",
         "The path's rate {verb} from {before_bps} to {after_bps} at [{about}]{at_s}[; {more}].",
         "Ask what changed on the path (a radio, a route, other traffic): no controller can exceed the path's rate.",
@@ -216,7 +185,7 @@ CAUSES = {  # the most important first
             "Delays that a constant rate explains.",
         ),
     ),
-    "random_loss": _cause(
+    "random_loss": cause(
         "random loss",
         "Random losses: {loss_share} of the packets, {whatever}[{answers_losses?}; each cuts the window of a "
         "controller that takes losses for congestion].",
@@ -224,7 +193,7 @@ CAUSES = {  # the most important first
         "less rate to it].",
         "Losses only while the queue is long.",
     ),
-    "poor_pacing": _cause(
+    "poor_pacing": cause(
         "bursts overflow the queue",
         "Bursts overflow the queue: lost packets ({loss_share}) typically followed {burst_bytes} of the same burst, "
         "sent at more than twice the bottleneck's rate, which made up {own_share_of_queue:percent} of the queue that "
@@ -233,7 +202,7 @@ CAUSES = {  # the most important first
         "come in batches.",
         "Losses at the start of bursts, or of isolated packets.",
     ),
-    "shallow_buffer": _cause(
+    "shallow_buffer": cause(
         "shallow buffer",
         "The buffer is shallow: [{buffer_bytes}|{buffer_us}], {buffer_bdp:two} BDP, less than the "
         "0.25 BDP that BBR adds when it probes; it dropped {lost:packets}[ ({loss_share})]"
@@ -247,14 +216,14 @@ CAUSES = {  # the most important first
             "As much goodput, and as many retransmissions, over a larger buffer.",
         ),
     ),
-    "shaper": _cause(
+    "shaper": cause(
         "shaper (token bucket)",
         "A shaper delays what exceeds {rate_bps}: the first {bucket_bytes} after a pause pass undelayed (a token "
         "bucket).",
         "Nothing to repair; measure the path's rate only after the bucket is empty.",
         "Bursts after a pause whose first packets are already delayed.",
     ),
-    "ack_compression": _cause(
+    "ack_compression": cause(
         "compressed ACKs",
         "ACKs are compressed on the return path: {bunched_share} of them came in bunches of typically {acks_per_bunch} "
         "within {came_within_us}, which the receiver had sent over {sent_over_us} (its TCP timestamps): queueing or "
@@ -262,49 +231,50 @@ CAUSES = {  # the most important first
         "Look for traffic on the return path (an upload, Wi-Fi); give ACKs priority there. Pacing smooths the bursts.",
         "Equal TCP timestamps within a bunch, which would mean that the receiver delayed the ACKs.",
     ),
-    "ack_aggregation": _cause(
+    "ack_aggregation": cause(
         "aggregated ACKs",
         "ACKs come in batches, every {interval_us} ({of_base_share} of the base RTT) for some {segments_per_batch} "
         "segments: a radio link or the receiver aggregates them.",
         "A window with room for one more batch (BBR since 2019 adds it); less aggregation on the last hop.",
         "ACKs at the pace of the bottleneck's deliveries.",
     ),
-    "ack_thinning": _cause(
+    "ack_thinning": cause(
         "thinned ACKs",
         "ACKs are thinned: one for {segments_per_ack:tenths} segments on average, where receivers acknowledge every "
         "second segment: something drops or merges ACKs, or the receiver delays them.",
         "Pacing smooths the resulting bursts; check ACK filters of the uplink, GRO and the receiver.",
         "ACKs for every second segment in a capture at the receiver.",
     ),
-    "aqm": _cause(
+    "aqm": cause(
         "AQM drops",
         "An AQM dropped {lost:packets}: they met {wait_us_p10:micros} to {wait_us_p90:micros} of queue, never an "
         "empty one, while other packets passed that met {longest_wait_us}.",
-        "Nothing to repair[{has_ecn?}; ECN is on, but the AQM drops: it does not mark, or its queue was too long|; "
-        "with ECN on both ends it could mark instead of drop].",
+        "This keeps the queue short[{has_ecn?}; ECN is on, but the AQM drops: it does not mark, or its queue was too "
+        "long|; with ECN on both ends it could mark instead of drop].[{answers_losses?} If it leaves a long path idle: "
+        "an interval as long as the RTT (CoDel assumes up to 100 ms), or BBR.]",
         "Losses at one queue length only (a full buffer), or with an empty queue (random loss).",
     ),
-    "stalls": _cause(
+    "stalls": cause(
         "timeouts",
         "The flow stalled for {stalled_share} of the time: no ACKs arrived until the retransmission timer fired, "
         "{timeouts} times.",
         "Look for outages of the path or lost ACKs (a handover, a firewall, a full queue on the return path).",
         "ACKs or data during these silences in a capture at the receiver.",
     ),
-    "receiver_pauses": _cause(
+    "receiver_pauses": cause(
         "receiver pauses",
         "The receiver stopped reading {pauses:times}: its window was zero for {shut_s:lasting} in all.",
         "Check what the receiving application does meanwhile.",
         "ACKs without zero windows.",
     ),
-    "self_induced_queue": _cause(
+    "self_induced_queue": cause(
         "path full, bufferbloat",
         "[{is_own?}The flow fills a deep buffer itself|A deep buffer is full]: typically {queue_us} of queue on a base "
         "RTT of {base_rtt_us}[ ({queue_bytes} at {rate_bps})].",
         "An AQM at the bottleneck (fq_codel, cake)[{answers_losses?}, or a controller that keeps queues short (BBR)].",
         "RTTs that stay as long with little data in flight.",
     ),
-    "window_limited": _cause(
+    "window_limited": cause(
         "window held",
         "Something held the window at {window_bytes}: so much {per_rtt}, round after round, without a loss, a queue or "
         "a full receive window.",
@@ -312,7 +282,17 @@ CAUSES = {  # the most important first
         "[{has_counters?}name none of these|would tell which].",
         "A window that grows while nothing is lost.",
     ),
-    "path_full": _cause(
+    "window_growing": cause(
+        "window still growing",
+        "The congestion window was still growing when the flow ended: slow start ended at {began_s} with "
+        "{first_bytes} in flight ([{lost_at_start?}{lost_at_start:packets_were} lost|nothing was lost, as when "
+        "HyStart ends it]), and then it grew by {per_rtt_segments:tenths} segments {per_rtt}, to {last_bytes}. "
+        "No queue grew until then: the path could carry more.",
+        "A controller that finds the rate sooner, as BBR does[{lost_at_start?}; and look for what dropped a packet of "
+        "a flow that had not filled its path|].",
+        "A queue that grew with the data in flight, or a window that stayed as it was.",
+    ),
+    "path_full": cause(
         "path full",
         "The path was full: [with a median RTT of {long_rtt_us} and a minimum of {least_rtt_us}, more was in flight "
         "than the path holds, and the rate ({goodput_bps}) did not grow with it|the congestion window was full, "
@@ -328,21 +308,21 @@ CAUSES = {  # the most important first
             "Periods in which more data in flight increased the rate.",
         ),
     ),
-    "heavy_retransmission": _cause(
+    "heavy_retransmission": cause(
         "many retransmissions",
         "The sender retransmitted {retransmitted_share} of its segments ({retransmitted_segments:count} of "
         "{segments:count})[; {vain:count} of these had arrived already].",
         "First repair what drops them[{heeds_losses?}|; a controller that heeds losses (CUBIC, BBRv3) loses fewer].",
         "D-SACKs for most of them, which would show that few were lost.",
     ),
-    "congested_before": _cause(
+    "congested_before": cause(
         "congested before the start",
         "The path was congested before the flow began: its first packets took {first_rtt_us}, with hardly any of its "
         "own data queued, later ones as little as {least_rtt_us}.",
         _OTHERS,
         "First RTTs as short as any later one.",
     ),
-    "congestive_loss": _cause(
+    "congestive_loss": cause(
         "full queue drops",
         "{lost:packets_were} lost {when}: a full queue[{perhaps_policer?} or a policer] dropped them"
         "[{by_others?}, which this flow's own data do not explain|{is_unknown?}; its length is unknown].",
@@ -355,7 +335,7 @@ CAUSES = {  # the most important first
             "Losses while the queue was short.",
         ),
     ),
-    "jitter": _cause(
+    "jitter": cause(
         "jitter",
         "The path's delay varies: a standard deviation of {jitter_sd_us} within an RTT, on a mean of "
         "{uncongested_rtt_us}, whatever this flow has queued.",
@@ -363,34 +343,34 @@ CAUSES = {  # the most important first
         "fit jitter` fits the path's own jitter, of which packets that stay in order show only a part.",
         "Delays that follow the flow's own queue.",
     ),
-    "inflated_min_rtt": _cause(
+    "inflated_min_rtt": cause(
         "BBR's min_rtt inflated",
         "BBR's min_rtt is inflated: for ten seconds at a time no RTT was below {min_rtt_us}, although the path's base "
         "RTT is {base_rtt_us}: other flows keep the queue filled, and the window grows with min_rtt.",
         "Flows that drain the queue together (PROBE_RTT of several BBR flows), or a fair queue.",
         "RTTs near the minimum in every ten seconds.",
     ),
-    "app_limited_samples": _cause(
+    "app_limited_samples": cause(
         "BBR's samples app-limited",
         "{limited_share} of the bandwidth samples were app-limited; BBR uses such a sample only if it exceeds its "
         "estimate.",
         "Have the application write more at a time, so that samples measure the path.",
         "Bandwidth samples that are not app-limited.",
     ),
-    "lost_before_capture": _cause(
+    "lost_before_capture": cause(
         "losses before the capture",
         "{retransmitted_share} of the segments were lost before the capture point ({retransmitted_segments:count} of "
         "{segments:count} were retransmitted): at random or in a full queue, which only a capture at the sender shows.",
         "Capture at the sender, where the RTT of every packet is known.",
         "Two copies of these segments in the capture, which would show that they were not lost before it.",
     ),
-    "vantage_point": _cause(
+    "vantage_point": cause(
         "captured too far from the sender",
         "The capture point is {sender_side_us} (round trip) from the sender: the sender's view is an estimate.",
         "Capture at the sender.",
         "A capture at the sender in which the same packets leave at other times.",
     ),
-    "unknown": _cause(
+    "unknown": cause(
         "unknown",
         "[{why}, and so not what|Nothing in {record} shows what] limited the flow[ to {goodput_bps}][: {despite}].",
         "[{has_polls?}A capture at the sender would tell more.|{has_counters?}The kernel's counters do not tell either."

@@ -72,6 +72,7 @@ class Facts:
     shaper: groups.Shaper | None = None
     policer: groups.Policer | None = None
     held_window: groups.HeldWindow | None = None
+    growing_window: groups.GrowingWindow | None = None
     losses: groups.Losses | None = None
     marks: groups.Marks | None = None
     bursts: groups.Bursts | None = None

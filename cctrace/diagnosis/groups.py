@@ -5,7 +5,7 @@ The names of the numbers are those of a verdict's evidence, units last; NaN is a
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from cctrace.path.changes import Change
 from cctrace.path.markers import Marker
@@ -146,13 +146,6 @@ class Sharing(NamedTuple):
     same_destination: bool = True
 
 
-def sharing_of(mine_bps: float, rates_bps: Mapping[Any, float], span: Span, **known: Any) -> Sharing:
-    """Return the `Sharing` of a flow with others of these rates, by name."""
-    total, best = sum(rates_bps.values()), max(rates_bps, key=lambda name: rates_bps[name])
-    flows, share = 1 + len(rates_bps), mine_bps / (mine_bps + total)
-    return Sharing(flows, share, mine_bps, total, best, rates_bps[best], span, **known)
-
-
 class Turns(NamedTuple):
     """Flows with equal shares whenever all had data, from separate queues."""
 
@@ -232,6 +225,17 @@ class Policer(NamedTuple):
     explained_share: float
     lost: int
     span: Span
+
+
+class GrowingWindow(NamedTuple):
+    """Data in flight after slow start, of a window that grew to the end without another loss."""
+
+    began_s: float  # when slow start ended
+    lost_at_start: float
+    first_bytes: float
+    last_bytes: float
+    per_rtt_segments: float
+    cwnd_share: float  # of the time in which an ACK released what was sent
 
 
 class HeldWindow(NamedTuple):

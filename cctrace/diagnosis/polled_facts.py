@@ -8,6 +8,7 @@ from cctrace.diagnosis import groups
 from cctrace.diagnosis.facts import POLLS, Facts
 from cctrace.diagnosis.findings import Limit, shares
 from cctrace.diagnosis.polled import Polls, rate_changes
+from cctrace.diagnosis.sharing import sharing_of
 from cctrace.diagnosis.socket_limit import is_at, socket_limit
 from cctrace.display import endpoint
 from cctrace.flows.counters import CounterFlow
@@ -96,7 +97,7 @@ def _sharing(polls: Polls) -> groups.Sharing | None:
         return None
     rates = {name: rate for name, (rate, _) in alike.items()}
     most = max(correlation for _, correlation in alike.values())
-    return groups.sharing_of(float(polls.flow.row["goodput_bps"]), rates, (0.0, polls.end), rtt_correlation=most)
+    return sharing_of(float(polls.flow.row["goodput_bps"]), rates, (0.0, polls.end), rtt_correlation=most)
 
 
 def _correlation(polls: Polls, other: CounterFlow) -> float:

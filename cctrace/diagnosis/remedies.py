@@ -37,6 +37,7 @@ REMEDIES: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
     "shallow_buffer": (("bbr3", "obbr_paper"), {"buffer": "x4"}),
     "self_induced_queue": (("bbr2022", "bbr3"), {"aqm": "codel"}),
     "congestive_loss": (("bbr3",), {"aqm": "codel"}),
+    "window_growing": (("bbr2022", "bbr3"), {}),
     "path_full": ((), {"rate": "x2"}),
     "jitter": ((), {"jitter": "x0.5"}),
 }

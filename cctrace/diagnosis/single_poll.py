@@ -10,6 +10,7 @@ from cctrace.diagnosis import constants as const
 from cctrace.diagnosis import groups
 from cctrace.diagnosis.facts import SINGLE_POLL, Facts
 from cctrace.diagnosis.polled_facts import window_used
+from cctrace.diagnosis.sharing import sharing_of
 from cctrace.diagnosis.socket_limit import is_at, socket_limit
 from cctrace.display import endpoint
 from cctrace.flows.counters import CounterFlow
@@ -178,4 +179,4 @@ def _sharing(poll: SinglePoll) -> groups.Sharing | None:
             rates[endpoint(known.get("src"), known.get("sport"))] = other.busy_bps
     if not rates:
         return None
-    return groups.sharing_of(poll.busy_bps, rates, (0.0, 0.0), by_time=True, same_destination=bool(mine.get("dst")))
+    return sharing_of(poll.busy_bps, rates, (0.0, 0.0), by_time=True, same_destination=bool(mine.get("dst")))

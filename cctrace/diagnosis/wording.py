@@ -66,6 +66,11 @@ class Cause:
     forms: dict[str, Sentence] = field(default_factory=dict)
 
 
+def cause(words: str, text: str, advice: str = "", refuted_by: str = "", **forms: Sentence) -> Cause:
+    """Return a cause of these sentences; `forms`: by the name of the form."""
+    return Cause(words, Sentence(text, advice, refuted_by), forms)
+
+
 def fill(template: str, known: Mapping[str, Value]) -> str:
     """Return the sentence of a template.
 

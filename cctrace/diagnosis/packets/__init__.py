@@ -83,6 +83,7 @@ _FAMILIES: dict[str, Callable[[Record, list[Limit]], dict[str, Any]]] = {
         "before": rates.before(record),
         "shaper": rates.shaper(record),
         "held_window": rates.held_window(record),
+        "growing_window": rates.growing_window(record, limits),
     },
     "delays": lambda record, limits: {
         "reordering": delays.reordering(record),

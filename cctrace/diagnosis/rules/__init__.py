@@ -40,6 +40,7 @@ RULES: tuple[Rule, ...] = (
     rates.path_full,
     ends.nothing_to_send,
     rates.window_limited,
+    rates.window_growing,
     delays.ack_compression,
     delays.ack_aggregation,
     delays.ack_thinning,

@@ -147,3 +147,14 @@ def window_limited(facts: Facts, found: Found) -> Iterator[Finding]:
     if held is None or found.sure or found.names & EXPLAINING or not held.spread <= const.IN_FLIGHT_STEADY:
         return
     yield facts.finding("window_limited", const.LIKELY, held)
+
+
+def window_growing(facts: Facts, found: Found) -> Iterator[Finding]:
+    """After an early end of slow start, a loss-based window grew to the end, and nothing else held the flow back."""
+    growing = facts.growing_window
+    if growing is None or facts.is_model_based or found.sure or found.names & EXPLAINING:
+        return
+    if growing.cwnd_share >= const.MOST_OF_TIME:
+        sure = between(const.EXPLAINS, const.CLEAR, growing.cwnd_share)
+        finding = facts.finding("window_growing", sure, growing, span=(growing.began_s, facts.end_s))
+        yield finding.saying(lost_at_start=growing.lost_at_start or None)

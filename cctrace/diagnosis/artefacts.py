@@ -1,0 +1,32 @@
+"""The sentences on what a capture itself causes: see `catalogue`."""
+
+from cctrace.diagnosis.wording import Sentence, cause
+
+CAPTURE_ARTEFACT = cause(
+    "unknown: capture unreliable",
+    "The capture lacks {uncaptured_share} of the data that the receiver acknowledged, so losses and windows are "
+    "uncertain.",
+    "Capture with a larger buffer (tcpdump -B), a shorter snapshot, or fewer bytes.",
+    "A capture for which tcpdump reports no packets dropped by the kernel.",
+    clock=Sentence(
+        "The capture host's clock was stepped {way} by {set_by_us} at {at_s} "
+        "([{shown_by}|the TCP timestamps of both ends were not]): RTTs, rates and pauses near it are artefacts.",
+        "Analyse the parts before and after separately; capture on a host that slews its clock instead of stepping "
+        "it (chrony, ntpd).",
+        "TCP timestamps of the two ends that [{shown_by?}follow the capture's clock|jumped by different amounts].",
+    ),
+    held=Sentence(
+        "By their TCP timestamps, packets typically waited {held_us} between the sender's TCP and the capture "
+        "point: a queue before that point, such as a shaper on the captured interface, limits what leaves. "
+        "Captured RTTs (median {captured_rtt_us}) and data in flight do not include that queue.",
+        "Check `tc -s qdisc` on the sender's interface. Capture where TCP hands packets over (before the shaper), "
+        "or add the kernel's counters (`ss -tin`, with --tcpinfo), whose RTT includes that queue.",
+        "TCP timestamps that match the time of capture.",
+    ),
+    copies=Sentence(
+        "Packets were captured at several interfaces: {copies} copies were left out, and {repeated_share} of the "
+        "data appears again for no reason, modified or too late to be told from retransmissions.",
+        "Capture on one interface (not -i any), or one direction of each.",
+        "D-SACKs for the duplicates, which would show that they were sent twice.",
+    ),
+)
