@@ -165,12 +165,14 @@ class AckedByHand:
         sendmsg(self.w, f, 1000 * f.mss, START)
         for k in range(window):
             words(f.state)[CWND] = k + 1
+            f.now_us = (START + k * MS) // 1000
             push_new(self.w, f, 0, START + k * MS)
         self.marks = lambda n: int(segments(f.seg)[n & f.mask].marks)
 
     def ack(self, at_ms, *segments_, echo_ms=None, duplicate=None):
         """An ACK that is the first to report `segments_`."""
         f, now = self.f, START + round(at_ms * MS)
+        f.now_us = now // 1000
         for n in segments_:
             words(f.log)[f.log_next] = n
             f.log_next += 1
@@ -245,6 +247,7 @@ def test_a_duplicate_for_every_retransmission_undoes_the_recovery():
 def test_a_tail_loss_probe_is_not_counted_among_the_retransmissions():
     sender = AckedByHand(window=2)
     discard_unsent(sender.f)
+    sender.f.now_us = (START + 60 * MS) // 1000
     send_loss_probe(sender.w, sender.f, START + 60 * MS)
     assert sender.f.n_retx == 1
     assert sender.f.retrans_out == 0

@@ -29,7 +29,7 @@ def application(w, f, now):
     elif f.app_stage == structs.ESTABLISHED:
         f.app_stage = structs.RUNNING
         tap(f, now, structs.TAP_SYN_ACK, 0, 0)
-        handshake_rtt = now // 1000 - f.start_ns // 1000
+        handshake_rtt = f.now_us - f.start_ns // 1000
         f.min_rtt = handshake_rtt
         f.syn_ack_ns = now - f.rev_ns
         f.heard_ms = (f.syn_ack_ns + f.rcv_clock_ns) // 1_000_000
@@ -107,7 +107,7 @@ def answered(f, now):
 
 def restart_after_idle(w, f, now):
     """tcp_slow_start_after_idle_check: a window unused for longer than the timeout halves per timeout, down to 10."""
-    idle_us = now // 1000 - f.lsndtime_us
+    idle_us = f.now_us - f.lsndtime_us
     if f.nxt != f.una or f.nxt == 0 or idle_us <= f.rto_us:
         return
     call(w, f, CWND_EVENT, EVENT_CWND_RESTART, now)

@@ -11,13 +11,13 @@ def next_time(w, f):
         t = min(t, min(f.push_at, f.probe_at))
     if f.fq == 1 or w.one_host == 1:
         t = min(min(t, f.left_at), min(f.fq_at, f.tsq_at))
-    if f.way_head < f.way_tail:
+    if f.before > 0 and f.way_head < f.way_tail:
         t = min(t, coming(f.way)[f.way_head & f.mask].ns)
     if f.arr_head < f.arr_tail:
         t = min(t, coming(f.arr)[f.arr_head & f.mask].ns)
     if f.ack_head < f.ack_tail:
         t = min(t, acks(f.ack)[f.ack_head & f.mask].ns)
-        if f.ack_queued < f.ack_tail:
+        if w.shared == 1 and f.ack_queued < f.ack_tail:
             t = min(t, acks(f.ack)[f.ack_queued & f.mask].ns)
     return t
 

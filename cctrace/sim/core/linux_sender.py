@@ -42,7 +42,7 @@ def linux_ack(w, f, now):
         check_app_limited(w, f)
     f.orig_sacked = f.rack_waits = 0
     prior_delivered, prior_lost, outstanding = f.delivered, f.lost, f.nxt > f.una
-    sacked, restart = take_report(w, f, log_from, log_to, duplicate, now)
+    sacked, restart = take_report(f, log_from, log_to, duplicate, now)
     if f.ecn == ACCURATE_ECN:
         accecn_process(f, echoed)
     advanced = f.una > prior_una
@@ -57,7 +57,7 @@ def linux_ack(w, f, now):
     if outstanding:
         if restart and f.rack_waits == 0:
             set_xmit_timer(f, now)
-        rate_gen(w, f, f.delivered - prior_delivered, f.lost - prior_lost, now)
+        rate_gen(f, f.delivered - prior_delivered, f.lost - prior_lost)
         reduction.cong_control(w, f, f.delivered - prior_delivered, advanced, now)
     xmit_recovery(w, f, rexmit, now)
     push_new(w, f, 0, now)
@@ -151,7 +151,7 @@ def linux_timeout(w, f, now):
     new_recovery = f.ca_state < CA_RECOVERY
     for index in range(f.una, f.nxt):
         seg = segments(f.seg)[index & f.mask]
-        recent = index > f.una and f.rack_rtt > mstamp(now) - mstamp(seg.sent_ns)
+        recent = index > f.una and f.rack_rtt > f.now_us - mstamp(seg.sent_ns)
         if not seg.marks & SACKED and not recent:
             reduction.mark_lost(w, f, index, now)
     if f.ca_state <= CA_DISORDER or f.una >= f.high_seq or (f.ca_state == CA_LOSS and f.retransmits == 0):

@@ -4,7 +4,7 @@ from cctrace.sim.core.app import answered, application
 from cctrace.sim.core.arrivals import next_arrival, take_all
 from cctrace.sim.core.entry import only_room_matters, queue_ack, reach_queue
 from cctrace.sim.core.events import first, schedule
-from cctrace.sim.core.fq import free_left, release
+from cctrace.sim.core.fq import free_left, has_small_queues, release
 from cctrace.sim.core.linux_sender import linux_ack, linux_timer
 from cctrace.sim.core.managed import serve_on
 from cctrace.sim.core.output import push
@@ -18,16 +18,17 @@ from cctrace.sim.core.tap import tap, tap_room
 
 
 def step(w, f, now):
-    """Process the flow's event at `now`."""
-    if f.fq_at <= now or (w.one_host == 1 and f.fq_soft_ns <= now):
+    """Process the flow's event at `now`, which its sender's clock shows (`now_us`, tcp_mstamp)."""
+    f.now_us = now // 1000
+    if f.fq == 1 and (f.fq_at <= now or (w.one_host == 1 and f.fq_soft_ns <= now)):
         release(w, f, now)
     if w.one_host == 1 and (f.pace_at <= now or (f.compressed > 0 and f.delack_at <= now)):
         soft_timer(w, f, now)
-    elif f.way_head < f.way_tail and coming(f.way)[f.way_head & f.mask].ns <= now:
+    elif f.before > 0 and f.way_head < f.way_tail and coming(f.way)[f.way_head & f.mask].ns <= now:
         reach_queue(w, f, now)
     elif f.arr_head < f.arr_tail and coming(f.arr)[f.arr_head & f.mask].ns <= now:
         receive(w, f, next_arrival(f), now)
-    elif f.ack_queued < f.ack_tail and acks(f.ack)[f.ack_queued & f.mask].ns <= now:
+    elif w.shared == 1 and f.ack_queued < f.ack_tail and acks(f.ack)[f.ack_queued & f.mask].ns <= now:
         queue_ack(w, f, now)
     elif f.ack_head < f.ack_queued and acks(f.ack)[f.ack_head & f.mask].ns <= now:
         tap(f, now, TAP_ACK_ARRIVED, 0, told(f.told)[f.ack_head & f.mask].id)
@@ -62,7 +63,7 @@ def step(w, f, now):
         write(w, f, now)
     elif f.probe_at <= now:
         q_probe(w, f, now)
-    if f.wmem_leaving > 0 and f.left_at != now + 1:
+    if has_small_queues(w, f) and f.wmem_leaving > 0 and f.left_at != now + 1:
         free_left(w, f, now)
 
 

@@ -260,7 +260,7 @@ def transmit(w, f, index, marks, now, probe=False, lacks=0):
     seg.tx_in_flight = in_flight(f)
     if f.ca_state == CA_RECOVERY or f.ca_state == CA_CWR:
         f.prr_out += 1
-    f.lsndtime_us = mstamp(now)
+    f.lsndtime_us = f.now_us
     f.data_segs_out += 1
     f.n_sent += 1
     if f.fq == 0:

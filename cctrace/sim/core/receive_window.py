@@ -118,11 +118,12 @@ def release(f, segment):
 
 def measure_rtt(f, now, echo_ms, segment):
     """tcp_rcv_rtt_measure_ts: from an ACK to the full segment it let go, by the receiver's clock."""
-    sample = ((now + f.rcv_clock_ns) // 1_000_000 - echo_ms) * 1000
-    if sample == 0 and f.kernel == LINUX_6_1:
-        sample = 1000
-    if echo_ms != f.rcv_echo_ms and sample > 0 and length(f, segment) == f.mss:
-        update_rtt(f, sample, False)
+    if echo_ms != f.rcv_echo_ms and length(f, segment) == f.mss:
+        sample = ((now + f.rcv_clock_ns) // 1_000_000 - echo_ms) * 1000
+        if sample == 0 and f.kernel == LINUX_6_1:
+            sample = 1000
+        if sample > 0:
+            update_rtt(f, sample, False)
     f.rcv_echo_ms = echo_ms
 
 
@@ -177,7 +178,7 @@ def adjust_space(f, read, now):
     It is called for each skb read, the first of them up to `read`; unread data behind it do not count, nor data
     read before: a filled hole ends a measurement early, and the next one contains everything that waited.
     """
-    if f.rcv_rtt8 == 0 or now // 1000 - f.rcv_copied_us < f.rcv_rtt8 >> 3:
+    if f.rcv_rtt8 == 0 or now < (f.rcv_copied_us + (f.rcv_rtt8 >> 3)) * 1000:
         return
     copied = begins(f, read) - f.rcv_copied_to
     if f.kernel != LINUX_6_1:

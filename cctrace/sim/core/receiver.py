@@ -44,12 +44,13 @@ def receive(w, f, order, now):
     """Process the arrival of a transmission: log it, and acknowledge according to policy [RFC5681] §4.2."""
     sent = structs.transmissions(f.tx)[order & f.mask]
     segment = sent.seg
-    if f.profile == structs.LINUX and sent.ns // 1_000_000 < f.ts_recent_ms - PAWS_WINDOW_MS:
+    stamp_ms = sent.ns // 1_000_000
+    if f.profile == structs.LINUX and stamp_ms < f.ts_recent_ms - PAWS_WINDOW_MS:
         discard_old(w, f, order, segment, now)
         return
     echo_changed = f.ecn > 0 and take_marks(w, f, sent.marks, now)
     if f.profile == structs.LINUX:
-        linux_receive(w, f, order, segment, echo_changed, now)
+        linux_receive(w, f, order, segment, stamp_ms, echo_changed, now)
     else:
         plain_receive(w, f, order, segment, now)
     if f.rcv_read < f.rcv_nxt:
@@ -79,7 +80,7 @@ def plain_receive(w, f, order, segment, now):
         f.delack_at = now + f.delack_ns
 
 
-def linux_receive(w, f, order, segment, echo_changed, now):
+def linux_receive(w, f, order, segment, stamp_ms, echo_changed, now):
     """tcp_data_queue and __tcp_ack_snd_check."""
     f.rcv_duplicate = 0
     f.ack_scheduled = 1
@@ -98,7 +99,7 @@ def linux_receive(w, f, order, segment, echo_changed, now):
         )
     if f.log_next == logged:
         log_arrival(f, order, segment, now)
-    note_stamp(f, order, segment)
+    note_stamp(f, stamp_ms, segment)
     mark_received(w, f, segment, now)
     if in_order:
         forget_blocks(f)
@@ -268,12 +269,11 @@ def take_marks(w, f, marks, now):
     return at_once
 
 
-def note_stamp(f, order, segment):
+def note_stamp(f, stamp_ms, segment):
     """tcp_replace_ts_recent: echoed is the time stamp of the segment that last moved the left edge [RFC7323] §4.3.
 
     Duplicates from before it are refused (tcp_sequence) and do not count.
     """
-    stamp_ms = structs.transmissions(f.tx)[order & f.mask].ns // 1_000_000
     if f.rcv_acked - 1 <= segment <= f.rcv_acked and stamp_ms >= f.ts_recent_ms:
         f.ts_recent_ms = stamp_ms
 

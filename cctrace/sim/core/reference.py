@@ -36,13 +36,13 @@ def process_ack(w, f, now):
     prior_delivered, prior_lost, prior_una = f.delivered, f.lost, f.una
     log_from = f.log_seen
     for k in range(log_from, log_to):
-        take_delivery(w, f, words(f.log)[k & f.mask])
+        take_delivery(f, words(f.log)[k & f.mask])
     f.log_seen = log_to
     while f.una < f.nxt and segments(f.seg)[f.una & f.mask].marks & SACKED:
         f.una += 1
         f.sacked_out -= 1
     f.retrans_scan = max(f.retrans_scan, f.una)
-    clean_rtx_queue(w, f, log_from, log_to, prior_una, -1, now)
+    clean_rtx_queue(f, log_from, log_to, prior_una, now)
     if f.una > prior_una:
         call(w, f, PKTS_ACKED, f.una - prior_una, now)
         f.backoff = f.retransmits = 0
@@ -52,12 +52,12 @@ def process_ack(w, f, now):
     detect_losses(w, f, now)
     if f.ca_state < CA_RECOVERY or (f.ca_state == CA_LOSS and f.retrans_out < prior_retrans):
         fastretrans_alert(w, f, now)
-    rate_gen(w, f, f.delivered - prior_delivered, f.lost - prior_lost, now)
+    rate_gen(f, f.delivered - prior_delivered, f.lost - prior_lost)
     reduction.cong_control(w, f, f.delivered - prior_delivered, f.una > prior_una, now)
     push(w, f, now)
 
 
-def take_delivery(w, f, order):
+def take_delivery(f, order):
     """One transmission reached the receiver: scoreboard and rate sample; returns the segment, -1 if it was known."""
     index = transmissions(f.tx)[order & f.mask].seg
     seg = segments(f.seg)[index & f.mask]
@@ -65,7 +65,7 @@ def take_delivery(w, f, order):
         return -1
     if order != seg.order:
         f.undo_proof = 1  # an earlier transmission arrived: the last one was not needed
-    rate_skb_delivered(w, f, seg, order if order == seg.order else seg.order)
+    rate_skb_delivered(f, seg, order if order == seg.order else seg.order)
     if seg.marks & LOST:
         f.lost_out -= 1
     if seg.marks & RETRANS:
@@ -85,7 +85,7 @@ def take_delivery(w, f, order):
     return index
 
 
-def clean_rtx_queue(w, f, log_from, log_to, prior_una, echo_rtt, now):
+def clean_rtx_queue(f, log_from, log_to, prior_una, now):
     """The RTT part of tcp_clean_rtx_queue: first and last segment acknowledged, cumulatively or by SACK."""
     first = last = sack_first = sack_last = np.int64(-1)
     low, high = np.int64(NEVER), np.int64(-1)
@@ -111,7 +111,7 @@ def clean_rtx_queue(w, f, log_from, log_to, prior_una, echo_rtt, now):
             sack_last = seg.sent_ns
     if retrans_acked:
         first = np.int64(-1)
-    update_rtt(w, f, first, last, sack_first, sack_last, echo_rtt, now)
+    update_rtt(f, first, last, sack_first, sack_last, 0, now)
 
 
 def detect_losses(w, f, now):

@@ -27,10 +27,10 @@ def is_early(f, now):
     return f.rto_at > now
 
 
-def rto_left(f, now):
+def rto_left(f):
     """tcp_rto_delta_us: time until the first outstanding segment's timeout, us."""
     sent_us = mstamp(segments(f.seg)[f.una & f.mask].sent_ns)
-    return sent_us + current_rto(f) - mstamp(now)
+    return sent_us + current_rto(f) - f.now_us
 
 
 def rearm_rto(f, now):
@@ -38,7 +38,7 @@ def rearm_rto(f, now):
     if f.nxt == f.una:
         f.rto_at = NEVER
     elif f.rto_at != NEVER and f.timer != RTO_TIMER:
-        arm(f, RTO_TIMER, max(rto_left(f, now), 1), now)
+        arm(f, RTO_TIMER, max(rto_left(f), 1), now)
     else:
         arm(f, RTO_TIMER, current_rto(f), now)
 
@@ -52,7 +52,7 @@ def schedule_loss_probe(f, advancing, now):
     """tcp_schedule_loss_probe [RFC8985] §7.2: in two RTTs, or at the timeout; returns whether it was set."""
     if f.nxt == f.una or not probes(f):
         return False
-    left = current_rto(f) if advancing else rto_left(f, now)
+    left = current_rto(f) if advancing else rto_left(f)
     arm(f, PROBE_TIMER, probe_timeout_us(f.srtt, f.nxt - f.una, left), now)
     return True
 

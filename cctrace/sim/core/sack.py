@@ -32,32 +32,32 @@ from cctrace.tcp import rack
 from cctrace.tcp.probe import TIMEOUT_MIN_US
 
 
-def take_report(w, f, log_from, log_to, duplicate, now):
+def take_report(f, log_from, log_to, duplicate, now):
     """tcp_sacktag_write_queue, tcp_clean_rtx_queue; returns (anything SACKed, whether the timer starts anew)."""
     prior_una, prior_fack = f.una, max(f.sack_high, f.una)
     low = take_duplicate(f, duplicate)
     sort_report(f, log_from, log_to)
     highest = -1
-    for k in range(log_from, log_to):
+    for k in range(log_from, log_to):  # in order: what is missing behind a hole is not in the rest of the report
         index = words(f.log)[k & f.mask]
-        seg = segments(f.seg)[index & f.mask]
-        if index >= f.una and not seg.marks & SACKED:
-            seg.marks |= FRESH
-            highest = index  # they are in order
-    while f.una < f.nxt and segments(f.seg)[f.una & f.mask].marks & (SACKED | FRESH):
-        f.una += 1
+        if index == f.una:
+            f.una += 1
+            while f.una < f.nxt and segments(f.seg)[f.una & f.mask].marks & SACKED:
+                f.una += 1
+        elif index > f.una and not segments(f.seg)[index & f.mask].marks & SACKED:
+            segments(f.seg)[index & f.mask].marks |= FRESH
+            highest = index
     f.retrans_scan = max(f.retrans_scan, f.una)
     prior_sacked = f.sacked_out
     sack_first = sack_last = np.int64(-1)
     if highest >= f.una:
         part_acked(f, prior_una)
-        low, sack_first, sack_last = sacktag(w, f, log_from, log_to, low, now)
+        low, sack_first, sack_last = sacktag(f, log_from, log_to, low)
     sacked = f.sacked_out > prior_sacked
     if f.ca_state != CA_LOSS or f.undo_marker >= 0:
         check_reordering(f, low)
-    low, first, last = linux_clean_rtx_queue(w, f, prior_una, now)
-    echo_rtt = (now // 1_000_000 - f.echo_ms) * 1000 if f.una > prior_una and f.echo_ms > 0 else -1
-    update_rtt(w, f, first, last, sack_first, sack_last, echo_rtt, now)
+    low, first, last = linux_clean_rtx_queue(f, prior_una)
+    update_rtt(f, first, last, sack_first, sack_last, f.echo_ms if f.una > prior_una else 0, now)
     if f.una > prior_una:
         if low < prior_fack:
             check_reordering(f, low)
@@ -102,7 +102,7 @@ def sort_report(f, log_from, log_to):
         words(f.log)[at & f.mask] = index
 
 
-def sacktag(w, f, log_from, log_to, low, now):
+def sacktag(f, log_from, log_to, low):
     """tcp_sacktag_one for all new SACKs; returns (lowest original behind later ones, first and last time sent)."""
     first = last = np.int64(-1)
     for k in range(log_from, log_to):
@@ -113,7 +113,7 @@ def sacktag(w, f, log_from, log_to, low, now):
         part_sacked(f, index)
         seg.marks = (seg.marks & ~FRESH) | SACKED
         account_sacked(f, index)
-        rack_advance(f, seg, index, now)
+        rack_advance(f, seg, index)
         if not seg.marks & EVER_RETRANS:
             if index < f.sack_high:
                 low = min(low, index)
@@ -132,11 +132,11 @@ def sacktag(w, f, log_from, log_to, low, now):
         f.sacked_out += 1
         f.delivered += 1
         f.delivered_ce += f.ece
-        rate_skb_delivered(w, f, seg, seg.order)
+        rate_skb_delivered(f, seg, seg.order)
     return low, first, last
 
 
-def linux_clean_rtx_queue(w, f, prior_una, now):
+def linux_clean_rtx_queue(f, prior_una):
     """tcp_clean_rtx_queue: what the ACK covers leaves; returns (lowest original in it, first and last time sent)."""
     first = last = np.int64(-1)
     low = f.nxt
@@ -146,7 +146,7 @@ def linux_clean_rtx_queue(w, f, prior_una, now):
         seg = segments(f.seg)[index & f.mask]
         if seg.marks & EVER_RETRANS:
             retransmitted = True
-        elif seg.marks & FRESH:
+        elif not seg.marks & SACKED:
             if first < 0:
                 first = seg.sent_ns
                 low = index
@@ -165,8 +165,8 @@ def linux_clean_rtx_queue(w, f, prior_una, now):
             f.delivered += 1
             f.delivered_ce += f.ece
             if not spurious_retrans(f, seg):
-                rack_advance(f, seg, index, now)
-            rate_skb_delivered(w, f, seg, seg.order)
+                rack_advance(f, seg, index)
+            rate_skb_delivered(f, seg, seg.order)
     return low, np.int64(-1) if retransmitted else first, last
 
 
@@ -186,9 +186,9 @@ def check_reordering(f, low):
 # --- RACK -----------------------------------------------------------------------------------------------------------
 
 
-def rack_advance(f, seg, index, now):
+def rack_advance(f, seg, index):
     """tcp_rack_advance: the newest transmission known to have arrived, and its RTT."""
-    rtt = mstamp(now) - mstamp(seg.sent_ns)
+    rtt = f.now_us - mstamp(seg.sent_ns)
     if rack.rack_is_original(rtt, f.min_rtt, seg.marks & EVER_RETRANS > 0):
         return
     f.rack_advanced = 1
@@ -233,7 +233,7 @@ def rack_detect_loss(w, f, now):
         seg = segments(f.seg)[index & f.mask]
         if seg.sent_ns > f.rack_ns or (seg.sent_ns == f.rack_ns and seg.skb_end > f.rack_index):
             break
-        if limit > mstamp(now) - mstamp(seg.sent_ns):
+        if limit > f.now_us - mstamp(seg.sent_ns):
             return order
         mark_lost(w, f, index, now)
     return -1
@@ -283,7 +283,7 @@ def identify_loss(w, f, now):
     f.rack_advanced = 0
     first = rack_detect_loss(w, f, now)
     if first >= 0:
-        elapsed = mstamp(now) - mstamp(last_overtaken_ns(f, first))
+        elapsed = f.now_us - mstamp(last_overtaken_ns(f, first))
         arm(f, REORDERING_TIMER, f.rack_rtt + rack_reo_wnd(f) - elapsed + TIMEOUT_MIN_US, now)
         f.rack_waits = 1
     return f.retrans_out < prior_retrans

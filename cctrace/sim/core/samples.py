@@ -42,7 +42,7 @@ def rate_skb_sent(w, f, seg, tx_us):
     seg.tx_lost = f.lost
 
 
-def rate_skb_delivered(w, f, seg, order):
+def rate_skb_delivered(f, seg, order):
     """tcp_rate_skb_delivered: the segment sent last makes the sample; before Linux 5.18, one after most deliveries."""
     newest = order > f.rs_last_order if f.profile == LINUX else seg.tx_delivered > f.rs_prior_delivered
     if f.rs_last_order >= 0 and not newest:
@@ -60,11 +60,11 @@ def rate_skb_delivered(w, f, seg, order):
     f.first_tx_mstamp = tx_us
 
 
-def rate_gen(w, f, newly_delivered, newly_lost, now):
+def rate_gen(f, newly_delivered, newly_lost):
     """tcp_rate_gen: the longer of send and ACK interval, and nothing shorter than min_rtt."""
     words(f.state)[APP_LIMITED] = app_limited_after(words(f.state)[APP_LIMITED], f.delivered)
     if newly_delivered > 0:
-        f.delivered_mstamp = mstamp(now)
+        f.delivered_mstamp = f.now_us
     f.rs_acked_sacked = newly_delivered
     f.rs_losses = newly_lost
     if f.rs_last_order < 0:
@@ -74,7 +74,7 @@ def rate_gen(w, f, newly_delivered, newly_lost, now):
     f.rs_delivered = f.delivered - f.rs_prior_delivered
     f.rs_delivered_ce = f.delivered_ce - f.rs_prior_delivered_ce
     f.rs_lost = f.lost - f.rs_prior_lost
-    f.rs_interval = rate_interval_us(f.rs_interval, mstamp(now) - f.rs_prior_mstamp, f.min_rtt)
+    f.rs_interval = rate_interval_us(f.rs_interval, f.now_us - f.rs_prior_mstamp, f.min_rtt)
 
 
 def take_rtt(f, rtt_us):
@@ -86,16 +86,16 @@ def take_rtt(f, rtt_us):
     f.rto_us = timeout_us(f.srtt, f.rttvar, f.tick_us)
 
 
-def update_rtt(w, f, first_ns, last_ns, sack_first_ns, sack_last_ns, echo_rtt, now):
-    """tcp_ack_update_rtt: cumulative samples first, SACKed ones otherwise, the echoed time stamp last; -1 is none."""
-    seq_rtt = mstamp(now) - mstamp(first_ns) if first_ns >= 0 else -1
-    ca_rtt = mstamp(now) - mstamp(last_ns) if first_ns >= 0 and last_ns != first_ns else seq_rtt
+def update_rtt(f, first_ns, last_ns, sack_first_ns, sack_last_ns, echo_ms, now):
+    """tcp_ack_update_rtt: cumulative samples first (-1: none), SACKed ones otherwise, the echoed time stamp last."""
+    seq_rtt = f.now_us - mstamp(first_ns) if first_ns >= 0 else -1
+    ca_rtt = f.now_us - mstamp(last_ns) if first_ns >= 0 and last_ns != first_ns else seq_rtt
     if sack_first_ns >= 0:
-        ca_rtt = mstamp(now) - mstamp(sack_last_ns)
+        ca_rtt = f.now_us - mstamp(sack_last_ns)
         if seq_rtt < 0:
-            seq_rtt = mstamp(now) - mstamp(sack_first_ns)
-    if seq_rtt < 0 and echo_rtt >= 0:
-        seq_rtt = ca_rtt = max(echo_rtt, 1000)
+            seq_rtt = f.now_us - mstamp(sack_first_ns)
+    if seq_rtt < 0 and 0 < echo_ms <= now // 1_000_000:
+        seq_rtt = ca_rtt = max((now // 1_000_000 - echo_ms) * 1000, 1000)
     f.rs_rtt = ca_rtt
     if seq_rtt < 0:
         return

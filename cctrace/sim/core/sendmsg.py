@@ -20,7 +20,7 @@ def write(w, f, now):
     if not write_queue.is_writeable(f):  # what left since it was woken was cut into skbs, whose overhead counts
         write_queue.wait_for_space(f, now)
         return
-    now += w.clock_read_ns
+    now = read_clock(w, f, now)
     f.in_process = 1
     while f.written < f.app_end * f.mss:
         sendmsg(w, f, min(write_queue.WRITE_BYTES, f.app_end * f.mss - f.written), now)
@@ -28,6 +28,13 @@ def write(w, f, now):
             write_queue.wait_for_space(f, now)
             break
     f.in_process = 0
+
+
+def read_clock(w, f, now):
+    """tcp_mstamp_refresh: return the time after the process has read the clock."""
+    now += w.clock_read_ns
+    f.now_us = now // 1000
+    return now
 
 
 def sendmsg(w, f, left, now):
@@ -55,17 +62,17 @@ def sendmsg(w, f, left, now):
         write_queue.count_unsent(f)
         if left > 0 and f.written - f.pushed_seq > f.max_window >> 1:  # forced_push
             mark_push(f)
-            now += w.clock_read_ns
+            now = read_clock(w, f, now)
             push_new(w, f, 0, now, False, False)
         elif left > 0 and f.wq_tail - f.wq_head == 1:
-            now += w.clock_read_ns
+            now = read_clock(w, f, now)
             push_one(w, f, now)
     if f.written > begun:
         mark_push(f)
         if autocorks(f, goal):
             f.tsq_throttled = 1
         else:
-            push_new(w, f, 0, now + w.clock_read_ns, False, left == 0)
+            push_new(w, f, 0, read_clock(w, f, now), False, left == 0)
 
 
 def autocorks(f, goal):

@@ -22,7 +22,7 @@ _VIEWED = {
 } | {
     name: name for name in (
         "ca_state", "sacked_out", "lost_out", "retrans_out", "data_segs_out", "delivered", "delivered_ce", "lost",
-        "mss", "is_cwnd_limited", "max_packets_out", "rs_delivered", "rs_prior_delivered", "rs_losses",
+        "now_us", "mss", "is_cwnd_limited", "max_packets_out", "rs_delivered", "rs_prior_delivered", "rs_losses",
         "rs_acked_sacked", "rs_prior_in_flight", "rs_tx_in_flight", "rs_lost", "rs_prior_lost", "rs_delivered_ce",
         "wstamp_ns",
     )
@@ -42,10 +42,10 @@ _FLOW = (
     "hz", "kernel", "ecn", "snd_lack", "small_sent",
     # sends: window, pacing, timer, and the send buffer (write_queue.py), bytes but for write_seq; `tx_full`: `tx_next`
     # when the rings may be full; `losses_given`: whether losses are prescribed, as transmissions; `ahead_ns`:
-    # arrivals.py
-    "seg", "state", "tx_next", "tx_full", "timer", "before", "behind", "index", "queue_tally",
-    "wire_bytes", "losses_given", "parts_as_v2", "n_sent", "ahead_ns", "qdelay_sum_ns", "qdelay_count", "burst_id",
-    "prr_out", "first_tx_mstamp", "lsndtime_us", "heard_ms", "write_seq", "written", "wmem_queued", "sndbuf",
+    # arrivals.py; `sndbuf_segs`: what the send buffer was last made for
+    "seg", "state", "tx_next", "tx_full", "timer", "before", "behind", "index", "queue_tally", "wire_bytes",
+    "losses_given", "parts_as_v2", "n_sent", "ahead_ns", "qdelay_sum_ns", "qdelay_count", "burst_id", "prr_out",
+    "first_tx_mstamp", "lsndtime_us", "heard_ms", "write_seq", "written", "wmem_queued", "sndbuf", "sndbuf_segs",
     "most_sndbuf", "nospace", "pushed_seq", "wq_ends", "wq_head", "wq_tail", "app_kind", "has_on_ack", "paced",
     "pace_overhead", "max_rate", "min_rtt_slot", "burst_slot", "slow_burst", "gso_max", "most_out", "snd_right",
     "max_packets_seq", "retrans_scan", "retrans_seen", "retrans_again", "armed_ns", "armed_us", "rto_us", "backoff",

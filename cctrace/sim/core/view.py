@@ -37,7 +37,6 @@ def fill_linux_view(w, f, event, arg, now):
     f.v_ack = f.v_snd_una if f.log_seen > 0 else 0
     f.v_snd_nxt = 1 + next_begins(f)
     f.v_packets_out = f.nxt - f.una
-    f.v_now_us = now // 1000
     f.v_jiffies = JIFFIES_EPOCH + now * f.hz // 1_000_000_000
     f.v_clock_ns = now
     f.v_lsndtime = JIFFIES_EPOCH + f.lsndtime_us * f.hz // 1_000_000 if f.lsndtime_us > 0 else 0

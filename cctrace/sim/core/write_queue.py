@@ -140,6 +140,9 @@ def discard_unsent(f):
 def expand_sndbuf(f):
     """tcp_sndbuf_expand."""
     segs = max(max(TCP_INIT_CWND, words(f.state)[CWND]), f.reordering + 1)
+    if segs <= f.sndbuf_segs:
+        return
+    f.sndbuf_segs = segs
     wanted = (3 if f.has_on_ack == 1 else 2) * segs * SEGMENT_BYTES * f.mss // 1448
     f.sndbuf = max(f.sndbuf, min(wanted, f.most_sndbuf))
 
