@@ -164,6 +164,17 @@ def test_the_send_buffer_is_told_by_the_kernels_account_of_time():
     assert found.figures["send_buffer_share"] == pytest.approx(0.7)
 
 
+@pytest.mark.parametrize("per_rtt", [1, 0])
+def test_a_growing_window_is_told_by_cwnd_once_slow_start_has_ended(per_rtt):
+    cwnd = np.append(np.full(6, 50), 50 + per_rtt * np.arange(95) * 5 // 2)  # an RTT takes 40 ms of 100
+    ssthresh = np.append(np.full(6, 2**31 - 1), np.full(95, 50))
+    found = diagnose(polled(tcpi_snd_cwnd=cwnd, tcpi_unacked=cwnd, tcpi_snd_ssthresh=ssthresh), "reno")
+    assert (found.cause == "window_growing") == bool(per_rtt)
+    if per_rtt:
+        assert found.figures["per_rtt_segments"] == pytest.approx(1.0, abs=0.1)
+        assert "HyStart" in found.verdict
+
+
 def test_an_application_with_nothing_to_send_is_told_by_the_time_without_data():
     found = diagnose(polled(tcpi_busy_time=np.arange(101) * 20_000, tcpi_rwnd_limited=np.zeros(101, int)))
     assert found.cause == "application_limited"

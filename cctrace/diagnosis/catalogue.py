@@ -287,9 +287,9 @@ CAUSES = {  # the most important first
         "The congestion window was still growing when the flow ended: slow start ended at {began_s} with "
         "{first_bytes} in flight ([{lost_at_start?}{lost_at_start:packets_were} lost|nothing was lost, as when "
         "HyStart ends it]), and then it grew by {per_rtt_segments:tenths} segments {per_rtt}, to {last_bytes}. "
-        "No queue grew until then: the path could carry more.",
-        "A controller that finds the rate sooner, as BBR does[{lost_at_start?}; and look for what dropped a packet of "
-        "a flow that had not filled its path|].",
+        "No queue grew meanwhile: the path could carry more.",
+        "A controller that finds the rate sooner, as BBR does[{by_chance?}; and look for what dropped a packet of a "
+        "flow that may not have filled its path].",
         "A queue that grew with the data in flight, or a window that stayed as it was.",
     ),
     "path_full": cause(

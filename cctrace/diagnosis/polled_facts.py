@@ -7,6 +7,7 @@ from cctrace.diagnosis import constants as const
 from cctrace.diagnosis import groups
 from cctrace.diagnosis.facts import POLLS, Facts
 from cctrace.diagnosis.findings import Limit, shares
+from cctrace.diagnosis.growth import growth
 from cctrace.diagnosis.polled import Polls, rate_changes
 from cctrace.diagnosis.sharing import sharing_of
 from cctrace.diagnosis.socket_limit import is_at, socket_limit
@@ -45,6 +46,7 @@ def facts_of(polls: Polls, limits: list[Limit]) -> Facts:
         marks=_marks(polls),
         rates=_rates(polls, rtt),
         queue=_queue(polls, rtt),
+        growing_window=_growing_window(polls, limits, rtt),
         reordering=_reordering(polls),
         min_rtt=_min_rtt(polls, rtt),
     )
@@ -66,6 +68,19 @@ def _start(polls: Polls) -> groups.Start | None:
     lasted_us = (time_ns[grown[-1] + 1] - polls.flow.start_ns) / 1e3
     sent = float(polls.flow.row["bytes_sent"])
     return groups.Start(lasted_us / polls.least_us, sent, polls.least_us, is_growing=True, is_complete=False)
+
+
+def _growing_window(polls: Polls, limits: list[Limit], rtt_us: float) -> groups.GrowingWindow | None:
+    """Return how cwnd grew once ssthresh was set, if nothing was retransmitted then; else None."""
+    starts = [one.end_s for one in limits if one.name == "startup"]
+    if not starts or not rtt_us > 0:
+        return None
+    after = polls.time > starts[-1] + const.SEPARATE_RTTS * rtt_us / 1e6
+    cwnd, again = polls["snd_cwnd"][after], polls.retransmitted[after]
+    if not len(cwnd) or not np.isfinite(cwnd).all() or again[-1] > again[0]:
+        return None
+    rounds = float(np.ptp(polls.time[after])) * 1e6 / rtt_us
+    return growth(cwnd, rounds, float(np.nanmedian(polls["snd_mss"])), starts[-1], float(again[0]), limits)
 
 
 def _socket_limit(polls: Polls, rtt: float) -> groups.SocketLimit:

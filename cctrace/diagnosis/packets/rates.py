@@ -8,6 +8,7 @@ from cctrace.cc.bbr2022 import BBR2022
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.findings import Limit, shares
 from cctrace.diagnosis.groups import NAN, Before, GrowingWindow, HeldWindow, Queue, RateChanges, Shaper, Stale
+from cctrace.diagnosis.growth import growth
 from cctrace.diagnosis.limits import startup_end_s
 from cctrace.diagnosis.packets.capture import is_elsewhere
 from cctrace.diagnosis.record import Record
@@ -139,21 +140,10 @@ def held_window(record: Record) -> HeldWindow | None:
 def growing_window(record: Record, limits: list[Limit]) -> GrowingWindow | None:
     """Return how the data in flight grew after slow start, if nothing was lost then; else None."""
     first, _, most = record.rounds
-    began = startup_end_s(record)
+    began_s = startup_end_s(record)
     # The losses that end slow start are repaired within a few round trips; the window grows from then on.
-    after = np.flatnonzero(first > began + const.SEPARATE_RTTS * record.median_rtt_us / 1e6)
-    if len(after) < const.ENOUGH or (record.sent_s[record.lost] > first[after[0]]).any():
+    after = first > began_s + const.SEPARATE_RTTS * record.median_rtt_us / 1e6
+    if not after.any() or (record.sent_s[record.lost] > first[after][0]).any():
         return None
-    flights = most[after]
-    low, high = (float(flights[part].max()) for part in (slice(const.FEWEST), slice(-const.FEWEST, None)))
-    if high < (1 + const.STEADY) * low:
-        return None
-    share = shares(limits)
-    return GrowingWindow(
-        began_s=began,
-        lost_at_start=float(record.lost.sum()),
-        first_bytes=low * record.table.mss,
-        last_bytes=high * record.table.mss,
-        per_rtt_segments=(high - low) / max(len(after) - const.FEWEST, 1),
-        cwnd_share=share.get("cwnd", 0.0) / max(1 - share.get("startup", 0.0), 1e-9),
-    )
+    lost = float(record.lost.sum())
+    return growth(most[after].astype(float), int(after.sum()), record.table.mss, began_s, lost, limits)

@@ -156,5 +156,5 @@ def window_growing(facts: Facts, found: Found) -> Iterator[Finding]:
         return
     if growing.cwnd_share >= const.MOST_OF_TIME:
         sure = between(const.EXPLAINS, const.CLEAR, growing.cwnd_share)
-        finding = facts.finding("window_growing", sure, growing, span=(growing.began_s, facts.end_s))
-        yield finding.saying(lost_at_start=growing.lost_at_start or None)
+        span, by_chance = (growing.began_s, facts.end_s), 0 < growing.lost_at_start < const.FEWEST
+        yield facts.finding("window_growing", sure, growing, span=span).saying(by_chance=by_chance)
