@@ -25,7 +25,7 @@ _Filled = tuple[NDArray[np.uint8] | Exception, int, int]
 decode_packets = Machine(pieces.decode_packets)
 _READ = ctypes.cast(ctypes.CDLL(None).read, ctypes.c_void_p).value if os.name == "posix" else None  # of the C library
 Find = Callable[[], tuple[int, int, int]]  # fills `Frames`; returns (count, position after them, status)
-_BUFFERS = 4  # one that is decoded, the one before, one that waits, and one that is being filled
+_BUFFERS = 3  # one that is decoded, one that waits, and one that is being filled
 
 
 class Chunks:
@@ -46,8 +46,8 @@ class Chunks:
         self._taken = 0  # of the file's bytes, for those up to `end`
         self._free: _Free = queue.SimpleQueue()
         self._full: queue.SimpleQueue[_Filled] | None = queue.SimpleQueue()
-        for _ in range(_BUFFERS):
-            self._free.put(np.empty(HEADROOM + chunk, np.uint8))
+        for buffer in np.empty((_BUFFERS, HEADROOM + chunk), np.uint8):  # of one piece, which gets huge pages
+            self._free.put(buffer)
         if not source.is_plain:
             weakref.finalize(self, self._free.put, None)  # ends the thread once this object is gone
             threading.Thread(target=_fill, args=(source, self._free, self._full), daemon=True).start()
