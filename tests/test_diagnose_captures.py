@@ -78,6 +78,44 @@ def test_a_clock_that_is_set_is_told_with_its_time(by_ms):
     assert all(verdict.confidence <= UNSURE for verdict in found.verdicts[1:])
 
 
+def in_order(found, rows):
+    """Put the packets into another order, as in a file whose records are not in the order of their times."""
+    found.columns = {name: column[rows] for name, column in found.columns.items()}
+    return found
+
+
+def shuffled_in_eights(found):
+    return np.lexsort((np.random.default_rng(1).random(len(found)), np.arange(len(found)) // 8))
+
+
+def shuffled_whole(found):
+    return np.random.default_rng(1).permutation(len(found))
+
+
+def one_direction_after_the_other(found):
+    return np.argsort(found["direction"], kind="stable")
+
+
+@pytest.mark.parametrize("order", [shuffled_in_eights, shuffled_whole, one_direction_after_the_other])
+def test_records_out_of_the_order_of_their_times_are_told_first_and_sorting_them_is_the_remedy(order):
+    found = packets()
+    found.columns["time_ns"] = found["time_ns"].astype(np.int64) + np.arange(len(found))  # no two at the same time
+    straight = diagnose(Capture(found).flow(0))
+    found = in_order(found, order(found))
+    diagnosis = diagnose(Capture(found).flow(0))
+    assert "not in the order of their times" in diagnosis.verdict
+    assert "reordercap" in diagnosis.verdict
+    assert all(verdict.confidence <= UNSURE for verdict in diagnosis.verdicts[1:])
+    assert diagnose(Capture(found.sorted_by_time()).flow(0)).verdict == straight.verdict
+
+
+def test_records_that_step_back_by_microseconds_in_order_of_sequence_mislead_nobody():
+    """Two rings fed one capture: their stamps are out of order by less than a segment takes."""
+    found = packets()
+    later = np.where(found["direction"] == 0, 20_000, 0)
+    assert "capture_artefact" not in diagnose(changed(found, found["time_ns"].astype(np.int64) + later).flow(0)).causes
+
+
 def test_a_pause_of_the_application_does_not_set_the_clock():
     sim = cct.simulate(
         cct.Path(rate="20Mbit", rtt="40ms"),

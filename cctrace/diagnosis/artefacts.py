@@ -8,6 +8,12 @@ CAPTURE_ARTEFACT = cause(
     "uncertain.",
     "Capture with a larger buffer (tcpdump -B), a shorter snapshot, or fewer bytes.",
     "A capture for which tcpdump reports no packets dropped by the kernel.",
+    order=Sentence(
+        "The file's records are not in the order of their times: {misplaced_share} of this flow's are misplaced, by at "
+        "most {back_us}. Losses, RTTs and pauses are artefacts.",
+        "Sort it by time (`reordercap IN OUT`, of Wireshark) and analyse the result.",
+        "Packets whose sequence numbers grow only in the order of the file.",
+    ),
     clock=Sentence(
         "The capture host's clock was stepped {way} by {set_by_us} at {at_s} "
         "([{shown_by}|the TCP timestamps of both ends were not]): RTTs, rates and pauses near it are artefacts.",

@@ -281,7 +281,7 @@ def describe(counters: Mapping[str, int]) -> Iterator[str]:
         packets = format_counted(c["beyond_wire"], "packet claims", "packets claim")
         yield f"{packets} more bytes than the frame had; the claim is used"
     if c["back_step_ns"] >= FAR_BACK_NS:
-        yield back_steps(c)
+        yield f"{back_steps(c)}: sort the records (reordercap of Wireshark), unless the clock was set"
     if c["duplicates"]:
         text = "bit 6 of column options marks the copies, flows leave them out"
         packets = format_counted(c["duplicates"], "packet was", "packets were")

@@ -1,18 +1,26 @@
-"""Facts about the capture, from packets: artefacts (clock, queues before it, copies, gaps), and where it was taken."""
+"""Facts about the capture, from packets: artefacts (order, clock, queues before it, copies, gaps), and where it was
+taken.
+"""
 
+import numpy as np
+
+from cctrace.columns import Ints
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.facts import Artefact, Elsewhere
 from cctrace.diagnosis.findings import between
 from cctrace.diagnosis.record import Record
 from cctrace.flows.flow import Flow
+from cctrace.flows.state import ACK, OPT_COPY, RST, SYN
 from cctrace.flows.vantage import REACTION_NS
+from cctrace.io.packets import FAR_BACK_NS
 from cctrace.path.stamps import clock_set, held_us, stamps_of
+from cctrace.tcp.sequence import unwrapped
 from cctrace.units import format_time
 
 
 def artefact(record: Record) -> Artefact | None:
     """Return the capture's artefact that spoils most, if it has any."""
-    return _clock(record) or _copies(record) or _held(record) or _missing(record)
+    return _order(record) or _clock(record) or _copies(record) or _held(record) or _missing(record)
 
 
 def elsewhere(flow: Flow) -> Elsewhere | None:
@@ -26,6 +34,39 @@ def elsewhere(flow: Flow) -> Elsewhere | None:
 def is_elsewhere(flow: Flow) -> bool:
     """Return whether the capture point is further from the sender than the sender's own reaction time."""
     return bool(flow.capture.connections.sender_side_ns[flow.index] > REACTION_NS)
+
+
+def _order(record: Record) -> Artefact | None:
+    """Return that the file's records are not in the order of their times, as after appending one file to another.
+
+    Not so if a clock was set: sorted by time, what was captured after that mixes with what was captured before.
+    """
+    packets = record.flow.capture.packets
+    rows = record.flow.capture.connections.rows_of(record.flow.index)
+    rows = rows[packets["options"][rows] & OPT_COPY == 0]
+    time_ns = packets["time_ns"][rows]
+    back_ns = np.maximum.accumulate(time_ns) - time_ns
+    if not back_ns.any():
+        return None
+    gained = _reversals(record.flow, rows) - _reversals(record.flow, rows[np.argsort(time_ns, kind="stable")])
+    share = max(gained, int(np.count_nonzero(back_ns >= FAR_BACK_NS))) / len(rows)
+    if gained < 0 or share < const.NEGLIGIBLE:
+        return None
+    return Artefact("order", const.COUNTED, {"misplaced_share": share, "back_us": float(back_ns.max() / 1000)})
+
+
+def _reversals(flow: Flow, rows: Ints) -> int:
+    """Return how many packets, in this order, have a lower number than an earlier one of their end."""
+    packets, found = flow.capture.packets, 0
+    flags, payload = packets["flags"][rows], packets["payload"][rows]
+    sent = packets["direction"][rows] == flow.capture.connections.sender[flow.index]
+    is_data, is_ack = sent & (payload > 0), ~sent & (flags & (ACK | SYN | RST) == ACK)
+    for name, wanted in (("seq", is_data), ("ack", is_ack)):
+        numbers = packets[name][rows[wanted]]
+        if len(numbers):
+            place = unwrapped(numbers, int(numbers[0]))
+            found += int(np.count_nonzero(place < np.maximum.accumulate(place)))
+    return found
 
 
 def _clock(record: Record) -> Artefact | None:
