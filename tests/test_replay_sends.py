@@ -441,3 +441,26 @@ def test_a_long_run_of_retransmissions_is_passed_once_and_not_with_every_ack():
         sk.mark_rest(tables, 1, Sends(), False, ack, slots, stack)
         assert slots[sk.APP_LIMITED] > 0
     assert len(reads) < 10 * count
+
+
+def test_acks_of_one_instant_are_not_read_again_with_every_one_of_them():
+    """Else a file whose ACKs all have one time stamp would take time by the square of their number."""
+    count, reads = 200, []
+    send = np.zeros(1, [(column.name, column.dtype) for column in schema.SENDS]).view(np.recarray)
+    send.begins = send.ends_write = send.segments = 1
+    calls, states = (table.view(np.recarray) for table in EventColumns.of(np.zeros(count, EVENT)).tables)
+
+    class Calls:
+        def __getitem__(self, i):
+            reads.append(i)
+            return calls[i]
+
+    ack = np.zeros(len(schema.names(schema.LINUX_VIEW)), np.int64)
+    ack[sk.A_DELIVERED], ack[sk.A_MSS] = 100, 1448
+    slots, stack = np.zeros(8, np.int64), np.zeros(sk.STACK_SIZE, np.int64)
+    slots[sk.CWND], stack[sk.NEXT_SEND], stack[sk.NEW_SENT] = 30, 1, 1
+    for i in range(1, count):
+        slots[sk.APP_LIMITED] = 0
+        sk.mark_rest((Calls(), states), i, send, False, ack, slots, stack)
+        assert slots[sk.APP_LIMITED] > 0
+    assert len(reads) < 10 * count

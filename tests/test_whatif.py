@@ -6,6 +6,7 @@ import pty
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -54,6 +55,14 @@ def test_a_longer_queue_makes_reno_wait_longer(simulated, answer):
     longer = cct.whatif(simulated, ["reno"], own="cubic6", draws=6, buffer="x3")
     assert longer.candidates["reno"]["rtt_mean_us"].low > answer.candidates["reno"]["rtt_mean_us"].high
     assert longer.changed == {"buffer": "x3"}
+
+
+def test_a_candidate_that_is_the_flows_own_is_told_once(answer):
+    again = replace(answer, candidates={"cubic6": answer.original}, differences={"cubic6": answer.differences["reno"]})
+    told = again.summary().splitlines()
+    assert next(line.split()[:2] for line in told if "cubic6" in line) == ["cubic6", "simulated"]
+    assert sum("cubic6" in line for line in told) == sum("cubic6" in line for line in answer.summary().splitlines())
+    assert sum("cubic6" in line for line in replace(again, changed={"buffer": "x3"}).summary().splitlines()) > 1
 
 
 def test_the_same_seed_gives_the_same_answer(simulated, answer):

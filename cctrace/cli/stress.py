@@ -19,7 +19,7 @@ from cctrace.cli.arguments import (
     options,
     trust_option,
 )
-from cctrace.cli.common import command_options, echo, print_json, print_text, progress, warn
+from cctrace.cli.common import command_options, echo, print_json, print_text, progress
 from cctrace.errors import ArgumentError
 from cctrace.units import parse_share
 
@@ -181,8 +181,7 @@ def _write(finding: Finding, folder: str, number: int) -> str:
     finding.save(file)
     try:
         scenario = lab_scenario(finding, f"finding-{number}")
-    except ArgumentError as refusal:
-        warn(f"no scenario of the lab for {file}: {refusal}")
+    except ArgumentError:  # the lab cannot repeat it
         return file
     import json
 

@@ -133,10 +133,11 @@ class WhatIf(Summarized, Jsonable):
         return "whose flow it was is unknown, so nothing shows that the path is understood: no advice"
 
     def summary(self) -> str:
-        """Return the result as text."""
-        lines = [_line(name, figures) for name, figures in self.rows()]
+        """Return the result as text; a candidate that is the flow's own, over the same path, has no line of its own."""
+        same = self.own if self.original and not self.changed else None
+        lines = [_line(name, figures) for name, figures in self.rows() if name != same]
         lines.append(self.trust())
-        lines += [f"{name}: {text}" for name, text in self.advice().items() if text]
+        lines += [f"{name}: {text}" for name, text in self.advice().items() if text and name != same]
         return "\n".join(lines + [f"not excluded: {text}" for text in self.not_excluded])
 
 

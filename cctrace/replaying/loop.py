@@ -210,8 +210,12 @@ def call_row(book, rows, sends, marks, draws, i, slots, stack, ack, likelihood):
         take_sends(book, rows, sends, marks, i, slots, stack, likelihood)
     calls, states = rows
     call = calls[i]
-    if i > 0 and call.of != calls[i - 1].of and states[call.of].time_ns > states[calls[i - 1].of].time_ns:
-        take_waiting(book, rows, i, sends, marks, slots, stack)
+    if i > 0 and call.of != calls[i - 1].of:
+        later_ns = states[call.of].time_ns - states[calls[i - 1].of].time_ns
+        if later_ns != 0:
+            stack[sk.BEFORE] = i - 1
+        if later_ns > 0:
+            take_waiting(book, rows, i, sends, marks, slots, stack)
     event = np.int64(call.event)
     has_entry = book[bk.ENTRIES] >> event & 1
     if not has_entry and (event >= SKB_MARKED_LOST or event == sk.INIT):

@@ -73,6 +73,7 @@ DRAWS, CWND, CWND_CNT, SSTHRESH, PACING, APP_LIMITED = range(6)
     NEXT_SEND,  # next row of the sends
     NEW_SENT,  # row after the last send of new data
     NEXT_NEW,  # row from which on the next one was looked for
+    BEFORE,  # last row of an earlier time
     NEXT_DRAW,  # next row of the known draws
     SEGMENTS,  # tp->data_segs_out
     WSTAMP_NS,  # tp->tcp_wstamp_ns
@@ -101,7 +102,7 @@ DRAWS, CWND, CWND_CNT, SSTHRESH, PACING, APP_LIMITED = range(6)
     TOTAL,  # log likelihood of the sends of the committed run, as bits, and its WAS_FULL; see `hz.Scoring`
     TOTAL_WAS_FULL,
     STACK_SIZE,
-) = range(37)
+) = range(38)
 
 ONE_GAIN = 256  # BBR_UNIT
 LEAN_SEGMENTS, LEAN_PERCENT = 2, 3  # error of flights estimated from a capture taken elsewhere
@@ -296,9 +297,7 @@ def mark_rest(rows, i, sends, hands_over, ack, slots, stack):
     alone = ends and sends[new].payload < ack[A_MSS]
     if not (nothing or alone) or ack[A_PRIOR_IN_FLIGHT] >= slots[CWND]:
         return
-    before = i - 1
-    while before > 0 and state_of(rows, before).time_ns == time_ns:
-        before -= 1
+    before = stack[BEFORE]
     sent_since = k > 0 and sends[k - 1].row > before
     prior = state_of(rows, before)
     out = np.int64(sends[k - 1].packets_out) if sent_since else np.int64(prior.packets_out)
