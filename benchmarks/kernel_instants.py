@@ -10,6 +10,7 @@ from cctrace.tcp.wheel import fires_ns
 TIMER_STEP_NS = 256  # of the lab's clock
 READS_TCP = "tcpinfo.csv"
 POLLED = {READS_TCP: 768, "queue.csv": 256}  # readings of the clock between what wakes a process and what it notes
+POLL_ENDS_NS = 1536  # after it has noted its time, the process that polls TCP's counters waits again
 NOTED_NS, TICK_LASTS_NS = 2048, 1000  # the same where other processes had their turn; after a tick is due
 POLL_LASTS_NS = {"6.12": 1792, "6.1": 2304}  # a poll of the counters: readings of the clock
 
@@ -49,7 +50,8 @@ def hz_of(kernel):
 
 
 def polls_of(folder, scenario, instants, sender):
-    """Return when interrupts woke another process and left their rest to ksoftirqd, ns since the start.
+    """Return when interrupts woke another process and left their rest to ksoftirqd, ns since the start; and from when
+    to when the process that polls TCP's counters had the CPU.
 
     Before a process that polls notes its time, that which receives may have had its turn; that interrupt brought a
     packet. 6.12 leaves the rest of a tick, and what the process that reads the counters, if it woke as well, has not
@@ -69,13 +71,15 @@ def polls_of(folder, scenario, instants, sender):
             done = last[noted - last <= NOTED_NS]
         else:
             left = np.setdiff1d(before[noted - before == soonest_ns], done)
+    ends = found[0][0] + POLL_ENDS_NS
     found = [woken_with(*one, *other) for one, other in (found, found[::-1])]
+    busy = found[0], ends
     if kernel.startswith("6.1."):
         dumped = full_blocks(sender, scenario["parameters"]["snaplen"], hz_of(scenario["kernel_image"])) - start_ns
-        return np.unique(np.concatenate([*found, dumped]))
+        return np.unique(np.concatenate([*found, dumped])), busy
     woken = np.unique(np.concatenate(found))
     since_tick = woken % (1_000_000_000 // hz_of(scenario["kernel_image"]))
-    return np.union1d(woken[since_tick < TICK_LASTS_NS], left)
+    return np.union1d(woken[since_tick < TICK_LASTS_NS], left), busy
 
 
 def woken_with(noted, woken, others_noted, others_woken):

@@ -35,7 +35,7 @@ PSCHED_TICK_NS = 64  # in which netem counts delays
 MAX_SKB_FRAGS = 17  # page fragments of an skb; a veth hands segments over in such
 SKB_OVERHEAD = {"6.12": SKB_OVERHEAD_BYTES, "6.1": SKB_OVERHEAD_BYTES_6_1}
 WMEM_MAX = 212_992  # the largest SO_SNDBUF that the lab's kernels grant (net.core.wmem_max)
-NOT_MODELLED = ("tso", "jitter_reorders", "rev_jitter_us", "rev_loss", "reorder", "rcvbuf", "gso_max_segs")
+NOT_MODELLED = ("jitter_reorders", "rev_jitter_us", "rev_loss", "reorder", "rcvbuf", "gso_max_segs")
 
 
 def packets_of(file):
@@ -44,6 +44,19 @@ def packets_of(file):
     c = {name: table[name][table["conn"] == table["conn"][0]].astype(np.int64) for name in COLUMNS}
     order = np.argsort(c["time_ns"], kind="stable")
     return {name: values[order] for name, values in c.items()}
+
+
+def segmented(c):
+    """Return the columns of a capture with one row for each segment of a super-packet (tcp_gso_segment)."""
+    count = np.maximum(-(-c["payload"] // MSS), 1)
+    row, before = np.repeat(np.arange(len(count)), count), np.cumsum(count) - count
+    nth = np.arange(len(row)) - before[row]
+    cut = {name: values[row] for name, values in c.items()}
+    cut["payload"] = np.minimum(cut["payload"] - nth * MSS, MSS)
+    cut["ip_len"] -= c["payload"][row] - cut["payload"]
+    cut["seq"] = (cut["seq"] + nth * MSS) % 2**32
+    cut["ip_id"] = (cut["ip_id"] + nth) % 2**16
+    return cut
 
 
 def transmissions(c):
@@ -149,24 +162,28 @@ class Recording:
     those that did not arrive (None: nobody looked), `lost_behind` of those of them that the bottleneck had served,
     `draws` BBR's random numbers, `phase_ns` the hidden part of the clock, in a list of one. `instants` are the times at
     which the captures show packets (`passages`), none where the simulation is to have a clock of its own; `polls` those
-    at which another process woke (`polls_of`); `delays` those of packets behind the bottleneck if it has jitter
-    (`delays_of`).
+    at which another process woke, `busy` from when to when it ran (`polls_of`); `delays` those of packets behind the
+    bottleneck if it has jitter (`delays_of`).
     """
 
-    def __init__(self, scenario, offsets, times, syn_ns, draws, losses, behind=(), instants=(), polls=(), late=()):
+    def __init__(
+        self, scenario, offsets, times, syn_ns, draws, losses,
+        behind=(), instants=(), polls=(), late=(), busy=((), ()),
+    ):  # fmt: skip
         self.scenario, self.parameters, self.name = scenario, scenario["parameters"], scenario["name"]
         self.release = ".".join(scenario["kernel"].split(".")[:2])
         self.controller = controller_of(scenario["kernel_image"], self.parameters["flows"][0]["cc"])
         self.offsets, self.times, self.syn_ns = offsets, times, syn_ns
         self.draws, self.lost, self.lost_behind, self.phase_ns = draws, losses, behind, [0]
-        self.instants, self.polls, self.delays = instants, polls, late
+        self.instants, self.polls, self.delays, self.busy = instants, polls, late, busy
 
     @classmethod
     def read(cls, folder, inferring=True):
         """Return the recording in a folder; `inferring` what BBR drew takes seconds."""
         scenario = json.loads((folder / "scenario.json").read_text())
         file = next(folder.glob("sender.pcap*"))
-        sender = packets_of(file)
+        captured = packets_of(file)
+        sender = segmented(captured)
         start_ns = scenario["start_realtime_ns"]
         offsets, times = transmissions(sender)
         found = list(folder.glob("receiver.pcap*"))
@@ -181,13 +198,19 @@ class Recording:
             behind = ()  # the queue dropped them; after a step of the rate their neighbours' distance tells nothing
         instants = passages(sender, receiver, start_ns)
         syn_ns = int(sender["time_ns"][0]) - start_ns
-        polls = polls_of(folder, scenario, instants, sender)
-        return cls(scenario, offsets, times - start_ns, syn_ns, draws, losses, behind, instants, polls, late)
+        polls, busy = polls_of(folder, scenario, instants, captured)
+        told = draws, losses, behind, instants, polls, late, busy
+        return cls(scenario, offsets, times - start_ns, syn_ns, *told)
 
     @property
     def seconds(self):
         """How long the flow was to send."""
         return self.parameters["flows"][0]["stop"]
+
+    @property
+    def bucket(self):
+        """Whether the bottleneck is a token bucket: where its rate changes, or super-packets reach it."""
+        return bool(self.parameters.get("steps") or self.parameters.get("tso"))
 
     def not_modelled(self):
         """Return what of the scenario the simulated lab does not have."""
@@ -205,15 +228,16 @@ class Recording:
         p = self.parameters
         chance = {"loss": f"{100 * p.get('loss', 0)}%", "loss_behind": True} if by_chance else {}
         bottleneck, packets = {"rate": 8 * int(p["rate"] * 1e6 / 8)}, max(2, round(p["buffer"] / PACKET_BYTES))
-        if p.get("steps"):  # then it is a token bucket, which lets a lone packet pass at once, and counts frames
-            late = [(t + STEP_LATE_S if t else t, rate * 1e6 * FRAME_BYTES / PACKET_BYTES) for t, rate in p["steps"]]
+        if self.bucket:  # which lets a lone packet pass at once, and counts frames
+            rates = p.get("steps") or [(0, p["rate"])]
+            late = [(t + STEP_LATE_S if t else t, rate * 1e6 * FRAME_BYTES / PACKET_BYTES) for t, rate in rates]
             steps = [(t, 8 * int(rate / 8)) for t, rate in late]
             bottleneck = {"rate": LINK_BPS, "shaper": (steps, f"{TBF_BURST_BYTES}B")}
             packets = round(p["buffer"] * FRAME_BYTES / PACKET_BYTES) // FRAME_BYTES  # bfifo drops what does not fit
         forward_ns, reverse_ns = (
             p[name] * 1000 // PSCHED_TICK_NS * PSCHED_TICK_NS for name in ("fwd_delay", "rev_delay")
         )
-        if p.get("steps"):
+        if self.bucket:
             forward_ns -= LINK_NS  # the lab's link behind the bucket takes no time
         if by_chance and (jitter_ns := p.get("jitter_us", 0) * 1000):  # netem's is uniform, and keeps the order
             forward_ns -= jitter_ns
@@ -254,9 +278,9 @@ class Recording:
         w.timer_phase_ns = self.phase_ns[0]
         w.one_host = 1
         w.poll_ns, w.poll_lasts_ns = self.parameters["poll_ms"] * 1_000_000, POLL_LASTS_NS[self.release]
-        f.wire_bytes = f.mss + IP_HEADERS + (FRAME_BYTES - PACKET_BYTES if self.parameters.get("steps") else 0)
+        f.wire_bytes = f.mss + IP_HEADERS + (FRAME_BYTES - PACKET_BYTES if self.bucket else 0)
         f.rcv_clock_ns = 0  # one host, one clock
-        f.cuts_skbs = 1  # TSO is off
+        f.cuts_skbs = 0 if self.parameters.get("tso") else 1
         f.rcv_frags = MAX_SKB_FRAGS
         f.rcv_truesize = f.mss + SKB_OVERHEAD[self.release]
         f.rcv_ratio = scaling_ratio(f.kernel, f.rcv_truesize)
@@ -270,7 +294,8 @@ class Recording:
         if self.draws:
             world.tell(self.draws)
         if len(self.instants):
-            world.tell_instants([FIRST_NS + times for times in self.instants], FIRST_NS + self.polls)
+            busy = FIRST_NS + np.asarray(self.busy, np.int64)
+            world.tell_instants([FIRST_NS + times for times in self.instants], FIRST_NS + self.polls, busy)
         return world
 
     def simulated(self, seconds, mode="compiled"):

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.kernel_equality import LAB, compare, in_order, occurrences
 from benchmarks.kernel_instants import BOOT_NS, full_blocks, woken_with
-from benchmarks.kernel_lab import Recording, delays_of, kept, lost
+from benchmarks.kernel_lab import Recording, delays_of, kept, lost, segmented
 from cctrace.cc.bbr2 import BBR2
 from cctrace.errors import ArgumentError
 from cctrace.lang.memory import forget, place
@@ -16,7 +16,7 @@ from cctrace.sim.core import reduction, sack, structs, world, write_queue
 from cctrace.sim.core.bottleneck import reach, step_up
 from cctrace.sim.core.fq import watch
 from cctrace.sim.core.output import must_wait
-from cctrace.sim.core.receiver import cleanup_rbuf
+from cctrace.sim.core.receiver import read
 from cctrace.sim.core.structs import (
     ACKS,
     ARRIVALS,
@@ -233,13 +233,38 @@ def test_a_gap_before_a_packet_that_found_the_bottleneck_idle_is_no_time_that_lo
     assert lost(sender, receiver, 10 * MS) == ([2, 3], [])
 
 
+def test_a_super_packet_of_a_capture_is_compared_by_its_segments():
+    row = {"time_ns": 5, "payload": 3000, "ip_len": 3052, "seq": 2**32 - 1448, "ip_id": 2**16 - 1, "tsval": 9}
+    ack = row | {"payload": 0, "ip_len": 52}
+    cut = segmented({name: np.array([value, ack[name]]) for name, value in row.items()})
+    assert cut["seq"].tolist() == [2**32 - 1448, 0, 1448, 2**32 - 1448]
+    assert cut["payload"].tolist() == [1448, 1448, 104, 0]
+    assert cut["ip_len"].tolist() == [1500, 1500, 156, 52]
+    assert cut["ip_id"].tolist() == [2**16 - 1, 0, 1, 2**16 - 1]
+    assert set(cut["time_ns"]) == {5}
+
+
+def test_what_the_polling_process_delays_is_prescribed_if_anything_is():
+    recording, _ = RECORDED["cubic_loss"]
+    w = recording.world(seed=1)  # with the lab's clock, of which nothing is prescribed
+    w.record.poll_ns, due = 10 * MS, 30 * MS + 20_000
+    assert step_up(w.record, due, ACKS) - due >= w.record.poll_lasts_ns
+    w.record.polled = 0
+    w.tell_instants([[5 * MS], [5 * MS], [5 * MS], []])
+    assert step_up(w.record, due, ACKS) - due < w.record.poll_lasts_ns
+    w.close()
+
+
 def test_an_ack_that_the_application_sends_by_reading_has_the_time_of_the_reading():
     recording, _ = RECORDED["cubic_loss"]
     w = recording.world()
     f = w.flows[0]
     f.rcv_nxt, f.rcv_acked, f.rcv_read, f.rcv_held = 3, 1, 3, 0
-    cleanup_rbuf(w.record, f, 5 * MS - 100)
+    read(w.record, f, 5 * MS - 100)
     assert f.delack_at == f.rcv_mstamp == 5 * MS + 156  # it reads the clock, which takes 256 ns
+    w.tell_instants([[], [], [], []], busy=([5 * MS - 100, 6 * MS], [5 * MS + 2000, 7 * MS]))
+    read(w.record, f, 5 * MS - 100)
+    assert f.delack_at == f.rcv_mstamp == 5 * MS + 2256  # another process has the CPU
     w.close()
 
 

@@ -15,7 +15,7 @@ from cctrace.sim.core.events import schedule
 from cctrace.sim.core.tally import count
 
 POLL_SOONEST_NS, POLL_LATEST_NS = 1000, 50_000  # after it is due: select(2) counts in microseconds; timer_slack_ns
-MOST_LATE_NS = 4000  # largest delay of an interrupt after its timer: two polling processes read the clock
+MOST_LATE_NS = 10_000  # largest delay of an interrupt after its timer: processes that poll, or change a rate, run
 MIN_DELTA_NS = 500  # of a timer [Linux612] arch/um/kernel/time.c TIMER_MIN_DELTA
 
 
@@ -253,19 +253,21 @@ def step_up(w, at, kind):
 
     A clock that advances in steps hides the time of an interrupt within a step: the next timer is set as much late,
     and one that seems early is waited for again, at least half a microsecond (User Mode Linux, itimer_next_event).
-    The first interrupt after a poll is due wakes the polling process, which reads the clock before anything else.
+    The first interrupt after a poll is due wakes the polling process, which reads the clock before anything else; where
+    instants are prescribed, they say what that delays.
     """
     if w.one_host == 0:
         return at
     given = instant_near(w, at, MOST_LATE_NS, kind)
     if given != structs.NEVER:
         return given
-    if kind == structs.NOT_GIVEN and words(w.instants)[0] < words(w.instants)[structs.NOT_GIVEN]:
+    told = words(w.instants)[0] < words(w.instants)[structs.NOT_GIVEN]
+    if kind == structs.NOT_GIVEN and told:
         return at  # the prescribed instant of the next packet counts
     real = at + w.timer_phase_ns + 1
     if real // w.timer_step_ns * w.timer_step_ns < at:
         real += MIN_DELTA_NS + 1
-    if may_wake_poll(w, real) and real // w.poll_ns != w.polled:
+    if not told and may_wake_poll(w, real) and real // w.poll_ns != w.polled:
         w.polled = real // w.poll_ns
         real += w.poll_lasts_ns
     w.timer_phase_ns = real % w.timer_step_ns
@@ -280,15 +282,30 @@ def may_wake_poll(w, now):
 def instant_near(w, at, late_ns, kind):
     """Return the first prescribed instant of a kind within `late_ns` from a time on, or NEVER."""
     instants = words(w.instants)
-    low, end = instants[kind], instants[kind + 1]
-    high = end
+    k = first_instant(w, at - w.timer_step_ns, kind)
+    return instants[k] if k < instants[kind + 1] and instants[k] < at + late_ns else structs.NEVER
+
+
+def first_instant(w, since, kind):
+    """Return the place of the first prescribed instant of a kind from a time on; behind the last if there is none."""
+    instants = words(w.instants)
+    low, high = instants[kind], instants[kind + 1]
     while low < high:
         middle = (low + high) >> 1
-        if instants[middle] < at - w.timer_step_ns:
+        if instants[middle] < since:
             low = middle + 1
         else:
             high = middle
-    return instants[low] if low < end and instants[low] < at + late_ns else structs.NEVER
+    return low
+
+
+def has_turn(w, now):
+    """When a process runs that a packet wakes at `now`: it waits for the one that polls, if that has the CPU."""
+    instants = words(w.instants)
+    k = first_instant(w, now + 1, structs.FREE)
+    if k < instants[structs.FREE + 1] and instants[k - instants[structs.FREE] + instants[structs.BUSY]] <= now:
+        return instants[k]
+    return now
 
 
 def serve(w, end, size, which):

@@ -14,7 +14,7 @@ import numpy as np
 from cctrace.lang.memory import words
 from cctrace.sim.acks import DELAYED
 from cctrace.sim.core import receive_window, structs
-from cctrace.sim.core.bottleneck import losing, step_up
+from cctrace.sim.core.bottleneck import has_turn, losing, step_up
 from cctrace.sim.core.chance import LATE_STREAM, PATH_STREAM, uniform
 from cctrace.sim.core.positions import begins, lack_before, length
 from cctrace.sim.core.quic_receiver import quic_at_once
@@ -54,8 +54,15 @@ def receive(w, f, order, now):
     else:
         plain_receive(w, f, order, segment, now)
     if f.rcv_read < f.rcv_nxt:
-        receive_window.read(f, now)
-        cleanup_rbuf(w, f, now)
+        read(w, f, now)
+
+
+def read(w, f, now):
+    """tcp_recvmsg, by a process that data wake at `now`; it reads the clock (tcp_rcv_space_adjust)."""
+    if w.one_host == 1:
+        now = has_turn(w, now) + w.clock_read_ns
+    receive_window.read(f, now)
+    cleanup_rbuf(w, f, now)
 
 
 def plain_receive(w, f, order, segment, now):
@@ -128,14 +135,12 @@ def linux_receive(w, f, order, segment, stamp_ms, echo_changed, now):
 def cleanup_rbuf(w, f, now):
     """tcp_cleanup_rbuf: once read, the end of a burst (PSH) and what had no room unread are acknowledged, and so is a
     window that has doubled.
-
-    The process refreshes tcp_mstamp for it.
     """
     if f.ack_every != DELAYED or f.profile != structs.LINUX or f.ack_slot_ns > 0:
         return
     due = f.rcv_nxt - f.rcv_acked > 1 or (f.rcv_pushed == 1 and f.rcv_held == 0)
     if (f.rcv_nxt > f.rcv_acked and due) or receive_window.has_doubled(f):
-        f.delack_at = f.rcv_mstamp = now + w.clock_read_ns
+        f.delack_at = f.rcv_mstamp = now
 
 
 def discard_old(w, f, order, segment, now):

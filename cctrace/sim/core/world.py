@@ -111,14 +111,16 @@ class World:
         f = self.flows[flow]
         f.delays_given, f.delays = len(delays_ns), self.place(np.array(delays_ns, np.int64))
 
-    def tell_instants(self, kinds, polls=()):
+    def tell_instants(self, kinds, polls=(), busy=((), ())):
         """Prescribe recorded instants at which packets pass, if close to the time at which they are due.
 
         `kinds` are the times of ARRIVALS, ACKS, SENDS and ANSWERS, ns of the simulation, each in ascending order;
-        `polls` those of the interrupts that woke the process that polls the counters.
+        `polls` those of the interrupts that woke the process that polls the counters; it had the CPU from the times
+        `busy[0]` to `busy[1]`.
         """
-        ends = structs.INSTANTS_HEAD + np.cumsum([0, *map(len, kinds), 0, len(polls)])
-        self.record.instants = self.place(np.concatenate([ends, *kinds, polls]).astype(np.int64))
+        given = [*kinds, (), polls, *busy]
+        ends = structs.INSTANTS_HEAD + np.cumsum([0, *map(len, given)])
+        self.record.instants = self.place(np.concatenate([ends, *given]).astype(np.int64))
 
     def _draw_first(self):
         """Put random numbers for the first call into each view that is in use."""
