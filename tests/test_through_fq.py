@@ -44,10 +44,12 @@ from cctrace.io.packets import Packets
 from cctrace.replaying import book as bk
 from cctrace.replaying import stack, through_fq, waiting
 from cctrace.replaying.follow import Follower
+from cctrace.replaying.hypotheses import LONGEST
 from cctrace.replaying.infer import infer
 from cctrace.replaying.led import led_by
 from cctrace.replaying.one_pass import Leader
 from cctrace.replaying.paced import likely_gso
+from cctrace.replaying.probes import AT_ONCE, NEVER
 from cctrace.replaying.script import Edit
 from cctrace.replaying.senders import registered
 from cctrace.replaying.through_fq import Passage, at_hand_over, passage
@@ -217,6 +219,28 @@ def test_branches_that_hand_over_more_are_not_judged_by_more_sends():
     leader._go(last + 20, bk.PACED_SENDS)
     assert scored < 0
     assert leader.likelihood[0] == pytest.approx(judged)  # what leaves later does not count
+
+
+def test_branches_through_fq_are_judged_as_if_each_were_alone_and_end_where_they_cannot_be_the_likeliest():
+    flow, bbr3 = cct.read(RECORDINGS / "fq_v3_recovery" / "sender.pcap.zst").flow(0), controller("bbr3")[0]
+    leader = Leader(flow, bbr3, checked_params(bbr3, {"hz": 250}))
+    leader.run()
+    leader.draw((0, LONGEST))
+    leader.run(leader.row + 1)
+    acks, never = np.flatnonzero(leader.is_ack), {name: by for name, by in NEVER.items() if name in leader.fields}
+    rows = acks[acks > leader.row][:400:10]
+    end = int(rows[-1]) + 400
+    alone = np.array([leader.scan(rows[k : k + 1], end, never, AT_ONCE)[0] for k in range(len(rows))])
+    found = leader.scan(rows, end, never, AT_ONCE)
+    ended = ~np.isclose(found, alone, rtol=0, atol=1e-6)
+    assert 0 < np.count_nonzero(ended) < len(rows)
+    assert (found[ended] > alone[ended]).all()
+    assert (found[ended] < alone.max()).all()
+    assert not ended[alone.argmax()]
+    for (passed, total), k in zip(leader.passed()[::13], range(0, len(rows), 13), strict=True):
+        leader.restore(passed)  # as it was passed, whatever branches did later
+        again = leader.scan(rows[k : k + 1], end, {}, AT_ONCE, total)
+        assert again == pytest.approx(alone[k : k + 1], abs=1e-6)
 
 
 @pytest.mark.parametrize(

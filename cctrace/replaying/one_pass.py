@@ -18,121 +18,38 @@ from numpy.typing import NDArray
 
 from cctrace.cc.base import Controller
 from cctrace.flows.flow import Flow
-from cctrace.flows.reenact import ASKS, FINALS, OUT, PAUSED, RING, SCRATCH, SENDS, decide, enlarge, reenact
+from cctrace.flows.reenact import ASKS, FINALS, OUT, RING, SCRATCH, SENDS, enlarge
 from cctrace.flows.state import ACK, CLOCK_START_US, NEVER, THROUGH_FQ
 from cctrace.lang.fields import fields_of
 from cctrace.lang.machine import Machine
 from cctrace.replaying import book as bk
+from cctrace.replaying.branches import LESS
 from cctrace.replaying.follow import Follower, of_sends
 from cctrace.replaying.hypotheses import LONGEST
-from cctrace.replaying.loop import call_row
+from cctrace.replaying.leading import (
+    DRAWN,
+    ENDED,
+    GIVEN,
+    LEAST,
+    MODE_SLOT,
+    NOTES,
+    OVERHEAD,
+    PACES,
+    PROBE_RTT,
+    STATUS,
+    STOPS,
+    WATCH_SLOT,
+    WATCH_VALUE,
+    WATCHED,
+    lead,
+)
 from cctrace.replaying.probes import Probes
 from cctrace.replaying.script import BEST, Best, Changes, Edit, Passed, Script
-from cctrace.replaying.stack import CWND, DRAWS, NEXT_DRAW, PACING, usual_burst
+from cctrace.replaying.stack import NEXT_SEND
 from cctrace.replaying.timed import Timed
 from cctrace.tcp.small_queue import SKB_OVERHEAD_BYTES, SKB_OVERHEAD_BYTES_6_1, TIMER_SLACK_NS
 
-NOT_YET = 1 << 60  # row of a packet that has not been sent
-# State of `lead`: whether the controller paces, the slot of its mode (-1: none), that mode's PROBE_RTT; the next of the
-# draws and edits given by time; whether the next draw is given, and whether a missing one stops the pass; the slot
-# whose value stops it (-1: none); the status with which `reenact` had stopped before; what an skb of its kernel takes
-# besides its data
-PACES, MODE_SLOT, PROBE_RTT, DRAW, EDIT, GIVEN, STOPS, WATCH_SLOT, WATCH_VALUE, STATUS, OVERHEAD, NOTES = range(12)
-NOTES_SAVED = 6  # where `Leader.save` has that state
-DRAWN, WATCHED = PAUSED + 1, PAUSED + 2  # statuses of `lead`, besides those of `reenact`
-
-
-def give_draw(draws: Any, notes: Any, i: int, time_ns: int, one: Any) -> None:
-    """Let row `i` draw the numbers given for the next draw, or those drawn closest to its time."""
-    one[0, 0] = i if notes[GIVEN] != 0 else -1
-    if draws.shape[0] == 0:
-        return
-    k = notes[DRAW]
-    while k + 1 < draws.shape[0] and abs(draws[k + 1, 0] - time_ns) <= abs(draws[k, 0] - time_ns):
-        k += 1
-    notes[DRAW] = k
-    one[0, 0] = i
-    for j in range(1, 5):
-        one[0, j] = draws[k, j]
-
-
-def make_edits(edits: Any, notes: Any, time_ns: int, slots: Any, stack: Any) -> None:
-    """Make the edits that are due before a row of this time."""
-    while notes[EDIT] < edits.shape[0] and edits[notes[EDIT], 0] <= time_ns:
-        slot, value = edits[notes[EDIT], 1], edits[notes[EDIT], 2]
-        if slot >= 0:
-            slots[slot] += value
-        else:
-            stack[-1 - slot] += value
-        notes[EDIT] += 1
-
-
-def decide_rows(
-    at: Any, tp: Any, out: Any, sent: Any, controller: Any, script: Any, notes: Any, marks: Any, decided: Any
-) -> int:
-    """Call the controller with the new rows; return DRAWN or WATCHED if that stops, else 0."""
-    book, slots, stack, ack, likelihood, saved = controller
-    draws, edits, one = script
-    calls, states = out
-    size = slots.size
-    if tp.sent < sent.size:
-        # What will be handed over next is not known, whatever an earlier trial left there.
-        sent[tp.sent].row, sent[tp.sent].begins = NOT_YET, 1
-        sent[tp.sent].retransmitted, sent[tp.sent].ends_write = 0, 0
-    for i in range(at.led_rows, tp.rows):
-        if notes[STOPS] != 0 and book[bk.ENTRIES] >> np.int64(calls[i].event) & 1:  # other rows draw nothing
-            saved[:size] = slots
-            saved[size:] = stack
-        time_ns = states[calls[i].of].time_ns
-        make_edits(edits, notes, time_ns, slots, stack)
-        give_draw(draws, notes, i, time_ns, one)
-        stack[NEXT_DRAW] = 0
-        if call_row(book, out, sent, marks, one, i, slots, stack, ack, likelihood) and notes[STOPS] != 0:
-            slots[:] = saved[:size]
-            stack[:] = saved[size:]
-            at.led_rows = i
-            return DRAWN
-        if slots[DRAWS] > 0:
-            notes[GIVEN] = 0
-        decided[i, 0], decided[i, 2] = time_ns, slots[CWND]
-        decided[i, 1] = max(slots[PACING], 0) if notes[PACES] != 0 else 0
-        probing = notes[MODE_SLOT] >= 0 and slots[notes[MODE_SLOT]] == notes[PROBE_RTT]
-        decided[i, 3] = 1 if probing else 0
-        decided[i, 4] = usual_burst(slots, stack, book[bk.OWN_MIN_RTT], book[bk.SLOW_BURST])
-        decided[i, 5] = notes[OVERHEAD]
-        decide(tp, decided, i)
-        if notes[WATCH_SLOT] >= 0 and slots[notes[WATCH_SLOT]] == notes[WATCH_VALUE]:
-            at.led_rows = i + 1
-            return WATCHED
-    at.led_rows = tp.rows
-    return 0
-
-
-def lead(given: Any, tables: Any, controller: Any, script: Any, notes: Any, marks: Any, decided: Any) -> int:
-    """Re-enact the single connection of a pass, led by a controller; fill `decided`, one row per row of the stream.
-
-    Returns as `reenact` does, but never ASKS; or DRAWN, if an unknown number is drawn, or WATCHED. Called again, it
-    continues from there.
-    """
-    packets, sacks, order, first, params, polls, nothing, marked, place = given
-    out, _, sent, _, _, _, finals, _, _ = tables
-    at, tp = place[0], finals[0]
-    status = notes[STATUS]
-    going = 1
-    stopped = 0
-    while going != 0:
-        stopped = decide_rows(at, tp, out, sent, controller, script, notes, marks, decided)
-        if stopped != 0 or status != ASKS:
-            going = 0
-        else:
-            status = reenact(packets, sacks, order, first, params, polls, nothing, marked, place, tables)
-    if stopped != 0:
-        notes[STATUS] = status
-        return stopped
-    notes[STATUS] = ASKS
-    return status
-
-
+NOTES_SAVED = 6  # where `Leader.save` has the state of `leading.lead`
 _lead = Machine(lead)
 
 
@@ -164,13 +81,14 @@ class Leader:
         self._notes[MODE_SLOT] = follower.slot("mode") if has_mode else -1
         self._notes[PROBE_RTT] = cls.states.index("PROBE_RTT") if has_mode else 0
         self._notes[WATCH_SLOT], self._notes[STATUS], self._notes[STOPS] = -1, ASKS, script is None
+        self._notes[LEAST] = -bk.NO_MARGIN
         # No kernel of BBRv2's is of 6.3 or later.
         self._notes[OVERHEAD] = SKB_OVERHEAD_BYTES_6_1 if cls.parts_as_v2 else SKB_OVERHEAD_BYTES
         self._one = np.full((1, 5), -1, np.int64)
         no_draws, no_edits = np.zeros((0, 5), np.int64), np.zeros((0, 3), np.int64)
         self._script = (*(script[:2] if script else (no_draws, no_edits)), self._one)
         saved = np.zeros(follower.slots.size + follower.stack.size, np.int64)
-        self.likelihood = follower.likelihood
+        self.likelihood = np.zeros(2 + len(self._sequence))
         self._controller = follower.book, follower.slots, follower.stack, follower.ack, self.likelihood, saved
         self._marks = of_sends(marks, len(self._work.tables[SENDS]))
         self._decided = np.zeros((self._work.room, 6), np.int64)
@@ -266,7 +184,7 @@ class Leader:
             enlarge(self._decided, work.room)
             self._lead = self._bound()
         self._follower.check()
-        if ended in (DRAWN, WATCHED):
+        if ended in (DRAWN, WATCHED, ENDED):
             self.row = int(at["packet"][0]) - (self._notes[STATUS] != ASKS)
         else:
             self.row = min(stop, len(self.rows))
@@ -310,6 +228,13 @@ class Leader:
         ring, tp = tables[RING], tables[FINALS][0]
         return ring.view(f"V{ring.itemsize}"), np.arange(tp["head"], tp["tail"]) & (len(ring) - 1)
 
+    def _written(self) -> list[tuple[NDArray[Any], int]]:
+        """Return the tables that the pass writes, as bytes, and how many rows each has so far."""
+        tp, ((calls, states), sent) = self._work.tables[FINALS][0], (self._work.tables[k] for k in (OUT, SENDS))
+        rows, taken = int(tp["rows"]), int(tp["sent"])
+        tables = (calls, rows), (states, int(tp["states"])), (sent, taken), (self._marks, taken), (self._decided, rows)
+        return [(table.view(f"V{table.itemsize}") if table.dtype.names else table, n) for table, n in tables]
+
     # ---- trials -----------------------------------------------------------------------------------------------------
     def trials(
         self, last: int, draws: Sequence[Sequence[int]], score: int, watch: tuple[str, int]
@@ -338,30 +263,53 @@ class Leader:
         best: Best = BEST,
     ) -> NDArray[np.float64]:
         """Make `change` at each of the packets `starts` and go on up to packet `end`. See `Follower.scan`."""
-        before = self.save()
+        before, book = self.save(), self._follower.book
         self._score_until(end)
-        self._notes[STOPS], self._follower.book[bk.UNKNOWN_DRAW] = 0, LONGEST
+        self._notes[STOPS], book[bk.UNKNOWN_DRAW] = 0, LONGEST
         self._add(base)
         branches, totals = {}, {}
-        self.likelihood[0] = total
-        for place in np.unique(np.append(starts, end)):
-            self._go(int(place), bk.PACED_SENDS)
-            totals[int(place)] = float(self.likelihood[0])
+        self.likelihood[0], book[bk.KEEPS] = total, 1
+        sent, firsts = int(self._follower.stack[NEXT_SEND]), [rows for _, rows in self._written()]
+        for place in np.unique(np.append(starts, end)).tolist():
+            self._go(place, bk.PACED_SENDS)
+            totals[place] = float(self.likelihood[0])
             if place in starts:
-                branches[int(place)] = self.save()
-        found = []
-        for start in starts.tolist():
+                branches[place] = self.save()
+        book[bk.KEEPS] = 0
+        self._add_up(sent, end)
+        kept = [table[first:rows].copy() for first, (table, rows) in zip(firsts, self._written(), strict=True)]
+        ratios, most = np.zeros(len(starts)), best.reached
+        for k, start in reversed(list(enumerate(starts.tolist()))):  # none finds before its start what others wrote
             self.restore(branches[start])
             self._add(change)
+            beyond = totals[end] - totals[start]
+            self._notes[LEAST] = bk.thousandths(min(most * best.lower, most / best.lower) - LESS + beyond)
             self.likelihood[0] = 0.0
-            self._go(end, bk.PACED_SENDS)
-            found.append(float(self.likelihood[0]) - totals[end] + totals[start])
-        self._follower.book[bk.UNKNOWN_DRAW] = 0
+            ended = self._go(end, bk.PACED_SENDS) == ENDED
+            rest = self.likelihood[1 + self._follower.stack[NEXT_SEND]] if ended else 0.0
+            ratios[k] = self.likelihood[0] + rest - beyond
+            most = max(most, float(ratios[k]))
+        book[bk.UNKNOWN_DRAW] = 0
+        for first, (table, _), part in zip(firsts, self._written(), kept, strict=True):
+            table[first : first + len(part)] = part  # a state that was passed goes on from what led to it
         self.restore(before)
         self._passed = [(branches[start], totals[start]) for start in starts.tolist()]
         for state, _ in self._passed:
             state[NOTES_SAVED][STOPS] = self._notes[STOPS]
-        return np.array(found)
+        return ratios
+
+    def _add_up(self, first: int, end: int) -> None:
+        """Turn what each of the sends from `first` on can add at most into what all from there on can, up to `end`.
+
+        Of what left after the last ACK before packet `end`, each branch scores as much as it handed over before that.
+        """
+        last = int(self._follower.stack[NEXT_SEND])
+        acks = np.flatnonzero(self.is_ack[:end])
+        until_ns = int(self.now_us[acks[-1]]) * 1000 - TIMER_SLACK_NS if len(acks) else 0
+        most = self.likelihood[1 + first : 1 + last]
+        most[self._work.tables[SENDS]["tx_ns"][first:last] >= until_ns] = 0.0
+        most[:] = np.cumsum(most[::-1])[::-1]
+        self.likelihood[1 + last :] = 0.0
 
     def passed(self) -> list[Passed]:
         """Return the base before each of the last scan's starts. See `Follower.passed`."""
