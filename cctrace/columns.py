@@ -35,17 +35,6 @@ class Runs(NamedTuple):
     begins: Ints
     value: Values
 
-    def first_apart(self, other: Runs) -> int | None:
-        """Return the first row at which another column of as many rows differs; None if none does.
-
-        >>> Runs(np.array([0, 4, 6]), np.array([1, 2, 1])).first_apart(Runs(np.array([0, 4]), np.array([1, 2])))
-        6
-        """
-        common = min(len(self.begins), len(other.begins))
-        equal = (self.begins[:common] == other.begins[:common]) & (self.value[:common] == other.value[:common])
-        same = common if equal.all() else int(equal.argmin())
-        return min((int(one.begins[same]) for one in (self, other) if same < len(one.begins)), default=None)
-
     def at(self, rows: Ints) -> Values:
         """Return the values at these rows."""
         return self.value[np.searchsorted(self.begins, rows, side="right") - 1]

@@ -1,4 +1,4 @@
-"""Inference of the waits of BBR v2 and v3, and of a PROBE_RTT that a microsecond decides."""
+"""Inference of the waits of BBR v2 and v3."""
 
 from types import SimpleNamespace
 
@@ -8,7 +8,6 @@ import pytest
 from cctrace.cc.base import checked_params
 from cctrace.cc.bbr2 import BBR2
 from cctrace.lang.fields import fields_of
-from cctrace.replaying.probe_rtts import REFRESHED
 from cctrace.replaying.probes import MANY_ACKS, Probes
 
 DRAWN_AT, PROBE_RTT_AT, ROWS = 10, 60, 200
@@ -19,12 +18,11 @@ class Run:
     """A run of rows a millisecond apart."""
 
     cls, params, fields = BBR2, checked_params(BBR2, {}), fields_of(BBR2)
-    times_probe_rtt = True
     rows = np.arange(ROWS)
     now_us, is_ack = rows * 1000, np.ones(ROWS, bool)
 
     def __init__(self):
-        self.row, self.drawn, self.values = DRAWN_AT, None, {REFRESHED: 5000}
+        self.row, self.drawn, self.values = DRAWN_AT, None, {}
 
     def save(self):
         return self.row, self.drawn, dict(self.values)
@@ -43,39 +41,6 @@ class Run:
 
     def set(self, name, value):
         self.values[name] = value
-
-
-@pytest.mark.parametrize(("done", "believed"), [(0, False), (1, True)])
-def test_what_never_comes_down_to_the_window_of_probe_rtt_is_none(done, believed, monkeypatch):
-    """A wait that was chosen wrongly makes many sends unlikely, which a PROBE_RTT without an end hides (333009)."""
-    run = Run()
-    run.scan = lambda starts, end, base, change: np.array([50.0])
-    probes = Probes(run)
-    run.row = PROBE_RTT_AT
-    run.values |= {"min_rtt_us": 0, "mode": 0, "probe_rtt_min_us": 7000, "probe_rtt_done_stamp": done}
-    probes.least, probes.doubtful = (7000, 5000, 0), [3750]
-    monkeypatch.setattr(probes, "expires", lambda refreshed: PROBE_RTT_AT)
-
-    def enter(stop):
-        run.row, run.values["mode"] = stop, probes.probe_rtt
-
-    run.run = enter
-    probes.look()
-    edits = [(PROBE_RTT_AT, REFRESHED, -1250)] if believed else []
-    assert [tuple(edit) for edit in probes.edits] == edits
-    assert (run.row, run.values["mode"], run.values[REFRESHED]) == (PROBE_RTT_AT, 0, 3750 if believed else 5000)
-
-
-@pytest.mark.parametrize(("min_rtt_us", "doubtful"), [(6510, [3750]), (6000, [])])
-def test_a_refresh_by_an_rtt_of_whole_milliseconds_is_not_doubted(min_rtt_us, doubtful, monkeypatch):
-    """It was read off the time stamps: no fraction of a microsecond decides whether it equals the least (335007)."""
-    run = Run()
-    run.values |= {"min_rtt_us": 0, "mode": 0, "probe_rtt_min_us": min_rtt_us}
-    probes = Probes(run)
-    probes.least = (min_rtt_us, 3750, 0)
-    monkeypatch.setattr(probes, "expires", lambda refreshed: ROWS)
-    probes.look()
-    assert probes.doubtful == doubtful
 
 
 def test_a_wait_that_ends_in_the_call_that_draws_it_is_tried_from_the_next_ack(monkeypatch):
@@ -177,22 +142,14 @@ def test_rounds_end_a_wait_only_where_the_clock_has_not(base_us, waits, monkeypa
     assert (run.drawn == ZERO) == (waits == "by rounds")
 
 
-@pytest.mark.parametrize(
-    ("limit_Bps", "expires_at", "drawn"), [(1_000_000, ROWS, ONE), (0, PROBE_RTT_AT - 1, ONE), (0, PROBE_RTT_AT, ZERO)]
-)
-def test_waits_that_look_alike_are_judged_over_more_time_at_a_pacing_limit_or_before_probe_rtt(
-    limit_Bps, expires_at, drawn, monkeypatch
-):
-    """At SO_MAX_PACING_RATE a BBRv3 paces alike until its filter forgets a sample (333608, 334416, 334428).
-
-    PROBE_RTT hides by how much a loss that follows the wait cut inflight_hi (334138).
-    """
+@pytest.mark.parametrize(("limit_Bps", "drawn"), [(1_000_000, ONE), (0, ZERO)])
+def test_waits_that_look_alike_are_judged_over_more_time_at_a_pacing_limit(limit_Bps, drawn, monkeypatch):
+    """There a BBRv3 paces alike until its filter forgets a sample (333608, 334416, 334428)."""
     run = Run()
     run.params = checked_params(BBR2, {"max_pacing_rate": limit_Bps})
     run.values["min_rtt_us"] = 20_000
     probes = Probes(run)
     probes.end = PROBE_RTT_AT
-    monkeypatch.setattr(probes, "expires", lambda refreshed: expires_at)
     monkeypatch.setattr(probes, "choices", lambda: ({20: ZERO, 30: ONE}, 30, 30, ONE))
     monkeypatch.setattr(
         probes, "scan", lambda rows, rtt_us, rounds=0: {20: 1.0, 30: 1.0} if rounds == 0 else {20: -7.0, 30: 2.0}

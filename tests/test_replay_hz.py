@@ -52,12 +52,12 @@ def test_a_tick_rate_through_fq_is_judged_by_the_stream_that_its_own_sender_make
     monkeypatch, over_own, over_other, shifted, found
 ):
     """The sends' likelihood is 100 at 250 Hz, over the stream that was handed over at that rate."""
-    usual = hz._Tried(100.0, 0, Inferred(Script([], []), [], 0.0), {})
+    usual = hz._Tried(100.0, 0, Inferred(Script([], []), [], 0.0), None)
     own, other = object(), object()
 
     class Ticks:
         def __init__(self, stream, cls, params, given):
-            self.stream, self.tried = stream, []
+            self.stream = stream
 
         def score(self, inferred, rate, tick_us):
             return usual._replace(likelihood=100.0 if rate == 250 else 50.0)

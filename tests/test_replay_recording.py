@@ -56,15 +56,6 @@ def check(held, expected):
     assert all(part[name].tobytes() == held[name][17:170].tobytes() for name in dense)
 
 
-@pytest.mark.parametrize(
-    ("other", "row"),
-    [([1, 1, 2, 2, 3], None), ([1, 1, 2, 2, 2], 4), ([1, 1, 1, 2, 3], 2), ([0, 1, 2, 2, 3], 0), ([1, 1, 2, 2, 4], 4)],
-)
-def test_the_first_row_apart_is_that_of_the_columns(other, row):
-    one, two = (runs_of(np.array(values)) for values in ([1, 1, 2, 2, 3], other))
-    assert one.first_apart(two) == two.first_apart(one) == row
-
-
 def runs_of(values):
     begins = np.flatnonzero(np.append(True, values[1:] != values[:-1]))
     return Runs(begins, values[begins])

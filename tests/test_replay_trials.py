@@ -7,7 +7,7 @@ import cctrace as cct
 from cctrace.cc import controller
 from cctrace.cc.base import checked_params
 from cctrace.replaying import book as bk
-from cctrace.replaying import branches, race, waits
+from cctrace.replaying import branches, race
 from cctrace.replaying.follow import Follower
 from cctrace.replaying.hypotheses import LONGEST, Inference
 from cctrace.replaying.loop import is_dip
@@ -61,23 +61,6 @@ def test_hypotheses_that_are_out_of_the_race_are_not_as_likely_as_the_margin():
     assert together.likelihoods(every, rows).tolist() == alone.tolist()  # where they are asked for after all
 
 
-def test_a_wait_that_was_chosen_with_other_ticks_is_the_one_that_is_chosen_anew(monkeypatch):
-    kept, hits = waits.Wait.known, []
-
-    def known(wait, numbers):
-        hits.append(kept(wait, numbers) is not None)
-        return kept(wait, numbers)
-
-    runs = []
-    for one in (known, lambda wait, numbers: None):
-        monkeypatch.setattr(waits.Wait, "known", one)
-        flow = cct.read(cct.datasets.path("jitter_bbr_sd2ms", "sender.pcap.zst")).flow(0)
-        runs.append(cct.replay(flow, "bbr3"))
-    assert any(hits)
-    assert runs[0].inferred == runs[1].inferred
-    assert np.array_equal(runs[0].columns["snd_cwnd"], runs[1].columns["snd_cwnd"])
-
-
 @pytest.mark.parametrize("lower", [1.0, 0.5])
 def test_ends_of_a_wait_that_cannot_be_the_likeliest_are_not_tried_to_the_end(lower):
     (run,) = followers("jitter_bbr_sd2ms", "bbr3", 1)
@@ -100,28 +83,6 @@ def test_ends_of_a_wait_that_cannot_be_the_likeliest_are_not_tried_to_the_end(lo
     assert run.row == before[0]
     assert np.array_equal(run.slots, before[1])
     assert np.array_equal(run.marks[: run.stack[NEXT_SEND]], marks[: run.stack[NEXT_SEND]])
-
-
-def test_what_was_chosen_holds_for_other_ticks_unless_min_rtt_expires_before_its_end():
-    runs = followers("jitter_bbr_sd2ms", "bbr3", 2)
-    runs[1].set_ticks(250, 1500)
-    for run in runs:
-        run.run()
-    longest = (0, 0xFFFFFFFF)
-    assert runs[0].row == runs[1].row
-    assert runs[0].get("min_rtt_stamp") != runs[1].get("min_rtt_stamp")
-    expires_us = runs[0].now_us[runs[0].row] + 5_100_000
-    for seen, holds in ((runs[0].row + 100, True), (int(runs[0].now_us.searchsorted(expires_us)), False)):
-        wait, before = waits.Wait(runs[0]), runs[0].save()
-        runs[0].draw(longest)
-        runs[0].run(runs[0].row + 1)
-        wait.begins()
-        wait.note(waits.Chosen(longest, None, seen))
-        runs[0].restore(before)
-        known = waits.Wait(runs[1]).known(longest)
-        assert (known is not None and known.seen == seen) == holds
-    runs[1].set("rounds_since_probe", 1 + runs[1].get("rounds_since_probe"))
-    assert waits.Wait(runs[1]).known(longest) is None  # another state
 
 
 def test_rounds_count_a_pause_as_one():

@@ -12,7 +12,7 @@ import numpy as np
 from cctrace.replaying import book as bk
 from cctrace.replaying import midflow
 from cctrace.replaying.follow import Follower
-from cctrace.replaying.hypotheses import FALSE_ALARM, Begun, Inference, Phase, Step, likeliest, raw_draw
+from cctrace.replaying.hypotheses import FALSE_ALARM, Inference, Phase, likeliest, raw_draw
 from cctrace.replaying.script import Edit
 from cctrace.replaying.startup import stay_in_startup
 
@@ -28,34 +28,16 @@ class Cycle(Inference):
 
     follower: Follower
 
-    def __init__(self, follower: Follower, expiry: int, begun: Begun | None = None) -> None:
+    def __init__(self, follower: Follower, expiry: int) -> None:
         super().__init__(follower)
         self.choices, self.expiry = follower.cls.phase_choices, expiry
         self.probe_bw = follower.cls.states.index("PROBE_BW")
-        self.seen, self.steps = 0, list[Step]()
-        if begun is not None:
-            self.take_over(begun)
-
-    def take_over(self, begun: Begun) -> None:
-        """Go on from the last step before which another inference had not looked beyond what is the same here."""
-        follower, script = self.follower, begun.inferred.script
-        self.steps = [step for step in begun.inferred.steps if max(step.row, step.seen) <= begun.same]
-        row, self.seen, found, self.judged, self.right = self.steps.pop()
-        self.found = begun.inferred.phases[:found]
-        draws = iter(script.draws)
-        for stop, edit in (*((edit.row, edit) for edit in script.edits if edit.row < row), (row, None)):
-            while follower.run(stop) < stop:
-                follower.draw(next(draws)[1:])
-            if edit is not None:
-                self.edit(edit.field, edit.value)
 
     def run(self) -> None:
         """Run to the end, keeping the cycle in step with the sends."""
         follower, rows = self.follower, len(self.follower.rows)
-        self.note_step()
-        self.seen = max(self.seen, stay_in_startup(self))
+        stay_in_startup(self)
         while follower.row < rows:
-            self.note_step()
             stop = rows
             if follower.get("mode") == self.probe_bw:
                 self.keep_in_step()
@@ -86,16 +68,11 @@ class Cycle(Inference):
         follower.run(int(ends[0]) - 1)
         span, forget = self.after(2 * CYCLE_PHASES * follower.get("min_rtt_us")), -follower.get(POLICED_BW)
         likelihood, _, _ = follower.trials(span, changes=[{}, {POLICED_BW: forget}])
-        self.seen = max(self.seen, span)
         if likelihood[1] - likelihood[0] <= math.log(1 / FALSE_ALARM):
             return follower.run(stop)
         self.edit(POLICED_BW, forget)
         follower.run(follower.row + 1)
         return self.run_on(stop)
-
-    def note_step(self) -> None:
-        """Note where another inference may go on from here."""
-        self.steps.append(Step(self.follower.row, self.seen, len(self.found), self.judged, self.right))
 
     def edit(self, field: str, value: int) -> None:
         """Add to a field, and record the edit."""
@@ -107,7 +84,6 @@ class Cycle(Inference):
         follower, row = self.follower, self.follower.row
         span_us = min(max(DRAW_CYCLES * CYCLE_PHASES * follower.get("min_rtt_us"), MIN_SPAN_US), MAX_SPAN_US)
         draws = [(raw_draw(choice, self.choices),) for choice in range(self.choices)]
-        self.seen = max(self.seen, self.after(span_us))
         likelihood, _, _ = follower.trials(self.after(span_us), draws=draws)
         best = likeliest(dict(enumerate(likelihood.tolist())))
         follower.draw(draws[best])
@@ -120,7 +96,6 @@ class Cycle(Inference):
         min_rtt_us = follower.get("min_rtt_us")
         later = [0, *(int(shift * min_rtt_us) for shift in SHIFTS)]
         span = self.after(2 * CYCLE_PHASES * min_rtt_us)
-        self.seen = max(self.seen, span)
         sure = math.log(len(SHIFTS) / FALSE_ALARM)
         likelihood, ends, _ = follower.trials(span, changes=[{"cycle_mstamp": us} for us in later], margin=sure)
         if ends.min() < ends.max():  # they draw again at different times: too short to compare

@@ -7,7 +7,7 @@ values are passed in as a `Script`.
 
 import math
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -173,26 +173,17 @@ class Follower:
         `bk.ALL_SENDS`, or `bk.TIMED_SENDS`: ignore the size of super-packets. Returns `likelihood.any_send`, summed
         over each block's sends.
         """
-        sums = np.zeros(len(stops))
-        for _ in self.scoring(script, stops[-1:], by, np.array(stops, np.int64), sums):
-            pass
-        return sums
-
-    def scoring(
-        self, script: Script, pauses: Iterable[int], by: int, stops: NDArray[np.int64], sums: NDArray[np.float64]
-    ) -> Iterator[None]:
-        """Call rows as `score` does, up to the last of `stops`, and fill `sums`; pause at some rows."""
         self.begin(script)
         self.book[bk.USUAL_GAP_US], self.book[bk.BLOCK], self.likelihood[0] = self.stream.usual_gap_us, 0, 0.0
-        self._sums = stops, sums
+        self._sums = np.array(stops, np.int64), np.zeros(len(stops))
         self._calls.pop("score", None)
-        edits = list(script.edits)
-        for pause in pauses:
-            while edits and edits[0].row < pause:
-                self._score_to(edits[0].row, by)
-                self.edit(edits.pop(0))
-            self._score_to(pause, by)
-            yield
+        last = int(stops[-1]) if len(stops) else 0
+        for edit in script.edits:
+            if edit.row < last:
+                self._score_to(edit.row, by)
+                self.edit(edit)
+        self._score_to(last, by)
+        return self._sums[1]
 
     def _score_to(self, stop: int, by: int) -> None:
         """Score up to row `stop`; a draw that comes at another call than inferred takes the next numbers.

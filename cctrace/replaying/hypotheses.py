@@ -37,40 +37,22 @@ class Phase(NamedTuple):
     shift: float = 0.0
 
 
-class Step(NamedTuple):
-    """Where a step of an inference began, up to which row those before had looked, and what they had found."""
-
-    row: int
-    seen: int
-    found: int
-    judged: int
-    right: int
-
-
 class Inferred(NamedTuple):
     """Inferred values: how to replay them, what they are, and the share of gain cycles in step (NaN: none seen).
 
     `possible_hz`: tick rates of a BBR's kernel that the sends do not refute, the one replayed first; empty where it was
-    given. `steps`: of a gain cycle, for an inference that differs only later.
+    given.
     """
 
     script: Script
     phases: list[Phase]
     in_step: float
     possible_hz: tuple[int, ...] = ()
-    steps: tuple[Step, ...] = ()
 
     @classmethod
     def nothing(cls) -> Inferred:
         """Return the result for a replay without hidden values."""
         return cls(Script([], []), [], math.nan)
-
-
-class Begun(NamedTuple):
-    """An inference, and the first row from which on another one may differ."""
-
-    inferred: Inferred
-    same: int
 
 
 def equally_likely(tried: Mapping[int, float]) -> list[int]:

@@ -2,26 +2,25 @@
 
 BBR times PROBE_RTT and the age of its minimum RTT in jiffies: at HZ = 250 the window of PROBE_RTT opens and closes up
 to 4 ms later than at 1000, and what follows moves with it. Both rates are replayed with their own hidden draws, and
-the other one is believed only if it makes the sends clearly likelier (`hypotheses.FALSE_ALARM`), whatever the phase of
-the ticks. Where PROBE_RTT never came, or hardly shows, the sends refute neither.
+the other one is believed only if it makes the sends clearly likelier (`hypotheses.FALSE_ALARM`) than the first does at
+any phase of its ticks. Where PROBE_RTT never came, or hardly shows, the sends refute neither.
 """
 
 import math
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cctrace.cc.base import Controller
-from cctrace.columns import Runs
 from cctrace.flows.flow import Flow
 from cctrace.flows.source import Streamed
 from cctrace.lang.threads import each
 from cctrace.replaying import book as bk
 from cctrace.replaying import midflow
 from cctrace.replaying.follow import Follower
-from cctrace.replaying.hypotheses import FALSE_ALARM, Begun, Inferred
+from cctrace.replaying.hypotheses import FALSE_ALARM, Inferred
 from cctrace.replaying.infer import infer
 from cctrace.replaying.paced import gso_choices, may_heed_marks
 from cctrace.replaying.stack import TOTAL, TOTAL_WAS_FULL, WAS_FULL
@@ -30,9 +29,8 @@ from cctrace.replaying.ticks import CONFIG_HZ
 
 RATES = CONFIG_HZ[:2]  # of nearly all kernels; 100 and 300 mostly end PROBE_RTT with the same ACK as 250
 SURE = math.log(1 / FALSE_ALARM)
-TOUCHED = ("mode", "min_rtt_us")  # fields of BBR v1 by which ticks change what it does
-PART = 1 << 14  # rows after which it is looked whether ticks have made a difference, and how likely they are by then
-APART_US = 1000  # between the phases of the ticks that are tried before a rate is refuted
+PART = 1 << 14  # rows after which it is looked how likely ticks are by then
+APART_US = 1000  # between the phases of the ticks that are tried before another rate is believed
 
 
 class Ticking(NamedTuple):
@@ -46,19 +44,12 @@ class Ticking(NamedTuple):
 
 
 class _Tried(NamedTuple):
-    """An inference with some ticks: the likelihood of the sends, and what the ticks may change directly."""
+    """An inference with some ticks: log likelihood of the sends, in all and before each PART of the rows."""
 
     likelihood: float
     tick_us: int
     inferred: Inferred
-    touched: Mapping[str, Runs]
-    same: Mapping[int, int] = {}  # the first row from which on it differs from each that was tried before
-    totals: NDArray[np.float64] | None = None  # log likelihoods of the sends before each PART of the rows
-
-    def first_apart(self, touched: Mapping[str, Runs]) -> int | None:
-        """Return the first row after which that differs from another replay's; None if none does."""
-        found = (runs.first_apart(touched[name]) for name, runs in self.touched.items())
-        return min((row for row in found if row is not None), default=None)
+    totals: NDArray[np.float64]
 
 
 class Refuted(Exception):
@@ -116,93 +107,51 @@ class Scoring(Follower):
 
 
 class _Ticks:
-    """Inferences over one stream with various ticks.
-
-    Those of the gain cycle of BBR v1 begin where the ticks first make a difference: no step before looks beyond.
-    """
+    """Inferences over one stream with various ticks."""
 
     def __init__(self, stream: Streamed, cls: type[Controller], params: dict[str, Any], given: Container[str]) -> None:
         self._asked = stream, cls, params, given
         self.given, events = given, stream.events
         self.expiry = midflow.expiry(events, cls)
-        self.shares = bool(cls.phase_choices) and self.expiry < 0
-        self.follower = Scoring(events, events.sends, cls, params, TOUCHED if self.shares else (), in_runs=True)
+        self.follower = Scoring(events, events.sends, cls, params)
         self.begin, self.rows = self.follower.save(), len(self.follower.rows)
         # Without choices of which only one is likely.
         is_single = not may_heed_marks(self.follower) and len(gso_choices(self.follower)) < 2
-        self.may_give_up = self.follower.is_scored and is_single and not self.shares
-        self.tried: list[_Tried] = []
+        self.may_give_up = self.follower.is_scored and is_single
 
     def score(self, inferred: Inferred, rate: int, tick_us: int) -> _Tried:
         """Replay inferred values with these ticks, for their likelihood."""
-        inferred = with_ticks(inferred, rate, tick_us)
+        inferred = inferred._replace(script=inferred.script._replace(hz=rate, tick_us=tick_us))
         self.follower.restore(self.begin)
         # Through fq, TIMED_SENDS would replay another schedule than the one inferred, and with it BBR's packets in net.
         kind = bk.PACED_SENDS if self.follower.hands_over else bk.TIMED_SENDS
         parts = self.follower.score(inferred.script, [*range(PART, self.rows, PART), self.rows], kind)
         totals = np.cumsum(np.append(0.0, parts))
-        return _Tried(float(totals[-1]), tick_us, inferred, self.follower.held.runs, totals=totals)
+        return _Tried(float(totals[-1]), tick_us, inferred, totals)
 
-    def same_until(self, before: _Tried, rate: int, tick_us: int) -> int:
-        """Return the first row at which these ticks change what was inferred with others; the number of rows if none.
-
-        The replay ends soon after it.
-        """
-        follower, script = self.follower, with_ticks(before.inferred, rate, tick_us).script
-        follower.restore(self.begin)
-        pauses, nothing = [*range(PART, self.rows, PART), self.rows], (np.array([self.rows]), np.zeros(1))
-        for _ in follower.scoring(script, pauses, bk.NOTHING, *nothing):
-            apart = before.first_apart(follower.held.runs)
-            if apart is not None and apart < follower.row:
-                return apart
-        return self.rows
-
-    def infer(self, rate: int, tick_us: int, rival: _Tried | None = None) -> _Tried:
+    def infer(self, rate: int, tick_us: int, rival: _Tried) -> _Tried:
         """Infer hidden values with these ticks; give up where the rival's are surely likelier."""
-        same: dict[int, int] = {}  # of each that was tried: the first row from which on this one differs
-        for k in reversed(range(len(self.tried) if self.shares else 0)):
-            before = self.tried[k]
-            # Of three, the two that agree longest differ from the third in the same row.
-            known = [min(same[j], self.tried[j].same[k]) for j in same if same[j] != self.tried[j].same[k]]
-            same[k] = known[0] if known else self.same_until(before, rate, tick_us)
-            if same[k] == self.rows:
-                return before._replace(tick_us=tick_us, inferred=with_ticks(before.inferred, rate, tick_us))
-        nearest = max(same, key=same.__getitem__, default=None)
-        begun = None if nearest is None else Begun(self.tried[nearest].inferred, same[nearest])
-        self.follower.restore(self.begin)
-        self.follower.set_ticks(rate, tick_us)
-        self.follower.rivals = rival.totals if rival and self.may_give_up else None
+        follower = self.follower
+        follower.restore(self.begin)
+        follower.set_ticks(rate, tick_us)
+        follower.rivals = rival.totals if self.may_give_up else None
         try:
-            inferred = infer(self.follower, self.expiry, True, self.given, begun)
+            inferred = infer(follower, self.expiry, True, self.given)
         except Refuted:
-            return _Tried(-math.inf, tick_us, Inferred.nothing(), {})
-        if self.follower.is_scored:
-            totals = self.follower.totals.copy()
-            tried = _Tried(self.follower.total, tick_us, inferred, self.follower.held.runs, totals=totals)
-        else:
-            tried = self.score(inferred, rate, tick_us)
-        self.tried.append(tried._replace(same=same))
-        return self.tried[-1]
-
-    def infer_all(self, rate: int, phases_us: Sequence[int], rival: _Tried) -> list[_Tried]:
-        """Infer them at some phases of the ticks of a rate."""
-        return [self.infer(rate, tick_us, rival) for tick_us in phases_us]
+            return _Tried(-math.inf, tick_us, Inferred.nothing(), np.zeros(0))
+        if not follower.is_scored:
+            return self.score(inferred, rate, tick_us)
+        return _Tried(follower.total, tick_us, inferred, follower.totals.copy())
 
     def best_phase(self, rate: int, rival: _Tried) -> _Tried:
         """Infer them at the likeliest phase of the ticks of a rate."""
+
+        def tried(half: tuple[_Ticks, Sequence[int]]) -> list[_Tried]:
+            return [half[0].infer(rate, tick_us, rival) for tick_us in half[1]]
+
         phases_us = range(APART_US // 2, 1_000_000 // rate, APART_US)
-        if self.shares or len(phases_us) < 2:
-            tried = self.infer_all(rate, phases_us, rival)
-        else:  # each from the beginning
-            halves = (self, phases_us[::2]), (_Ticks(*self._asked), phases_us[1::2])
-            first, second = each(lambda half: half[0].infer_all(rate, half[1], rival), halves)
-            tried = first + second
-        return max(tried, key=lambda one: one[:2])
-
-
-def with_ticks(inferred: Inferred, rate: int, tick_us: int) -> Inferred:
-    """Return inferred values, with these ticks."""
-    return inferred._replace(script=inferred.script._replace(hz=rate, tick_us=tick_us))
+        halves = (self, phases_us[::2]), (_Ticks(*self._asked), phases_us[1::2])
+        return max((one for found in each(tried, halves) for one in found), key=lambda one: one[:2])
 
 
 def likeliest_hz(
@@ -223,7 +172,6 @@ def likeliest_hz(
     usual = ticks.score(inferred, own, 0)
     if ticks.score(inferred, other, 0).likelihood == usual.likelihood:  # the ticks decided nothing
         return Ticking(own, 0, source, (own, other), inferred)
-    ticks.tried.append(usual)
     # Streams differ by more than the ticks: one rate must do better than the other over either, and over its own than
     # the other at any phase of its ticks over that one's.
     stream = handed_over_at(captured, cls, other) if captured is not None else source
@@ -238,5 +186,4 @@ def likeliest_hz(
         best = shifted if shifted.likelihood > usual.likelihood + SURE else usual
         return Ticking(own, best.tick_us, source, (own, other), best.inferred)
     refuted = most < usual.likelihood - SURE
-    refuted = refuted and elsewhere.best_phase(other, usual).likelihood < usual.likelihood - SURE
     return Ticking(own, 0, source, (own,) if refuted else (own, other), inferred)

@@ -19,7 +19,7 @@ from cctrace.flows.events import Events
 from cctrace.replaying import book as bk
 from cctrace.replaying.cycle import Cycle
 from cctrace.replaying.follow import Follower
-from cctrace.replaying.hypotheses import Begun, Inferred
+from cctrace.replaying.hypotheses import Inferred
 from cctrace.replaying.paced import gso_choices, likely_gso, likely_paced, may_heed_marks
 from cctrace.replaying.probes import Probes
 from cctrace.replaying.script import Script
@@ -34,7 +34,6 @@ def infer(
     expiry: int = -1,
     hz_known: bool = True,
     given: Container[str] = (),
-    begun: Begun | None = None,
     led: Script | None = None,
 ) -> Inferred:
     """Run a compiled follower, at row 0, over all its rows, inferring unrecorded values on the way.
@@ -43,18 +42,17 @@ def infer(
 
     `expiry`: row at which the minimum RTT expires, whatever its age in the replay (`midflow`); -1 for none. `hz_known`:
     whether the follower's HZ is more than a guess. `given`: parameters that are known; ``paced`` and ``ecn_enable`` are
-    inferred otherwise. `begun`: the same with other ticks, for the gain cycle of BBR v1. `led`: what was inferred while
-    the flow was handed over to fq; it stands, unless its super-packets turn out to be of another kernel's, or a draw
-    comes in another row than then.
+    inferred otherwise. `led`: what was inferred while the flow was handed over to fq; it stands, unless its
+    super-packets turn out to be of another kernel's, or a draw comes in another row than then.
     """
     if led is not None or follower.is_marked:
-        return _infer_all(follower, expiry, hz_known, given, begun, led)
+        return _infer_all(follower, expiry, hz_known, given, led)
     known = _inferred_of.setdefault(follower.events, {})
     key = follower.key, expiry, hz_known or follower.cls.has_on_ack, "paced" in given, "ecn_enable" in given
     if key in known:
         follower.play(known[key].script)
     else:
-        known[key] = _infer_all(follower, expiry, hz_known, given, begun)
+        known[key] = _infer_all(follower, expiry, hz_known, given)
     return known[key]
 
 
@@ -63,7 +61,6 @@ def _infer_all(
     expiry: int,
     hz_known: bool,
     given: Container[str],
-    begun: Begun | None,
     led: Script | None = None,
 ) -> Inferred:
     """Infer the length of bursts and, where marks were counted, whether they were heeded, with the draws of each."""
@@ -76,7 +73,7 @@ def _infer_all(
             if follower.play(led):
                 return Inferred(led, [], math.nan)
             follower.restore(before)
-        return _infer_draws(follower, expiry, hz_known, given, gso, begun)
+        return _infer_draws(follower, expiry, hz_known, given, gso)
     before, found = follower.save(), []
     for enabled, gso in itertools.product((0, 1), gso_choices(follower)):
         follower.set_parameter("ecn_enable", enabled)
@@ -98,7 +95,6 @@ def _infer_draws(
     hz_known: bool,
     given: Container[str],
     gso: int | None,
-    begun: Begun | None = None,
 ) -> Inferred:
     """Infer draws, ticks and whether the socket paced, with bursts as set (`gso`)."""
     cls = follower.cls
@@ -114,7 +110,7 @@ def _infer_draws(
         follower.set_ticks(hz, tick_us)
         work = Ticks(follower)
     elif len(follower.sends) and cls.phase_choices:
-        work = Cycle(follower, expiry, begun)
+        work = Cycle(follower, expiry)
     elif len(follower.sends) and cls.probe_draws:
         work = Probes(follower)
     if work is None:
@@ -124,5 +120,4 @@ def _infer_draws(
     work.run()
     in_step = work.right / work.judged if work.judged else math.nan
     script = Script(follower.draws[: follower.drawn].tolist(), work.edits, hz, tick_us, paced, gso)
-    steps = tuple(work.steps) if isinstance(work, Cycle) else ()
-    return Inferred(script, work.found, in_step, steps=steps)
+    return Inferred(script, work.found, in_step)

@@ -15,11 +15,9 @@ from numpy.typing import NDArray
 
 from cctrace.replaying import book as bk
 from cctrace.replaying.follow import MOST
-from cctrace.replaying.hypotheses import ALIKE, LONGEST, Phase, Subject, equally_likely, peaks, raw_draw
-from cctrace.replaying.probe_rtts import LOOK_US, REFRESHED, ProbeRtts
+from cctrace.replaying.hypotheses import ALIKE, LONGEST, Inference, Phase, Subject, equally_likely, peaks, raw_draw
 from cctrace.replaying.script import Best, Passed
 from cctrace.replaying.startup import stay_in_startup
-from cctrace.replaying.waits import Chosen, Wait
 
 NEVER = {"rounds_since_probe": -(1 << 20), "probe_wait_us": 1 << 40, "probe_wait_round": 1 << 20}
 AT_ONCE = {"rounds_since_probe": 1 << 21}
@@ -33,7 +31,7 @@ FEW_ACKS = 32  # on each side of the likeliest that are tried, too
 PEAKS, LOWER = 2, 0.5  # that are searched around: of two peaks at half-RTT resolution, the lower may be the higher one
 
 
-class Probes(ProbeRtts):
+class Probes(Inference):
     """The waits of BBR v2, v2+ and v3."""
 
     def __init__(self, follower: Subject) -> None:
@@ -49,46 +47,34 @@ class Probes(ProbeRtts):
         self.acks_us = self.now_us[self.acks]
         self.kept: list[Passed] = []  # what the search passed, see `Follower.passed`
         self.total = 0.0  # of scans from here
-        self.seen = 0  # the row up to which the choice of a wait has looked
         self.end = 0  # of the last scan
         self.near_to = 0  # the likeliest row yet; at first the last, as the latest branches are the shortest
 
     def run(self) -> None:
-        """Run to the end with the likeliest waits and times of PROBE_RTT."""
+        """Run to the end with the likeliest waits."""
         follower = self.follower
         stay_in_startup(self)
-        while follower.row < len(follower.rows):
-            stop = self.after(LOOK_US) if self.times_probe_rtt else len(follower.rows)
-            if self.doubtful:
-                stop = min(stop, max(self.expires(self.doubtful[0]), follower.row + 1))
-            if follower.run(stop) < stop:
-                self.choose_wait()
-            if self.times_probe_rtt:
-                self.look()
+        while follower.run() < len(follower.rows):
+            self.choose_wait()
 
     def choose_wait(self) -> None:
         """The next call draws a wait: find the ACK that ends it."""
-        follower, wait = self.follower, Wait(self.follower)
-        chosen = wait.known(self.numbers[-1])
-        if chosen is None:
-            self.seen = 0
-            chosen = self.chosen(wait)
-        follower.draw(chosen.numbers)
-        follower.run(follower.row + 1)
-        if chosen.phase is not None:
-            self.found.append(chosen.phase)
+        numbers, phase = self.chosen()
+        self.follower.draw(numbers)
+        self.follower.run(self.follower.row + 1)
+        if phase is not None:
+            self.found.append(phase)
 
-    def chosen(self, wait: Wait) -> Chosen:
-        """Find the ACK that ends the wait that the next call draws, and stay here."""
+    def chosen(self) -> tuple[tuple[int, ...], Phase | None]:
+        """Return the numbers of the wait that the next call draws, and what was found if there is a choice."""
         follower, row = self.follower, self.follower.row
         numbers, first, last, longest = self.choices()
         cut_off = last not in numbers  # PROBE_RTT precedes the end of the longest wait
         if len(numbers) + cut_off < 2 and last <= first:
-            return Chosen(longest, None, self.seen)
+            return longest, None
         before, self.kept, self.near_to = follower.save(), [], last
         follower.draw(self.numbers[-1])
         follower.run(row + 1)
-        wait.begins()
         rtt_us = max(int(follower.get("min_rtt_us")), 1)
         rows = set(numbers) | (self.search(first, last, rtt_us) if last > first else set())
         self.total = self.return_to(min(rows)) if rows else 0.0
@@ -99,9 +85,8 @@ class Probes(ProbeRtts):
                 break
             tried |= self.scan(near, rtt_us, beside=tried)
         alike = equally_likely(tried) if tried else []
-        if len(alike) > 1 and (follower.params.get("max_pacing_rate", 0) or self.is_hidden()):
-            # At SO_MAX_PACING_RATE a probe is seen when the bandwidth filter forgets what let DOWN pace at the limit.
-            # What PROBE_RTT's window hides, such as a loss that cuts inflight_hi, is seen after it.
+        if len(alike) > 1 and follower.params.get("max_pacing_rate", 0):
+            # There a probe is seen when the bandwidth filter forgets what let DOWN pace at the limit.
             longer = self.scan(alike, rtt_us, LONG_LOOK)
             best_yet, most = tried[alike[0]], max(longer.values())
             tried |= {end: best_yet + likelihood - most for end, likelihood in longer.items()}
@@ -116,12 +101,7 @@ class Probes(ProbeRtts):
         best = next((end for end in by_rounds if round(tried[end] - tried[best], ALIKE) == 0), best)
         chosen = numbers.get(best) or self.timed(row, best, max(numbers) if numbers else None, numbers)
         wait_us = int(self.now_us[best] - self.now_us[row])
-        phase = Phase(row, wait_us, tried[best])
-        return wait.note(Chosen(chosen, phase, self.seen))
-
-    def is_hidden(self) -> bool:
-        """Return whether PROBE_RTT is due in what `scan` looked at."""
-        return self.times_probe_rtt and self.expires(int(self.follower.get(REFRESHED))) < self.end
+        return chosen, Phase(row, wait_us, tried[best])
 
     def likeliest(self, tried: Mapping[int, float], beyond_us: int = 0) -> int:
         """Return the likeliest row; of several that the sends do not distinguish, that of the median wait.
@@ -150,7 +130,6 @@ class Probes(ProbeRtts):
         longest = self.numbers[int(np.argmax(ends))]
         soonest = (*longest[: self.clock], 0, *longest[self.clock + 1 :])
         _, end, by_clock = follower.trials(horizon, draws=[soonest], score=bk.NOTHING, watch=watch)
-        self.seen = max(self.seen, int(ends.max()), int(end[0]))
         # On the shortest paths the call that draws also ends the wait; the next one is the first that `scan` tries.
         *rows, first = np.maximum(np.append(ends, end) - 1, follower.row + 1).tolist()
         found = {row: numbers for row, numbers, is_wait in zip(rows, self.numbers, watched, strict=True) if is_wait}
@@ -175,7 +154,7 @@ class Probes(ProbeRtts):
         # Include the queue left by a probe or a rate drop: nothing is visible within a round trip.
         longest_us = max(rtt_us, *(follower.srtt_us(row) for row in starts.tolist()))
         end = self.end if beside else self.rounds_after(rounds, longest_us, int(starts[-1]))
-        self.end, self.seen = end, max(self.seen, end)
+        self.end = end
         base = {} if follower.get("rounds_since_probe") < 0 else self.never
         tried: dict[int, float] = {}
         reached = max(beside.values()) if beside else -np.inf

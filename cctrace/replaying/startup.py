@@ -21,15 +21,15 @@ MOST = 3  # rounds that are looked for: the buffer grows with cwnd, and soon hol
 LOOKS = 1, 3  # rounds over which one more is judged; three reach over an application's pause
 
 
-def stay_in_startup(work: Inference) -> int:
+def stay_in_startup(work: Inference) -> None:
     """Let the replay of `work`, which is in STARTUP, stay there for as long as the sends are clearly likelier so.
 
-    It is left where STARTUP ends, or where it was if nothing changes. Returns the last row that was looked at.
+    It is left where STARTUP ends, or where it was if nothing changes.
     """
-    follower, seen = work.follower, 0
+    follower = work.follower
     states = follower.cls.states
     if ROUNDS not in follower.fields or "DRAIN" not in states or not follower.times_probe_rtt:
-        return seen
+        return
     drain = states.index("DRAIN")
     for _ in range(MOST):
         if follower.get("mode") != states.index("STARTUP"):
@@ -39,18 +39,15 @@ def stay_in_startup(work: Inference) -> int:
         if not left[0] and ends[0] == len(follower.rows):
             break
         row = int(ends[0]) - 1  # if DRAIN ends in the call that begins it, the draw of what follows ended the trial
-        likelier, end = is_likelier(work, row)
-        seen = max(seen, end)
-        if not likelier:
+        if not is_likelier(work, row):
             break
         follower.run(row)
         follower.set(ROUNDS, follower.get(ROUNDS) - 1)
         work.edits.append(Edit(row, ROUNDS, -1))
-    return seen
 
 
-def is_likelier(work: Inference, row: int) -> tuple[bool, int]:
-    """Return whether the sends are clearly likelier if STARTUP does not end at `row`, and the last row looked at."""
+def is_likelier(work: Inference, row: int) -> bool:
+    """Return whether the sends are clearly likelier if STARTUP does not end at `row`."""
     follower, sure = work.follower, math.log(MOST / FALSE_ALARM)
     likelihood, end = np.zeros(1), row
     for rounds in LOOKS:
@@ -59,7 +56,7 @@ def is_likelier(work: Inference, row: int) -> tuple[bool, int]:
             likelihood = follower.scan(np.array([row]), end, {}, {ROUNDS: -1})
     if likelihood[0] > sure and follower.cls.phase_choices:
         likelihood = likelihood - worst_phase(work, row, end)
-    return bool(likelihood[0] > sure), end
+    return bool(likelihood[0] > sure)
 
 
 def worst_phase(work: Inference, row: int, end: int) -> float:

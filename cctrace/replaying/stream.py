@@ -43,12 +43,6 @@ class Stream:
         """Which rows are ACKs."""
         return self.tables[0].event == schema.LINUX_EVENTS["on_ack"]
 
-    @functools.cached_property
-    def rs_send(self) -> NDArray[np.int32]:
-        """The row of the sends that each row tells of, -1 none."""
-        calls, states = self.tables
-        return states.rs_send[calls.of]
-
     def srtt_us(self, row: int) -> int:
         """Return the smoothed RTT after a row."""
         calls, states = self._plain
