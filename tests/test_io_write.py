@@ -127,6 +127,20 @@ def test_tcp_info_and_link_traces_survive_parquet(tmp_path):
     assert read_file(tmp_path / "in.csv").connections == [{"cc": "bbr"}]
 
 
+def test_no_text_of_a_file_becomes_a_formula_of_a_spreadsheet(tmp_path):
+    source, target = tmp_path / "ss.txt", tmp_path / "ss.csv"
+    source.write_text(
+        "ESTAB 0 0 10.0.0.1:5000 10.0.0.2:5201\n\t cubic rtt:40/5 cwnd:10 mss:1448 bytes_acked:5000 "
+        "pacing_rate =HYPERLINK(9) delivery_rate @SUM(9) retrans:-1+cmd|x minrtt:=1+1\n"
+    )
+    convert(str(source), str(target))
+    with open(target, newline="") as file:
+        head, *rows = csv.reader(file)
+    cells = [cell for row in rows for cell in row]
+    assert any(cell.startswith("'=") for cell in cells)
+    assert not [cell for cell in [*head, *cells] if cell.startswith(("=", "+", "-", "@"))]
+
+
 def test_what_cannot_be_converted_is_an_error(capture, tmp_path):
     with pytest.raises(ArgumentError, match="to='xlsx': allowed are parquet, csv, pcap"):
         convert(capture, tmp_path / "out.xlsx")

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 TARGETS = ("parquet", "csv", "pcap")
 _LINKTYPE_RAW = 101
 _SYN = 2
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a cell that begins so is run by spreadsheets
 
 
 def convert(
@@ -119,10 +120,20 @@ def _write_csv(data: _Parts | TcpInfo | LinkTrace | KernelEvents, target: str) -
     rows = 0
     with open(target, "w", encoding="utf-8", newline="") as file:
         for part in data if isinstance(data, _Parts) else [data]:
-            frame = _packet_frame(part) if isinstance(part, Packets) else part.frame()
+            frame = _packet_frame(part) if isinstance(part, Packets) else _without_formulas(part.frame())
             frame.to_csv(file, index=False, header=rows == 0)
             rows += len(frame)
     return rows
+
+
+def _without_formulas(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the table with an apostrophe before texts that a spreadsheet would run; numbers stay as they are."""
+
+    def quoted(value: Any) -> Any:
+        return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
+
+    texts = frame.select_dtypes(exclude=["number", "bool", "datetime"])
+    return frame.assign(**{str(name): texts[name].map(quoted) for name in texts})
 
 
 def _packet_frame(packets: Packets) -> pd.DataFrame:
