@@ -25,6 +25,7 @@ from cctrace.sim.core.structs import (
     LOST,
     RETRANS,
     SACKED,
+    SENDS,
     TAP_ACK,
     transmissions,
 )
@@ -298,6 +299,15 @@ def test_a_timer_is_served_when_a_packet_of_its_kind_was_recorded_if_one_was_nex
     assert step_up(simulated.record, 5 * MS - 3000, ARRIVALS) == 5 * MS
     for at, kind in ((6 * MS, ARRIVALS), (5 * MS - 3000, ACKS)):  # none near, none of the kind: the lab's clock
         assert at <= step_up(simulated.record, at, kind) < at + 1000
+
+
+def test_what_an_ack_let_go_does_not_tell_when_the_timer_of_pacing_fired():
+    simulated = next(iter(RECORDED.values()))[0].world()
+    sent = np.array([8 * MS, 16 * MS + 1])  # the second follows an ACK of the same instant
+    simulated.tell_instants([sent[:1], sent[:0], sent, sent[:0]])
+    assert step_up(simulated.record, 8 * MS - 3000, SENDS) == 8 * MS
+    assert step_up(simulated.record, 16 * MS - 3000, SENDS) < 16 * MS - 2000
+    simulated.close()
 
 
 def test_a_compressed_ack_has_the_time_stamp_of_the_last_arrival():

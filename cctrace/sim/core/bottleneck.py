@@ -259,8 +259,8 @@ def step_up(w, at, kind):
     if w.one_host == 0:
         return at
     given = instant_near(w, at, MOST_LATE_NS, kind)
-    if given != structs.NEVER:
-        return given
+    if given != structs.NEVER and (kind != structs.SENDS or given % w.timer_step_ns == 0):
+        return given  # a ns later an ACK let it go, not pacing's timer
     told = words(w.instants)[0] < words(w.instants)[structs.NOT_GIVEN]
     if kind == structs.NOT_GIVEN and told:
         return at  # the prescribed instant of the next packet counts
