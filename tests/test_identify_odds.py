@@ -151,5 +151,5 @@ def test_a_reason_names_those_whose_windows_are_renos(how, name, said):
     """Vegas adds a segment a round trip as Reno does, but at once: only a sender's capture shows it (seed 336448)."""
     pieces = dict.fromkeys(("reno", "cubic6"), np.zeros(3))
     evidence = dict.fromkeys(pieces, 0.0) | {name: 9.0}
-    reason = _somebody(Judgement(how, evidence, 3.0, pieces, dict.fromkeys(pieces, False), ""), (name,))
+    reason = _somebody(Judgement(how, evidence, 3.0, pieces, dict.fromkeys(pieces, False), ""), (name,), None)
     assert tuple(one for one in ("LP", "Vegas") if one in reason) == said

@@ -43,15 +43,19 @@ def test_the_rate_is_the_least_of_what_cwnd_and_the_socket_allow():
     assert stack_pacing_rate(1000, 10, 100, 10, 8 * 100_000, of_cwnd + 1) == of_cwnd
 
 
-@pytest.mark.parametrize(("late", "is_paced"), [(0, 0), (1, 1)])
-def test_a_socket_of_which_every_send_answers_an_ack_does_not_pace(late, is_paced, monkeypatch):
-    """Its window was another's, and a timer seemed to excuse that it was not filled (HighSpeed, seed 334466)."""
+@pytest.mark.parametrize(("late", "own", "is_paced"), [(0, True, 0), (1, True, 1), (1, False, 0)])
+def test_a_socket_of_which_every_send_answers_an_ack_does_not_pace(late, own, is_paced, monkeypatch):
+    """Its window was another's, and a timer seemed to excuse that it was not filled (HighSpeed, seed 334466).
+
+    What the application timed shows no timer either.
+    """
     monkeypatch.setattr(paced, "blocks", lambda events: (np.arange(1, 51), np.full(50, 2)))
+    monkeypatch.setattr(paced, "own_sends", lambda events, sends: np.full(100, own))
     monkeypatch.setattr(paced, "shows_no_timer", lambda events, sends: late == 0)
     better = iter((np.zeros(50), np.full(50, 4.0)))
     follower = SimpleNamespace(
         events=None,
-        sends=None,
+        sends={"row": np.repeat(np.arange(50), 2)},
         book=np.zeros(bk.BOOK_SIZE),
         params={"paced": 0},
         save=list,

@@ -181,6 +181,15 @@ def test_a_window_with_room_does_not_limit_what_an_application_writes_whatever_t
     assert calls.run("reno", snd_cwnd=cwnd, snd_ssthresh=5)["cwnd"].iloc[-1] == grown
 
 
+@pytest.mark.parametrize(("cwnd", "grown"), [(15, 16), (16, 16), (17, 17)])
+def test_in_slow_start_an_application_lets_a_window_grow_to_twice_what_it_had_in_flight(cwnd, grown):
+    """tcp_is_cwnd_limited, which the recorded count exceeds: 263 in flight of a full send buffer, 526 (seed 334747)."""
+    calls = Calls(is_cwnd_limited=1, max_packets_out=99, rs_is_app_limited=1).call("init").at(1_010_000)
+    calls.call("on_ack").at(1_020_000).send(segments=8, in_flight=8, packets_out=8).at(1_030_000)
+    calls.call("cong_avoid", arg=1, packets_out=8)
+    assert calls.run("reno", snd_cwnd=cwnd)["cwnd"].iloc[-1] == grown
+
+
 @pytest.fixture(scope="module")
 def beginning():
     """The first seconds of a recorded BBR flow: STARTUP, DRAIN, a gain cycle whose phase is inferred."""

@@ -22,6 +22,8 @@ from cctrace.identification import constants as const
 from cctrace.identification.halves import HalfRounds
 from cctrace.replaying.midflow import DIP, FLOOR_SEGMENTS, HELD_US, level_of, lifetime_us, probe_rtts
 
+LONG = 4 * FLOOR_SEGMENTS  # of shorter flights, a half is too close to what an ACK changes
+
 
 def against(events: Events, halves: HalfRounds, cls: type[Controller]) -> float:
     """Return the log odds against a candidate, below 0 for it, from the dips of a flow that a fixed rate holds."""
@@ -37,7 +39,7 @@ def against(events: Events, halves: HalfRounds, cls: type[Controller]) -> float:
     due = probe_rtts(events, params)
     own = np.abs(_levels(halves, due) - level) <= const.WRONG_WINDOW * usual + const.ONE_SEGMENT
     odds = -const.STRONG_WEIGHT * int(own.sum())
-    if to_half and usual >= 4 * FLOOR_SEGMENTS:  # of shorter flights, a half is too close to what an ACK changes
+    if to_half and usual >= LONG:
         each_us = 1000 * params["probe_rtt_win_ms"] + HELD_US
         expected = int((halves.time_us[-1] - halves.time_us[0]) / each_us) - 1
         odds += const.WEIGHT * max(expected - len(due), 0)
@@ -56,9 +58,11 @@ def overdue(halves: HalfRounds, rtt_us: NDArray[np.float64], cls: type[Controlle
 
     `rtt_us`: at each ACK; 0 for none. An RTT nearer to the minimum than the error of its time stamps may have refreshed
     it; jitter is none, since the sender saw it, too. Of flights of eight segments, half is the floor, and jitter makes
-    as much. A pause of the application when the dip is due hides it.
+    as much; of shorter ones than sixteen, half is too close to what an ACK changes. A pause of the application when the
+    dip is due hides it.
     """
-    if len(halves) < const.FEW or np.median(halves.flight) <= 2 * FLOOR_SEGMENTS:
+    flight, to_half = np.median(halves.flight), not cls.phase_choices
+    if len(halves) < const.FEW or flight <= 2 * FLOOR_SEGMENTS or (to_half and flight < LONG):
         return 0.0
     valid_us = lifetime_us({name: parameter.default for name, parameter in cls.params.items()})
     edges = halves.edges

@@ -211,7 +211,7 @@ def _concluded(judgement: Judgement, record: Record | None, began: float) -> Ide
     if group == (UNKNOWN,):
         off = f"{judgement.off}{difference(record, judgement.best)}" if record else judgement.off
         return Identification(candidates, group, _nobody(judgement, off), time.perf_counter() - began)
-    reason = _somebody(judgement, group)
+    reason = _somebody(judgement, group, record)
     if record and record.limit_Bps:
         reason += f"; no send exceeds {format_rate(8 * record.limit_Bps)}, the SO_MAX_PACING_RATE of its socket"
     if record and record.longer:
@@ -240,10 +240,12 @@ def _nobody(judgement: Judgement, off: str) -> str:
     return f"{what}; the nearest, {judgement.best}, is {off}"
 
 
-def _somebody(judgement: Judgement, group: tuple[str, ...]) -> str:
+def _somebody(judgement: Judgement, group: tuple[str, ...], record: Record | None) -> str:
     """Return the evidence for a group, in a sentence."""
     best, how, paced = group[0], judgement.how, judgement.paced[group[0]]
     others = {name: value for name, value in judgement.evidence.items() if name not in group}
+    if not others and record and record.is_timed_by_application:
+        return "its application timed nearly all that it sent, too little to fill a window, which fits any candidate"
     if not others:
         return "this flow is too short to tell the candidates apart, or something else than their windows held it back"
     second = max(others, key=others.__getitem__)

@@ -22,6 +22,7 @@ from cctrace.cc.base import Controller, checked_params
 from cctrace.cc.bbr2_model import BBR_UNIT as GAIN_UNIT
 from cctrace.cc.bbr2_model import PROBE_BW
 from cctrace.cc.linux import TCP_INFINITE_SSTHRESH
+from cctrace.flows.clock import found_nothing, writes_on_clock
 from cctrace.flows.events import Events
 from cctrace.flows.flow import Flow
 from cctrace.flows.missing_sacks import restored
@@ -37,7 +38,7 @@ from cctrace.replaying.scores import UNKNOWN_LOG
 from cctrace.replaying.stack import CLOCK_START_US
 from cctrace.replaying.through_fq import at_hand_over
 from cctrace.replaying.ticks import CONFIG_HZ
-from cctrace.replaying.waiting import shows_no_timer
+from cctrace.replaying.waiting import own_sends, shows_no_timer
 from cctrace.schema import LINUX_EVENTS
 
 
@@ -74,6 +75,12 @@ class Record:
         """The super-packets in each whose times the application did not determine; all, if it determined each."""
         own = _own_sends(self.events, self.stops)
         return own if own.any() else self._blocks[1]
+
+    @property
+    def is_timed_by_application(self) -> bool:
+        """Whether most of the super-packets left when the application wrote them."""
+        own = int(_own_sends(self.events, self.stops).sum())
+        return self.exact and own <= (1 - const.MOSTLY) * int(self._blocks[1].sum())
 
     @functools.cached_property
     def shows_no_timer(self) -> bool:
@@ -155,6 +162,10 @@ def record_of(flow: Flow) -> Record:
     exact = "start_ns" not in inferred and not blind
     if exact and flow.through_fq is None:  # what waited in fq was not in flight for the capture
         events = Events(events.stream, events.meta | {"hand_over_unknown": True}, events.sent)
+    if (writes := writes_on_clock(events)) is not None:
+        sends = events.sends.copy()
+        sends["app_limited"] |= found_nothing(sends, events.meta["mss"], writes)
+        events = Events(events.stream, events.meta, sends)
     is_l4s = flow.facts["ecn"] == "accurate" and flow.ecn.sent["ect1"] > flow.ecn.sent["ect0"]
     return Record(events, flow.hz, "hz" not in inferred, exact, rebuilt, is_l4s, socket_limit(flow))
 
@@ -164,7 +175,6 @@ def _own_sends(events: Events, stops: NDArray[np.int64]) -> NDArray[np.int64]:
     `any_send` scores.
     """
     sends, rows = events.sends, events
-    short = (sends["ends_write"] != 0) & (sends["payload"] < events.meta["mss"])
     acks = np.flatnonzero(rows["event"] == LINUX_EVENTS["on_ack"])
     acked_ns = np.append(0, rows["time_ns"][acks] - events.meta["start_ns"] + CLOCK_START_US * 1000)
     before_ns = np.maximum(
@@ -175,7 +185,7 @@ def _own_sends(events: Events, stops: NDArray[np.int64]) -> NDArray[np.int64]:
     again, alone = sends["retransmitted"] != 0, (sends["segments"] == 1) & np.append(begins[1:], True)
     probes = alone & (sends["in_flight"] > 1) & (silent_ns > 2 * srtt_ns)  # one new segment beyond cwnd
     by_timer = np.where(again, silent_ns > srtt_ns, probes)
-    own = begins & (sends["app_limited"] == 0) & ~short & ~by_timer
+    own = own_sends(events, sends) & ~by_timer
     return np.diff(np.searchsorted(sends["row"][own], stops), prepend=0)
 
 

@@ -52,7 +52,7 @@ NO_MARGIN = 1 << 40
 # Of a packet, where writes are known: whether it was application-limited, and from bit WAITS on how many segments
 # waited behind it, at most MANY.
 APP_LIMITED, WAITS, MANY = 1, 1, 127
-NOTHING, PACED_SENDS, FULL_FLIGHTS, ALL_SENDS, TIMED_SENDS = range(5)
+NOTHING, PACED_SENDS, FULL_FLIGHTS, ALL_SENDS, TIMED_SENDS, OWN_SENDS = range(6)
 
 
 def thousandths(likelihood: float) -> int:

@@ -170,8 +170,8 @@ class Follower:
         """Call rows with the inferred values; return the log likelihood of the sends before each row of `stops`.
 
         `stops`: ascending rows, up to the number of rows; each block of rows is scored separately. `by`:
-        `bk.ALL_SENDS`, or `bk.TIMED_SENDS`: ignore the size of super-packets. Returns `likelihood.any_send`, summed
-        over each block's sends.
+        `bk.ALL_SENDS`, or `bk.TIMED_SENDS`: ignore the size of super-packets, or `bk.OWN_SENDS`: also those that the
+        application timed. Returns `likelihood.any_send`, summed over each block's sends.
         """
         self.begin(script)
         self.book[bk.USUAL_GAP_US], self.book[bk.BLOCK], self.likelihood[0] = self.stream.usual_gap_us, 0, 0.0

@@ -96,9 +96,7 @@ def any_send(sends, k, slots, stack, gap_us, srtt_us8, own_min_rtt, slow_burst):
     of unexplained lateness.
     """
     send = sends[k]
-    if send.app_limited != 0 or (send.ends_write != 0 and send.payload < stack[sk.MSS]):
-        return 0.0  # the application determined when it left, and what there was
-    if is_by_timer(sends, k, stack[sk.ACKED_NS], srtt_us8):
+    if is_written(send, stack) or is_by_timer(sends, k, stack[sk.ACKED_NS], srtt_us8):
         return 0.0
     # After ACKs that pacing and cwnd would have answered, an ACK made room in the send buffer.
     # What is sent again waited for the ACK that showed its loss.
@@ -118,6 +116,11 @@ def any_send(sends, k, slots, stack, gap_us, srtt_us8, own_min_rtt, slow_burst):
     if room <= 0:
         return total + math.log(BEYOND_CWND / LONGEST)
     return total + size_likelihood(segments, min(room, made))
+
+
+def is_written(send, stack):
+    """Whether the application determined when a super-packet left, and what there was."""
+    return send.app_limited != 0 or (send.ends_write != 0 and send.payload < stack[sk.MSS])
 
 
 def is_by_timer(sends, k, acked_ns, srtt_us8):

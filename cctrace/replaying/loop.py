@@ -11,7 +11,15 @@ from cctrace.cc.linux import CA_RECOVERY, EVENT_CWND_RESTART, EVENT_TX_START
 from cctrace.lang.memory import call as call_compiled
 from cctrace.replaying import book as bk
 from cctrace.replaying import stack as sk
-from cctrace.replaying.likelihood import OTHER_LIMIT, any_send, full_flight, most_paced, paced_send, timed_send
+from cctrace.replaying.likelihood import (
+    OTHER_LIMIT,
+    any_send,
+    full_flight,
+    is_written,
+    most_paced,
+    paced_send,
+    timed_send,
+)
 from cctrace.replaying.waiting import is_flag_doubted, is_limit_replayed, is_paced, take_waiting
 from cctrace.tcp.pacing import TSO_WIN_DIVISOR
 
@@ -103,7 +111,7 @@ def take_send(book, sends, asked_ns, srtt_us8, slots, stack, marks, likelihood):
             likelihood[0] += any_send(
                 sends, k, slots, stack, gap_us, srtt_us8, book[bk.OWN_MIN_RTT], book[bk.SLOW_BURST]
             )
-        elif book[bk.SCORE] == bk.TIMED_SENDS:
+        elif book[bk.SCORE] == bk.TIMED_SENDS or (book[bk.SCORE] == bk.OWN_SENDS and not is_written(send, stack)):
             likelihood[0] += timed_send(sends, k, slots, stack, book[bk.USUAL_GAP_US])
         sk.begin_skb(send.tx_ns, asked_ns, stack)
     if book[bk.MARKED] == 0:
@@ -123,12 +131,12 @@ def take_send(book, sends, asked_ns, srtt_us8, slots, stack, marks, likelihood):
 def take_sends(book, rows, sends, marks, i, slots, stack, likelihood):
     """Process all sends before row `i`.
 
-    Where it is in question whether there was fq (TIMED_SENDS), what leaves late counts as late all the same: else fq
-    would explain any timer's lateness.
+    Where it is in question whether there was fq (TIMED_SENDS, OWN_SENDS), what leaves late counts as late all the same:
+    else fq would explain any timer's lateness.
     """
     clock_ns = sk.state_of(rows, i).time_ns - book[bk.START_NS] + sk.CLOCK_START_US * 1000
     prior = sk.state_of(rows, max(i - 1, 0))
-    handed = book[bk.HANDS_OVER] != 0 and book[bk.SCORE] != bk.TIMED_SENDS
+    handed = book[bk.HANDS_OVER] != 0 and book[bk.SCORE] < bk.TIMED_SENDS
     while stack[sk.NEXT_SEND] < sends.size and sends[stack[sk.NEXT_SEND]].row <= i:
         send = sends[stack[sk.NEXT_SEND]]
         if i > 0:
@@ -154,10 +162,9 @@ def read_row(book, call, row, i, sends, marks, slots, stack, ack):
     ack[A_ECN_OK] = book[bk.ECN_OK]
     if book[bk.PARTS_AS_V2] != 0:
         ack[A_TX_IN_FLIGHT], ack[A_SKB_TX_IN_FLIGHT] = row.rs_tx_in_flight_v2, row.skb_tx_in_flight_v2
-    if is_limit_replayed(book, sends, slots):
+    doubted = stack[sk.IS_CWND_LIMITED] == 0 and is_flag_doubted(row)
+    if doubted or is_limit_replayed(book, sends, slots):
         ack[A_CWND_LIMITED], ack[A_MAX_PACKETS_OUT] = stack[sk.IS_CWND_LIMITED], stack[sk.MAX_PACKETS_OUT]
-    elif is_flag_doubted(book, row):
-        ack[A_CWND_LIMITED] *= stack[sk.IS_CWND_LIMITED]
     if book[bk.BLUR] > 1 and book[bk.GAIN_SLOT] >= 0:
         sk.lean(slots[book[bk.GAIN_SLOT]], outlasts(book, slots, ack), ack)
     if book[bk.DRAINS_END] != 0:

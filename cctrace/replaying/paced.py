@@ -24,7 +24,7 @@ from cctrace.replaying.follow import Follower
 from cctrace.replaying.hypotheses import FALSE_ALARM, LONGEST
 from cctrace.replaying.intervals import blocks
 from cctrace.replaying.script import Script
-from cctrace.replaying.waiting import answers_acks, shows_no_timer
+from cctrace.replaying.waiting import answers_acks, own_sends, shows_no_timer
 from cctrace.tcp.pacing import UNPACED_SEGMENTS, near_peer_bytes
 
 TEMPER = 0.5  # successive intervals are correlated
@@ -131,17 +131,21 @@ def likely_paced(follower: Follower) -> int:
 
     `follower`: compiled, at row 0, of a controller that sets no pacing rate; it is left there.
     """
-    stops, sent = blocks(follower.events)
+    stops, _ = blocks(follower.events)
     looked = int(np.sum(stops <= MOST_ROWS))
     if not looked or follower.book[bk.BLUR] >= BLUR_ELSEWHERE:
         return 0  # estimated times are not informative
     if shows_no_timer(follower.events, follower.sends):
         return 0
-    stops, sent = stops[:looked], np.maximum(sent[:looked], 1)
+    own = own_sends(follower.events, follower.sends)  # the others tell nothing of a timer
+    sent = np.diff(np.searchsorted(follower.sends["row"][own], stops[:looked]), prepend=0)
+    if not sent.any():
+        return 0
     before, given = follower.save(), follower.params["paced"]
     likelihood = []
     for paced in (0, 1):
-        likelihood.append(follower.score(Script([], [], paced=paced), stops, bk.TIMED_SENDS) / sent)
+        scores = follower.score(Script([], [], paced=paced), stops[:looked], bk.OWN_SENDS)
+        likelihood.append(scores[sent > 0] / sent[sent > 0])
         follower.restore(before)
     follower.set_paced(given)
     better = TEMPER * float(np.sum(likelihood[1] - likelihood[0]))

@@ -35,6 +35,12 @@ def answers_acks(events: Events, sends: NDArray[Any]) -> NDArray[np.bool_]:
     return _answers[events]
 
 
+def own_sends(events: Events, sends: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return which sends begin a super-packet that the application did not time, see `likelihood.is_written`."""
+    short = (sends["ends_write"] != 0) & (sends["payload"] < events.meta["mss"])
+    return np.asarray((sends["begins"] != 0) & (sends["app_limited"] == 0) & ~short)
+
+
 def is_ack_clocked(events: Events, sends: NDArray[Any]) -> bool:
     """Return whether most super-packets answer an ACK: ACK clocking, no pacing."""
     return bool(sends["begins"].any()) and float(np.mean(answers_acks(events, sends))) > 1 / 2
@@ -59,13 +65,13 @@ def is_limit_replayed(book, sends, slots):
     return book[bk.ACK_CLOCKED] != 0 and book[bk.SCORE] < bk.ALL_SENDS
 
 
-def is_flag_doubted(book, row):
+def is_flag_doubted(row):
     """Whether samples are application-limited, so that the recorded is_cwnd_limited may be wrong.
 
     What leaves upon an ACK may then have waited for the ACK of a small segment [Linux618] tcp_nagle_test. The flag
     counts if the replayed cwnd had less room than a third: with more, nothing waits for cwnd (tcp_tso_should_defer).
     """
-    return (row.app_limited != 0 or row.rs_is_app_limited != 0) and book[bk.SCORE] < bk.ALL_SENDS
+    return row.app_limited != 0 or row.rs_is_app_limited != 0
 
 
 def is_paced(book, slots):

@@ -1,6 +1,5 @@
 """An application's writes, from packets: each begins with the first data after a pause that no ACK ended."""
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -11,6 +10,7 @@ from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.findings import Limit
 from cctrace.diagnosis.limits import outside, written
 from cctrace.diagnosis.record import Record
+from cctrace.flows.clock import writes_on_clock
 
 
 class Clock(NamedTuple):
@@ -52,8 +52,8 @@ def clocked_writes(record: Record, limits: Sequence[Limit]) -> Clock | None:
     Data that wait for room in a send buffer are written when ACKs free it, several times per RTT. Requests follow
     pauses of one length.
     """
-    if (exact := _to_the_byte(record)) is not None:
-        return exact
+    if (exact := writes_on_clock(record.events)) is not None:
+        return Clock(float(exact.size), exact.every_ns / 1e3)
     busy = np.array([(one.start_s, one.end_s) for one in limits if one.name != "application"]).reshape(-1, 2)
     pauses = outside(written(record), busy)
     begins, apart = pauses[:, 1], np.diff(pauses[:, 1])
@@ -72,55 +72,6 @@ def clocked_writes(record: Record, limits: Sequence[Limit]) -> Clock | None:
     if not alike or np.std(np.diff(pauses[kept])) < uneven:
         return None
     return Clock(float(size), 1e6 * every)
-
-
-def _to_the_byte(record: Record) -> Clock | None:
-    """Return the clock of writes of one size, however few of them found nothing left of earlier ones; None without.
-
-    A segment that is not full ends all that had been written: what had been sent by then is a multiple of the writes'
-    size, to the byte. Two such ends share long divisors hardly by chance.
-    """
-    sent = record.events.sent
-    new = sent["retransmitted"] == 0
-    time, payload = record.seconds(sent["time_ns"][new]), sent["payload"][new]
-    total, partly = np.cumsum(payload.astype(np.int64)), np.flatnonzero(payload[:-1] % record.table.mss)
-    partly = partly[np.isin(time[partly + 1], written(record)[:, 1])]
-    ends, begins = total[partly], time[partly + 1]
-    found: dict[Clock, int] = {}
-    known = np.append(0, ends)
-    sizes = {math.gcd(int(b - a), int(c - b)): b for a, b, c in zip(known, known[1:], known[2:], strict=False)}
-    for size, end in sizes.items():
-        if size < const.PACKETS_TOGETHER * record.table.mss:
-            continue
-        whole = (ends - end) % size == 0
-        if np.mean(whole) >= const.MOST_OF_TIME:
-            found |= _clocks(size, ends[whole], begins[whole], time, total)
-    return max(found, key=lambda one: (found[one], one.write_bytes), default=None)
-
-
-def _clocks(
-    size: int, ends: NDArray[np.int64], begins: NDArray[np.float64], time: NDArray[np.float64], total: NDArray[np.int64]
-) -> dict[Clock, int]:
-    """Return {clock: writes on it, three or more} of writes of a size, which began at some times.
-
-    `ends`: the bytes sent before each. The start of the flow, or of its data, is a tick, too. Nothing is sent before
-    it is written, and nothing that is written leaves a pause: at a constant rate, writes made when the last is done are
-    equally far apart, too. Of many writes, a hundred show the period as well as all.
-    """
-    done = time[np.searchsorted(total, ends)]
-    found, turns = {}, (ends - ends[0]) // size
-    for place in np.unique(np.linspace(0, max(len(turns) - 2, 0), const.MANY).astype(int))[: len(turns) - 1]:
-        every = float((begins[place + 1] - begins[place]) / (turns[place + 1] - turns[place]))
-        late_s = const.EQUAL * every
-        tick = begins[place] - turns[place] * every  # at turn 0
-        first = tick - ends[0] / size * every  # of the flow's first write
-        ticks = int(np.sum(np.abs(begins - tick - turns * every) < late_s)) + int(-late_s < first < time[0] + late_s)
-        turn = np.ceil((total - ends[0]) / size) - 1  # of the write whose data were sent
-        early = time < tick + turn * every - late_s
-        overdue = done > tick + turns * every + late_s
-        if ticks > 2 and not early.any() and not overdue.any():
-            found[Clock(float(size), 1e6 * every)] = ticks
-    return found
 
 
 def _on_clock(begins: NDArray[np.float64], first: int, every: float) -> list[int]:

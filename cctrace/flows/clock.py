@@ -1,0 +1,91 @@
+"""Writes of one size on a clock, told to the byte by what TCP sends of them.
+
+A segment that is not full ends all that had been written, so that what had been sent by then is a multiple of the
+writes' size. Two such ends share long divisors hardly by chance. Small writes seldom leave a pause: of each a short end
+is left that waits for the ACK of an earlier one (tcp_nagle_test), or for the next write.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cctrace.columns import Ints
+from cctrace.flows.events import Events
+
+EQUAL = 0.05  # of the period: largest difference of equal ones; of the writes, that may be late
+MANY = 100  # pauses between writes that show the period as well as all
+
+
+class Writes(NamedTuple):
+    """Writes of `size` bytes, one every `every_ns`: one came after `sent` bytes, `tick_ns` after the first packet."""
+
+    size: int
+    every_ns: float
+    tick_ns: float
+    sent: int
+
+
+def writes_on_clock(events: Events) -> Writes | None:
+    """Return the clock of writes of one size, however few of them found nothing left of earlier ones; None without."""
+    sends = events.sent
+    if sends is None:
+        return None
+    new, mss = sends["retransmitted"] == 0, max(events.meta["mss"], 1)
+    payload = sends["payload"][new].astype(np.int64)
+    time_ns, total, partly = sends["time_ns"][new], np.cumsum(payload), np.flatnonzero(payload[:-1] % mss)
+    time_ns = time_ns - time_ns[:1]
+    ends, begins_ns = total[partly], time_ns[partly + 1]
+    known = np.append(0, ends)
+    sizes = {math.gcd(int(b - a), int(c - b)): b for a, b, c in zip(known, known[1:], known[2:], strict=False)}
+    best: tuple[float, int, int] = (0.5, 0, 0)  # share of the ends, ticks, bytes
+    found = None
+    for size, end in sizes.items():
+        whole = (ends - end) % size == 0
+        if size < mss or (share := float(np.mean(whole))) < best[0]:
+            continue
+        for one, ticks in clocks(size, ends[whole], begins_ns[whole], time_ns, total).items():
+            if (share, ticks, size) > best:
+                best, found = (share, ticks, size), one
+    return found
+
+
+def clocks(size: int, ends: Ints, begins_ns: Ints, time_ns: Ints, total: Ints) -> dict[Writes, int]:
+    """Return {clock: writes on it, three or more} of writes of a size, which began at some times.
+
+    `ends`: the bytes sent before each. The start of the flow, or of its data, is a tick, too. Nothing is sent before
+    it is written, and nothing that is written leaves a pause, unless a full send buffer made a write wait: at a
+    constant rate, writes made when the last is done are equally far apart, too.
+    """
+    done = time_ns[np.searchsorted(total, ends)]
+    found, turns = {}, (ends - ends[0]) // size
+    turn = np.ceil((total - ends[0]) / size) - 1  # of the write whose data were sent
+    places = np.unique(np.linspace(0, len(turns) - 1, MANY + 1).astype(int))
+    for k, later in itertools.pairwise(places):
+        every = float((begins_ns[later] - begins_ns[k]) / (turns[later] - turns[k]))
+        late = EQUAL * every
+        tick = begins_ns[k] - turns[k] * every  # at turn 0
+        first = tick - ends[0] / size * every  # of the flow's first write
+        ticks = int(np.sum(np.abs(begins_ns - tick - turns * every) < late)) + int(-late < first < time_ns[0] + late)
+        early = time_ns < tick + turn * every - late
+        overdue = float(np.mean(done > tick + turns * every + late))
+        if ticks > max(2, len(turns) / 2) and not early.any() and overdue <= EQUAL:
+            found[Writes(size, every, tick, int(ends[0]))] = ticks
+    return found
+
+
+def found_nothing(sends: NDArray[np.void], mss: int, writes: Writes) -> NDArray[np.bool_]:
+    """Return which of `schema.SENDS` left only when their write came, before which less than a segment waited: what
+    the kernel calls application-limited [Linux618] tcp_rate_check_app_limited.
+    """
+    new = sends["retransmitted"] == 0
+    payload = np.where(new, sends["payload"], 0).astype(np.int64)
+    before = np.cumsum(payload) - payload - writes.sent
+    due_ns = writes.tick_ns + np.ceil(before / writes.size) * writes.every_ns
+    waited = -before % writes.size
+    earlier_ns = np.append(-np.inf, sends["time_ns"][:-1] - sends["time_ns"][:1])
+    return new & (sends["begins"] != 0) & (waited < np.minimum(payload, mss)) & (earlier_ns < due_ns)
