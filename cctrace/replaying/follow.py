@@ -26,7 +26,7 @@ from cctrace.replaying import stack as sk
 from cctrace.replaying.booking import booked
 from cctrace.replaying.calls import CompiledCalls, InterpretedCalls, recorded_in, slots_of, state_of
 from cctrace.replaying.recording import Recording
-from cctrace.replaying.script import BEST, TICK, Best, Changes, Edit, Passed, Script
+from cctrace.replaying.script import BEST, Best, Changes, Edit, Passed, Script
 from cctrace.replaying.stream import stream_of
 
 _WAYS: dict[str, Any] = {"run": loop.run, "score": loop.score, "trials": trying.trials, "scan": branches.scan}
@@ -230,9 +230,6 @@ class Follower:
 
     def edit(self, edit: Edit) -> None:
         """Make an edit at its row."""
-        if edit.field == TICK:
-            self.stack[sk.TICK_US] += edit.value
-            return
         self.set(edit.field, self.get(edit.field) + edit.value)
 
     def draw(self, numbers: Sequence[int]) -> None:

@@ -24,7 +24,7 @@ from cctrace.replaying.paced import gso_choices, likely_gso, likely_paced, may_h
 from cctrace.replaying.probes import Probes
 from cctrace.replaying.script import Script
 from cctrace.replaying.stack import TICK_US
-from cctrace.replaying.ticks import CONFIG_HZ, Ticks, likeliest_ticks
+from cctrace.replaying.ticks import CONFIG_HZ, likeliest_ticks
 
 _inferred_of: weakref.WeakKeyDictionary[Events, dict[tuple[object, ...], Inferred]] = weakref.WeakKeyDictionary()
 
@@ -99,7 +99,7 @@ def _infer_draws(
     """Infer draws, ticks and whether the socket paced, with bursts as set (`gso`)."""
     cls = follower.cls
     hz, tick_us = follower.params["hz"], int(follower.stack[TICK_US])
-    work: Ticks | Cycle | Probes | None = None
+    work: Cycle | Probes | None = None
     paced = None
     if "paced" not in given and follower.may_pace and len(follower.sends):
         paced = likely_paced(follower)
@@ -108,7 +108,6 @@ def _infer_draws(
         rates = (hz,) if hz_known else (hz, *(rate for rate in CONFIG_HZ if rate != hz))
         hz, tick_us = likeliest_ticks(follower, rates)
         follower.set_ticks(hz, tick_us)
-        work = Ticks(follower)
     elif len(follower.sends) and cls.phase_choices:
         work = Cycle(follower, expiry)
     elif len(follower.sends) and cls.probe_draws:

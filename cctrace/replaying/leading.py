@@ -35,14 +35,10 @@ def give_draw(draws: Any, notes: Any, i: int, time_ns: int, one: Any) -> None:
         one[0, j] = draws[k, j]
 
 
-def make_edits(edits: Any, notes: Any, time_ns: int, slots: Any, stack: Any) -> None:
+def make_edits(edits: Any, notes: Any, time_ns: int, slots: Any) -> None:
     """Make the edits that are due before a row of this time."""
     while notes[EDIT] < edits.shape[0] and edits[notes[EDIT], 0] <= time_ns:
-        slot, value = edits[notes[EDIT], 1], edits[notes[EDIT], 2]
-        if slot >= 0:
-            slots[slot] += value
-        else:
-            stack[-1 - slot] += value
+        slots[edits[notes[EDIT], 1]] += edits[notes[EDIT], 2]
         notes[EDIT] += 1
 
 
@@ -63,7 +59,7 @@ def decide_rows(
             saved[:size] = slots
             saved[size:] = stack
         time_ns = states[calls[i].of].time_ns
-        make_edits(edits, notes, time_ns, slots, stack)
+        make_edits(edits, notes, time_ns, slots)
         give_draw(draws, notes, i, time_ns, one)
         stack[NEXT_DRAW] = 0
         if call_row(book, out, sent, marks, one, i, slots, stack, ack, likelihood) and notes[STOPS] != 0:

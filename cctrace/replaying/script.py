@@ -4,7 +4,6 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeAlias
 
-TICK = "kernel's tick"  # not a field, but may be edited, us
 Changes: TypeAlias = Mapping[str, int]  # what a scan adds to fields
 Passed: TypeAlias = tuple[tuple[Any, ...], float]  # a state for `restore`, and the `total` of a scan from there
 
@@ -25,7 +24,7 @@ BEST = Best()
 
 
 class Edit(NamedTuple):
-    """An inferred correction: before row `row`, `value` is added to a field or TICK."""
+    """An inferred correction: before row `row`, `value` is added to a field."""
 
     row: int
     field: str

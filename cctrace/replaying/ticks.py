@@ -12,7 +12,6 @@ cwnd, so that the times of departure show each of its steps.
 import math
 import weakref
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,11 +21,10 @@ from cctrace.cc.linux import CA_DISORDER
 from cctrace.flows.events import Events
 from cctrace.replaying import book as bk
 from cctrace.replaying.follow import Follower
-from cctrace.replaying.hypotheses import FALSE_ALARM, Inference, Phase
+from cctrace.replaying.hypotheses import FALSE_ALARM
 from cctrace.replaying.likelihood import NOT_FULL
 from cctrace.replaying.race import Race
-from cctrace.replaying.script import TICK, Edit
-from cctrace.replaying.stack import HZ, TICK_US, WAS_FULL
+from cctrace.replaying.stack import HZ, TICK_US
 
 TICKS = 40  # tick phases that are tried, 100 us apart at HZ = 250
 FIRST_ROWS = 2_000  # of the stream, tried first
@@ -35,109 +33,11 @@ MANY_ROWS, FEW = 8_000, 4  # for the first choice; and flights without which it 
 NEAR = 4  # refinement factor of the last choice
 LAST_ROWS = 16_000  # for the last choice, that of HZ, and the first through fq: a step changes the rate by a hundredth
 MOST_ROWS = 64_000  # for a choice that fewer leave open
-SPAN_US = 500_000  # for which a tick may lie elsewhere
-MORE = 1.1  # times as unlikely as usual
-SHIFTS_US = (-50, 50, -100, 100, -200, 200, -400, 400, -800, 800)
 ALMOST = 0.01  # of the flights may not fill the window of the right ticks
 FOREIGN = 1.4  # times as unlikely, if all flights were: another controller sent them
 ENOUGH = 100  # flights, for that conclusion
 _flights_of: weakref.WeakKeyDictionary[Events, NDArray[np.int64]] = weakref.WeakKeyDictionary()
 CONFIG_HZ = (250, 1000, 300, 100)  # [Linux618] kernel/Kconfig.hz, by frequency of use
-
-
-class Ticks(Inference):
-    """CUBIC's clock: an ACK whose time is some microseconds off may fall into another tick."""
-
-    follower: Follower
-
-    def __init__(self, follower: Follower, flights: NDArray[np.int64] | None = None) -> None:
-        super().__init__(follower)
-        self.flights = limited_flights(follower) if flights is None else flights
-        tick_us = 1_000_000 // follower.params["hz"]
-        self.shifts = [shift for shift in SHIFTS_US if abs(shift) < tick_us / 2]
-        self.likelihood = 0.0  # of the flights
-        self.usual = -1e9  # the best mean of a span so far
-
-    def run(self, rows: int | None = None, least: float = -math.inf) -> None:
-        """Run on (to the end); if flights do not fill the window, test whether another tick lets them.
-
-        Stop if the likelihood falls below `least`.
-        """
-        follower = self.follower
-        rows = len(follower.rows) if rows is None else rows
-        row = follower.row
-        ways = {
-            row: (0.0, follower.save())
-        }  # likelihood until, and state at, rows that are passed without another tick
-        while row < rows and self.likelihood >= least:
-            stop, last = self.after(SPAN_US, row), self.after(2 * SPAN_US, row)
-            for further in (stop, last):
-                self.pass_to(further, ways)
-            now, flights = ways[last][0] - ways[row][0], self.flights[last] - self.flights[row]
-            if self.is_usual(now, flights):
-                self.note(now, flights)
-                ways = {k: way for k, way in ways.items() if k >= stop}
-            else:
-                follower.restore(ways[row][1])
-                shift = self.shift(last)
-                if shift:
-                    self.edit(shift)
-                follower.run(stop)
-                if shift:
-                    self.edit(-shift)
-                ways = {stop: (0.0, follower.save())}
-            row = stop
-        follower.restore(ways[row][1])
-
-    def pass_to(self, row: int, ways: dict[int, tuple[float, tuple[Any, ...]]]) -> None:
-        """Run on to a row, if it was not passed; add the likelihood of the flights until there, and the state."""
-        follower, was_full = self.follower, int(self.follower.stack[WAS_FULL])
-        if row not in ways:
-            before, follower.likelihood[0] = ways[follower.row][0], 0.0
-            follower.run(row, bk.FULL_FLIGHTS)
-            follower.stack[WAS_FULL] = was_full  # of scores of sends only
-            ways[row] = before + float(follower.likelihood[0]), follower.save()
-
-    def is_usual(self, likelihood: float, flights: int) -> bool:
-        """Return whether no more flights fail to fill the window than in other spans.
-
-        Some never do (delayed ACKs, bursts); more of them than usual indicate a wrong tick.
-        """
-        return likelihood >= self.usual * MORE * flights - CLEARLY or is_foreign(likelihood, flights)
-
-    def note(self, likelihood: float, flights: int) -> None:
-        """Note the flights of a span."""
-        self.likelihood += likelihood
-        self.usual = max(self.usual, likelihood / max(flights, 1))
-
-    def edit(self, shift_us: int) -> None:
-        """Move the ticks earlier from here on, and record the edit."""
-        self.edits.append(Edit(self.follower.row, TICK, shift_us))
-        self.follower.edit(self.edits[-1])
-
-    def shift(self, last: int) -> int:
-        """Return the lead of ticks, us, that explains the flights up to row `last` clearly better; 0 for none."""
-        follower = self.follower
-        (now,), _, _ = follower.trials(last, changes=[{}], score=bk.FULL_FLIGHTS)
-        flights = self.flights[last] - self.flights[follower.row]
-        usual = self.is_usual(now, flights)
-        self.note(now, flights)
-        if usual:
-            return 0
-        changes = [{-1 - TICK_US: shift} for shift in self.shifts]
-        likelihood, _, _ = follower.trials(last, changes=changes, score=bk.FULL_FLIGHTS)
-        best = int(np.argmax(likelihood))
-        sure = math.log(len(changes) / FALSE_ALARM)
-        if likelihood[best] - now <= sure:
-            return 0
-        if is_paced_by_fq(follower):
-            sent, _, _ = follower.trials(last, changes=[{}, changes[best]], score=bk.PACED_SENDS)
-            if sent[1] - sent[0] <= sure:
-                return 0
-        self.likelihood += float(likelihood[best]) - now
-        self.usual = max(self.usual, float(likelihood[best]) / max(flights, 1))
-        self.found.append(Phase(follower.row, self.shifts[best], float(likelihood[best])))
-        return self.shifts[best]
 
 
 def is_paced_by_fq(follower: Follower) -> bool:
@@ -162,7 +62,7 @@ def likeliest_ticks(follower: Follower, rates: Sequence[int]) -> tuple[int, int]
 
     `follower`: compiled, at row 0; it is left there. `rates`: possible HZ, the most likely first.
     """
-    before, given = follower.save(), follower.params["hz"]
+    given = follower.params["hz"]
     flights = limited_flights(follower)
     best, most = (rates[0], 0), -math.inf
     for rate in rates:
@@ -171,13 +71,11 @@ def likeliest_ticks(follower: Follower, rates: Sequence[int]) -> tuple[int, int]
         if len(rates) == 1:
             return ticks
         follower.set_ticks(*ticks)
-        work = Ticks(follower, flights)
-        work.run(min(LAST_ROWS, len(follower.rows)), most + CLEARLY)
-        follower.restore(before)
-        if work.likelihood > most + CLEARLY:
-            best, most = ticks, work.likelihood
-        weight = 2 * flights[min(LAST_ROWS, len(follower.rows))]  # each twice
-        if most / math.log(NOT_FULL) <= ALMOST * weight or is_foreign(most, weight):
+        (likelihood,), _, _ = follower.trials(LAST_ROWS, changes=[{}], score=bk.FULL_FLIGHTS)
+        if likelihood > most + CLEARLY:
+            best, most = ticks, float(likelihood)
+        number = int(flights[min(LAST_ROWS, len(follower.rows))])
+        if most / math.log(NOT_FULL) <= ALMOST * number or is_foreign(most, number):
             break
     follower.set_ticks(given, 0)
     return best

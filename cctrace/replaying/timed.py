@@ -6,15 +6,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cctrace.replaying.follow import Follower
-from cctrace.replaying.script import TICK, Script
-from cctrace.replaying.stack import TICK_US
+from cctrace.replaying.script import Script
 
 
 class Timed(NamedTuple):
     """A `Script` by time."""
 
     draws: NDArray[np.int64]  # time (ns, capture clock), and four raw numbers; shape (n, 5)
-    edits: NDArray[np.int64]  # time; the slot, or -1 - k for element k of the stack; the increment; shape (m, 3)
+    edits: NDArray[np.int64]  # time, slot, increment; shape (m, 3)
     # hz, tick_us, paced: as in `Script`
     hz: int
     tick_us: int
@@ -28,7 +27,5 @@ def timed(script: Script, follower: Follower) -> Timed:
     draws = draws[draws[:, 0] >= 0]
     draws[:, 0] = time_ns[draws[:, 0]]
     made = [e for e in script.edits if e.row < len(time_ns)]  # one after the last row changes nothing
-    edits = np.array(
-        [(time_ns[e.row], -1 - TICK_US if e.field == TICK else follower.slot(e.field), e.value) for e in made], np.int64
-    ).reshape(-1, 3)
+    edits = np.array([(time_ns[e.row], follower.slot(e.field), e.value) for e in made], np.int64).reshape(-1, 3)
     return Timed(draws, edits, script.hz, script.tick_us, script.paced)
