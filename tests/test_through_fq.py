@@ -263,17 +263,28 @@ def test_data_wait_for_a_longer_super_packet_as_in_linux(changed, waits):
 
 
 @pytest.mark.parametrize(
-    ("leaves_ms", "skb_left", "waits"),
-    [(9, 0, False), (1.9, 0, False), (2.1, 0, True), (2.1, 2, True), (2.1, 1, False)],
+    ("leaves_ms", "late_us", "skb_left", "waits"),
+    [
+        (9, 0, 0, False),
+        (1.9, 0, 0, False),
+        (1.995, 10, 0, True),
+        (2.1, 0, 0, True),
+        (2.1, 0, 2, True),
+        (2.1, 0, 1, False),
+    ],
 )
-def test_what_small_queues_hold_back_until_the_next_ack_is_near_is_limited_by_cwnd_then(leaves_ms, skb_left, waits):
+def test_what_small_queues_hold_back_until_the_next_ack_is_near_is_limited_by_cwnd_then(
+    leaves_ms, late_us, skb_left, waits
+):
     """The RTT is 10 ms, the oldest data are 7 ms old: before 2 ms have passed, TCP does not wait for the ACK.
 
-    Nor for what is left of an skb, if cwnd has room for it (seed 329014, from 2.93 s on).
+    Nor for what is left of an skb, if cwnd has room for it (seed 329014, from 2.93 s on). TCP continues when the packet
+    has left, which fq's timer may let go 10 us late (seed 336352, at 17.9629 s).
     """
     acked_ns, ms = 1_000_000_000, 1_000_000
     sends = np.zeros(3, [(column.name, column.dtype) for column in schema.SENDS]).view(np.recarray)
     sends.tx_ns = acked_ns + np.array([-9 * ms, -7 * ms, int(leaves_ms * ms)])
+    sends.time_ns = sends.tx_ns + late_us * 1000 - stack.CLOCK_START_US * 1000
     sends.snd_nxt = 1448 * np.array([1, 2, 3])
     sends.skb_left = [0, 0, skb_left]
     book, slots = np.zeros(bk.BOOK_SIZE, np.int64), np.zeros(stack.APP_LIMITED + 1, np.int64)

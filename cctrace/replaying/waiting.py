@@ -97,15 +97,17 @@ def awaits_more(book, row, sends, room, clock_ns, slots, stack):
     """Whether TCP, which hands over to fq, waits after `row` for the next ACK, as cwnd has too little `room`.
 
     Not for what is left of an skb, which may grow into the room but no further [Linux618] tcp_grow_skb. It decides
-    with the ACK and, if TCP Small Queues hold it back then, when a packet leaves, last before `clock_ns`.
+    with the ACK and, if TCP Small Queues hold it back then, when a packet leaves, last before `clock_ns`: it may leave
+    up to fq's slack after its time.
     """
     last = stack[sk.NEXT_SEND] - 1
     k = sk.oldest_outstanding(sends, last, stack)
     if k > last or 0 < sends[last].skb_left <= room:
         return False
-    while last > k and sends[last].tx_ns >= clock_ns:
+    start_ns = book[bk.START_NS] - sk.CLOCK_START_US * 1000
+    while last > k and sends[last].time_ns - start_ns >= clock_ns:
         last -= 1
-    now_ns, mss = max(stack[sk.ACKED_NS], np.int64(sends[last].tx_ns)), stack[sk.MSS]
+    now_ns, mss = max(stack[sk.ACKED_NS], sends[last].time_ns - start_ns), stack[sk.MSS]
     longest = sk.usual_burst(slots, stack, book[bk.OWN_MIN_RTT], book[bk.SLOW_BURST]) * mss
     third = slots[sk.CWND] * mss // TSO_WIN_DIVISOR
     idle_ns, age_ns = now_ns - stack[sk.WSTAMP_NS], now_ns - sends[k].tx_ns
