@@ -3,7 +3,7 @@
 from cctrace.lang.machine import Machine
 
 
-def sums(hazard, cell, part, rest, begin, out):
+def sums(hazard, cell, part, rest, begin, out) -> None:
     """Sum a function of the delay over the delays of each group, in order.
 
     `hazard`: the function on a grid. `cell`, `part`, `rest`: per delay the grid point below it, the fraction of the

@@ -13,7 +13,7 @@ from cctrace.io.link import be16, be32, be64, u8
 _TIMEOUT_NS = 30_000_000_000  # Linux's timeout
 
 
-def _place(g, a, b, c, d, e, now):
+def _place(g, a, b, c, d, e, now) -> int:
     """Return the row of `g` for the datagram with this key, a new one if need be; g[0, 0] counts the rows given out."""
     for i in range(1, len(g)):
         if g[i, 0] == a and g[i, 1] == b and g[i, 2] == c and g[i, 3] == d and g[i, 4] == e:
@@ -29,7 +29,7 @@ def _place(g, a, b, c, d, e, now):
     return i
 
 
-def gather(b, ip, p, size, g, now):
+def gather(b, ip, p, size, g, now) -> int:
     """Add the fragment of `size` bytes at p, IP header at ip; return its datagram's row of `g`, 0 for none."""
     if u8(b, ip) >> 4 == 4:
         word = be16(b, ip + 6)
@@ -54,7 +54,7 @@ def gather(b, ip, p, size, g, now):
     return i
 
 
-def is_whole(g, i):
+def is_whole(g, i) -> bool:
     """Return whether a datagram (0: none) has the row of its first fragment and all of its other fragments."""
     known = i > 0 and g[i, DATAGRAM_ROW] >= 0 and g[i, DATAGRAM_SIZE] >= 0
     return known and g[i, DATAGRAM_UNITS] == (g[i, DATAGRAM_SIZE] + 7) >> 3

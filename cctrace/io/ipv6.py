@@ -4,7 +4,7 @@ from cctrace.io.layout import CUT_HEADERS
 from cctrace.io.link import be16, be32, u8
 
 
-def jumbo_length(b, p, end):
+def jumbo_length(b, p, end) -> int:
     """Return the IPv6 payload length of a jumbogram from its hop-by-hop header at p, or 0 [RFC 2675]."""
     if p + 2 > end:
         return 0
@@ -17,7 +17,7 @@ def jumbo_length(b, p, end):
     return 0
 
 
-def skip_extensions(b, p, end, protocol):
+def skip_extensions(b, p, end, protocol) -> tuple[int, int, int]:
     """Walk IPv6 extension headers from p: (protocol, offset, fragment: 0 none, 1 first of several, 2 later)."""
     fragment = 0
     while True:

@@ -23,7 +23,7 @@ NO_ROOM, NO_CONNECTION, NO_MORE = range(10, 13)
 def decode_packets(
     read, file, b, address, state, rules, interfaces, counts, frames, tunnels, r, row, keep, sacks, s, c, n, table, key,
     g, counters,
-):  # fmt: skip
+) -> tuple[int, int, int, int]:  # fmt: skip
     """Decode packets of a capture file into the columns.
 
     `read`: address of the C library's function; `file`: descriptor, or -1: there are only the bytes of the buffer `b`,
@@ -75,7 +75,7 @@ def decode_packets(
             return NO_CONNECTION, row, s, n
 
 
-def _read_more(read, file, b, address, state):
+def _read_more(read, file, b, address, state) -> bool:
     """Read a piece behind what is not consumed, which moves to the buffer's beginning; return whether there was one."""
     rest = state[END] - state[POS]
     if file < 0 or rest + PIECE > len(b):
@@ -89,7 +89,7 @@ def _read_more(read, file, b, address, state):
     return got > 0
 
 
-def _clear(r, row, end, keep):
+def _clear(r, row, end, keep) -> int:
     """Say in rows that they have neither SACK blocks nor counters of ECN; return where those end."""
     _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, sack_row, sack_count, _, ecn_e0, ecn_ce, ecn_e1 = r
     end = min(end, len(sack_row))

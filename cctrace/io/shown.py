@@ -8,18 +8,18 @@ _DUPLICATE_NS = 1_000_000_000  # a copy follows its original within this time
 _RING = layout.RING_SIZE - 1  # of a power of 2
 
 
-def s32(x):
+def s32(x) -> int:
     """Return the lower 32 bits as a signed number: the distance of two sequence numbers."""
     return ((x + 0x80000000) & 0xFFFFFFFF) - 0x80000000
 
 
-def fingerprint(seq, ack, value, echo, packet_id, bits, window, payload):
+def fingerprint(seq, ack, value, echo, packet_id, bits, window, payload) -> int:
     """Return a number that a copy of a packet shares, and hardly another packet."""
     print_ = ((seq << 32) | ack) * _PRINT[0] + ((value << 32) | echo) * _PRINT[1]
     return print_ + (packet_id << 32 | bits << 16 | window) * _PRINT[2] + payload * _PRINT[3]
 
 
-def is_copy(c, k, d, print_, time_ns, has_id):
+def is_copy(c, k, d, print_, time_ns, has_id) -> bool:
     """Return whether a packet with this fingerprint passed a moment ago; remember it.
 
     Without an IP ID a quick retransmission may look the same, but never follows its original directly.
@@ -38,7 +38,7 @@ def is_copy(c, k, d, print_, time_ns, has_id):
     return False
 
 
-def _show_late(c, k, d, seq, seq_end, counters):
+def _show_late(c, k, d, seq, seq_end, counters) -> None:
     """Subtract data that arrive after their ACK from those that the capture lacks: time stamps of two queues cross."""
     low, high = (c[k, layout.LATE + d] >> 32) & 0xFFFFFFFF, c[k, layout.LATE + d] & 0xFFFFFFFF
     size, start, end = (high - low) & 0xFFFFFFFF, max(0, s32(seq - low)), s32(seq_end - low)
@@ -50,7 +50,7 @@ def _show_late(c, k, d, seq, seq_end, counters):
     c[k, layout.LATE + d] = -1 if end == size else (((low + end) & 0xFFFFFFFF) << 32) | high
 
 
-def track(c, k, d, seq, seq_end, ack, has_ack, counters):
+def track(c, k, d, seq, seq_end, ack, has_ack, counters) -> None:
     """Track the highest sequence number captured per direction; count ACKs of data that the capture lacks."""
     if has_ack and c[k, layout.SND_MAX + 1 - d] >= 0:
         ahead = s32(ack - c[k, layout.SND_MAX + 1 - d])

@@ -7,7 +7,7 @@ from cctrace.lang.memory import call, words
 SSTHRESH, UNDO_CWND = schema.EVENT_CODES["ssthresh"], schema.EVENT_CODES["undo_cwnd"]
 
 
-def rows(code, row, stop, event, place, carried, state, recorded, out):
+def rows(code, row, stop, event, place, carried, state, recorded, out) -> None:
     """Call rows [row, stop). See `Compiled.run`.
 
     `code`: the addresses of the controller's function for a row, of `state` and of `place`; the slots of the returned

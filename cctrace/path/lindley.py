@@ -11,7 +11,7 @@ _LARGEST = 1e280  # of a product, before one more factor
 IDLE = -1e300  # start of a busy period before the first packet
 
 
-def residuals(sent_us, bytes_before, bytes_after, acked_us, rows, rate, out, begin, end, start):
+def residuals(sent_us, bytes_before, bytes_after, acked_us, rows, rate, out, begin, end, start) -> int:
     """Compute the residual delays of packets: acknowledgement minus departure from a queue of one rate, us.
 
     `sent_us`, `bytes_before`, `bytes_after`: when each packet arrived at the queue, and the bytes sent before it and
@@ -30,7 +30,9 @@ def residuals(sent_us, bytes_before, bytes_after, acked_us, rows, rate, out, beg
     return start
 
 
-def queue_deviation(sent_us, bytes_before, bytes_after, acked_us, rows, rate, size, scale_us, limit, out, scratch):
+def queue_deviation(
+    sent_us, bytes_before, bytes_after, acked_us, rows, rate, size, scale_us, limit, out, scratch
+) -> float:
     """Return the mean of log(1 + |x - median| / scale_us) over the `residuals`, or infinity if it exceeds `limit`.
 
     `size`: number of residuals per median; those after the last full `size` are ignored. `out`, `scratch`: at least as
@@ -50,7 +52,7 @@ def queue_deviation(sent_us, bytes_before, bytes_after, acked_us, rows, rate, si
 
 def bucket_deviation(
     sent_us, bytes_before, bytes_after, acked_us, rows, rate, share, base_us, scale_us, limit, out, scratch
-):
+) -> float:
     """Return the mean of log(1 + |x| / scale_us) over the residual delays behind a token bucket of one rate.
 
     Infinity for a rate without a bucket, or beyond `limit`. `share`: the bucket's size is the time by which packets at
@@ -70,7 +72,7 @@ def bucket_deviation(
     return math.inf if found > limit else found
 
 
-def deficits(sent_us, size, lost, rate, bucket, near, out):
+def deficits(sent_us, size, lost, rate, bucket, near, out) -> None:
     """Compute the deficit of a token bucket that each packet met, itself included, bytes; a loss near the bucket's size
     corrects it.
 
@@ -88,7 +90,7 @@ def deficits(sent_us, size, lost, rate, bucket, near, out):
             level = after_loss(level, size[k], bucket, near)
 
 
-def after_loss(level, size, bucket, near):
+def after_loss(level, size, bucket, near) -> float:
     """Return the deficit behind a lost packet that met `level`, see `deficits`."""
     if level > bucket - near:
         return min(max(level, bucket) - size, bucket)  # what is dropped takes no tokens, and lacked some
@@ -97,7 +99,7 @@ def after_loss(level, size, bucket, near):
 
 def count_by_deficit(
     sent_us, size, lost, rate, bucket, near, packet, empty_packets, least_share, over_packets, most_share, counts
-):
+) -> int:
     """Count losses and packets by their `deficits`, in packets beyond the bucket's size; return whether the bucket can
     have dropped the losses.
 
@@ -129,7 +131,7 @@ def count_by_deficit(
     return 1
 
 
-def sum_of_logs(values, begin, end, centre, scale, limit):
+def sum_of_logs(values, begin, end, centre, scale, limit) -> float:
     """Return the sum of log(1 + |x - centre| / scale) over part of an array, or a part of it beyond `limit`."""
     found, product = 0.0, 1.0
     for k in range(begin, end):
@@ -142,7 +144,7 @@ def sum_of_logs(values, begin, end, centre, scale, limit):
     return found + math.log(product)
 
 
-def median(values, count):
+def median(values, count) -> float:
     """Return the median of the first `count` values of an array, which is reordered."""
     half = count // 2
     high = select(values, count, half)
@@ -154,7 +156,7 @@ def median(values, count):
     return (low + high) / 2
 
 
-def quantile(values, count, share):
+def quantile(values, count, share) -> float:
     """Return a quantile of the first `count` values of an array, which is reordered; as `numpy.quantile`."""
     place = share * (count - 1)
     below = int(place)
@@ -167,7 +169,7 @@ def quantile(values, count, share):
     return low + (high - low) * (place - below)
 
 
-def select(values, count, rank):
+def select(values, count, rank) -> float:
     """Return the value of a given rank among the first `count`, partitioning them around it."""
     low, high = 0, count
     while high - low > 1:

@@ -7,7 +7,7 @@ LONGEST = 20  # characters of an int64
 _COMMA, _NEWLINE, _MINUS, _ZERO = 44, 10, 45, 48
 
 
-def rows_of_cells(cells, is_text, ends, texts, out):
+def rows_of_cells(cells, is_text, ends, texts, out) -> int:
     """Write rows of cells, separated by commas; return how many bytes that were.
 
     `cells`: shape (columns, rows), numbers, `MISSING` for none; in columns of texts which text. `is_text`: shape
@@ -31,7 +31,7 @@ def rows_of_cells(cells, is_text, ends, texts, out):
     return place
 
 
-def digits(value, out, place):
+def digits(value, out, place) -> int:
     """Write an integer (except the least int64) at a place; return where it ends."""
     if value < 0:
         out[place] = _MINUS
