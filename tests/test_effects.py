@@ -555,6 +555,17 @@ def test_a_larger_buffer_is_not_said_to_change_nothing_where_all_losses_are_take
     assert ("shallow_buffer" in unanswered) != answered
 
 
+@pytest.mark.parametrize(
+    ("steps", "later"),
+    [([(0, "4Mbit"), (5, "2Mbit")], ""), ([(0, "4Mbit"), (5, "2Mbit"), (9, "5Mbit")], ", also when it had 5 Mbit/s")],
+)
+@pytest.mark.parametrize("cause", ["rate_change", "stale_bandwidth"])
+def test_what_a_path_with_its_first_rate_lacks_is_said(steps, later, cause):
+    scene = fitted()
+    scene.path.rate_steps = cct.Path(rate=steps, rtt="20ms").rate_steps
+    assert removals([one(cause)], scene)[0][cause][0].words == f"the path's first rate all the time{later}"
+
+
 def fitted(aqm="droptail", policer=None, as_fitted=None, **loss):
     """Return the scene of a fitted path with these parts, and losses by count."""
     lost = {"model": "bernoulli" if loss.get("random") else "none", "congestive": 0, "random": 0} | loss

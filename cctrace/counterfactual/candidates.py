@@ -22,6 +22,8 @@ from cctrace.diagnosis.rules.losses import SHALLOW
 from cctrace.diagnosis.rules.rates import changed
 from cctrace.path.changes import Change
 from cctrace.path.constants import RATE_DIFFERS
+from cctrace.sim.path import Path
+from cctrace.units import format_rate
 
 _SAYS_AS_MUCH = {"receiver_limited": "window_limited"}
 FULL_QUEUE = {"shallow_buffer", "congestive_loss", "poor_pacing", "aqm", "competition", "fair_queueing"}  # say why
@@ -128,6 +130,15 @@ def _by_chance(scene: Scene, diagnosis: Diagnosis) -> dict[str, float]:
     return {"loss_share": share.value, "lost": loss["random"], "share_low": share.low, "share_high": share.high}
 
 
+def _one_rate_words(path: Path, verdict: Verdict) -> str:
+    """Return how a path with one rate differs where that is not the first one, or not the highest; empty otherwise."""
+    if varies(verdict):
+        return "the path's mean rate all the time"
+    first, *later = path.rate_steps()[1]
+    higher = max(later, default=first)
+    return f"the path's first rate all the time, also when it had {format_rate(higher)}" if higher > first else ""
+
+
 def removals(verdicts: list[Verdict], scene: Scene) -> tuple[Removals, dict[str, str]]:
     """Return the causes whose removal can be simulated, and why the others cannot."""
     known = {one.name: (INTERVENTIONS[one.name], one) for one in verdicts if one.name in INTERVENTIONS}
@@ -138,9 +149,9 @@ def removals(verdicts: list[Verdict], scene: Scene) -> tuple[Removals, dict[str,
     if "fair_queueing" in known and scene.others:  # of one queue in the simulation
         removal, one = known["fair_queueing"]
         known["fair_queueing"] = replace(removal, is_alone=True), one
-    if "rate_change" in known and varies(known["rate_change"][1]):
-        removal, one = known["rate_change"]
-        known["rate_change"] = replace(removal, words="the path's mean rate all the time"), one
+    for cause in known.keys() & {"rate_change", "stale_bandwidth"}:
+        removal, one = known[cause]
+        known[cause] = replace(removal, words=_one_rate_words(scene.path, one) or removal.words), one
     path, lost = scene.path, scene.path.estimates["loss"]
     if "aqm" in known and path.aqm == "droptail":
         if lost["model"] != "none" and "random_loss" not in known:  # what models the drops of an AQM that none fits
