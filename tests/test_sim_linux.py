@@ -204,6 +204,15 @@ def test_what_an_ack_reports_is_taken_up_in_the_order_of_the_segments_sacks_firs
     assert f.reordering == 8 - 3
 
 
+def test_what_a_process_sends_after_it_read_the_clock_is_stamped_with_the_time_that_took():
+    sender = AckedByHand(window=1)
+    sender.w.clock_read_ns = 5000
+    words(sender.f.state)[CWND] = 2
+    sendmsg(sender.w, sender.f, sender.f.mss, START + MS)
+    assert sender.f.nxt == 2
+    assert sender.f.lsndtime_us == (START + MS + 5000) // 1000  # tcp_write_xmit: tcp_mstamp_refresh
+
+
 def test_a_late_original_keeps_retransmissions_back_and_undoes_the_recovery_once_they_are_in():
     sender = AckedByHand()
     cwnd = int(words(sender.f.state)[CWND])

@@ -225,7 +225,7 @@ def leave(w, f, order, since, start, end):
     f.qdelay_sum_ns += start - since
     f.qdelay_count += 1
     count(f.queue_tally, start - since)
-    given = structs.transmissions(f.tx)[order & f.mask].marks & structs.GETS_LOST > 0
+    given = f.losses_given == 1 and structs.transmissions(f.tx)[order & f.mask].marks & structs.GETS_LOST > 0
     if given or (w.loss_behind == 1 and random_loss(w, since)):
         f.drops_random += 1
         return structs.NEVER

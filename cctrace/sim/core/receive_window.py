@@ -62,7 +62,9 @@ def joins(f, segment):
 
 
 def fragments(f, segment):
-    """Of how many page fragments a segment consists: two where the sender's page ends in it."""
+    """Of how many page fragments a segment consists: two where the sender's page ends in it; only if skbs have any."""
+    if f.rcv_frags == 0:
+        return 1
     first = begins(f, segment)
     return 1 if first // PAGE_FRAG_BYTES == (begins(f, segment + 1) - 1) // PAGE_FRAG_BYTES else 2
 
@@ -194,13 +196,15 @@ def grow_buffer(f, copied):
     window = 2 * copied
     if f.kernel != LINUX_6_18:
         window += CUSHION_SEGMENTS * f.mss
-    window += 2 * (window * (copied - f.rcv_copied) // f.rcv_copied)
+    if copied > f.rcv_copied:
+        window += 2 * (window * (copied - f.rcv_copied) // f.rcv_copied)
     if f.kernel == LINUX_6_18:
         window += length(f, f.rcv_nxt, max(f.rcv_high - f.rcv_nxt, 0))
-    memory = (min(window, f.rwnd * f.mss) << 8) // f.rcv_ratio
+    window = min(window, f.rwnd * f.mss)
     if f.kernel == LINUX_6_1:
-        memory = min(window, f.rwnd * f.mss) // f.mss * (PLAIN_RCVMEM_BYTES * f.mss // MSS_BYTES)
-    f.rcvbuf = max(f.rcvbuf, memory)
+        f.rcvbuf = max(f.rcvbuf, window // f.mss * (PLAIN_RCVMEM_BYTES * f.mss // MSS_BYTES))
+    elif window > window_of(f, f.rcvbuf):
+        f.rcvbuf = max(f.rcvbuf, (window << 8) // f.rcv_ratio)
     f.rcv_copied = copied
 
 

@@ -303,7 +303,7 @@ def mark_received(w, f, segment, now):
     if segment == f.rcv_nxt:
         f.rcv_nxt = receive_window.join_waiting(f, segment)
         f.rcv_lack = lack_before(f, f.rcv_nxt)
-    if f.rcv_copied > 0 and segment > f.rcv_nxt and f.kernel == structs.LINUX_6_18:
+    elif f.rcv_copied > 0 and f.kernel == structs.LINUX_6_18:
         receive_window.grow_buffer(f, f.rcv_copied)
 
 

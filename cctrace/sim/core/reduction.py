@@ -114,12 +114,12 @@ def cong_control(w, f, newly_delivered, advanced, now):
     """tcp_cong_control: the controller itself, or proportional rate reduction and cong_avoid."""
     if f.has_on_ack == 1:
         calls.call(w, f, calls.ON_ACK, 0, now)
-    elif f.ca_state == CA_RECOVERY or f.ca_state == CA_CWR:
+        return
+    if f.ca_state == CA_RECOVERY or f.ca_state == CA_CWR:
         cwnd_reduction(w, f, newly_delivered, advanced, now)
     elif advanced or (f.reordering > DEFAULT_REORDERING and newly_delivered > 0):  # tcp_may_raise_cwnd
         calls.call(w, f, calls.CONG_AVOID, newly_delivered, now)
-    if f.has_on_ack == 0:
-        update_pacing_rate(w, f)
+    update_pacing_rate(w, f)
 
 
 def update_pacing_rate(w, f):
