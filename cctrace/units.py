@@ -217,6 +217,17 @@ def format_time(ns: float) -> str:
     return "0 s" if abs(ns) < 0.1 else _scaled(ns, (("s", 1e9), ("ms", 1e6), ("us", 1e3), ("ns", 1)), "")
 
 
+def format_rtt(rtt_us: float | None) -> str:
+    """Return a recorded RTT in whole microseconds, as text; of 0, what it means: both packets have one time stamp.
+
+    >>> format_rtt(40_237), format_rtt(0), format_rtt(None)
+    ('40.2 ms', "below the clock's step", 'unknown')
+    """
+    if rtt_us is None or math.isnan(rtt_us):
+        return "unknown"
+    return format_time(rtt_us * 1000) if rtt_us else "below the clock's step"
+
+
 def format_size(size_bytes: float) -> str:
     """Return a number of bytes as text with three digits, decimal prefixes.
 

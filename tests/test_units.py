@@ -61,6 +61,9 @@ def test_texts_keep_three_digits_and_never_an_exponent():
     assert units.format_share(1e-7) == "less than 0.001 %"
     assert units.format_share(0.00123) == "0.123 %"
     assert units.format_time(0) == "0 s"
+    assert units.format_rtt(0) == "below the clock's step"  # of a recording, whose packets had one time stamp
+    assert units.format_rtt(1) == "1 us"
+    assert units.format_rtt(float("nan")) == units.format_rtt(None) == "unknown"
     assert units.format_number(14_321, 2) == "14,000"
     assert units.format_number(0.000_012_34) == "0.0000123"
     assert units.format_number(-2.5) == "-2.5"

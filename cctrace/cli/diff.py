@@ -6,7 +6,7 @@ import click
 
 from cctrace.cli.arguments import CAPTURE, FOLDER
 from cctrace.cli.common import command_options, echo, print_json, print_table, progress, reading_options
-from cctrace.units import format_rate, format_share, format_size, format_time
+from cctrace.units import format_rate, format_rtt, format_share, format_size, format_time
 
 
 @click.command(short_help="Compare two captures.")
@@ -49,9 +49,9 @@ def _words(row: Any) -> tuple[str, str, str, str]:
     forms = {
         "bytes_sent": ("sent", format_size),
         "goodput_bps": ("goodput", format_rate),
-        "rtt_min_us": ("RTT min", lambda us: format_time(us * 1000)),
-        "rtt_median_us": ("RTT median", lambda us: format_time(us * 1000)),
-        "rtt_p95_us": ("RTT p95", lambda us: format_time(us * 1000)),
+        "rtt_min_us": ("RTT min", format_rtt),
+        "rtt_median_us": ("RTT median", format_rtt),
+        "rtt_p95_us": ("RTT p95", format_rtt),
         "retransmitted_share": ("retransmitted", format_share),
         "duration_s": ("duration", lambda s: format_time(s * 1e9)),
     }

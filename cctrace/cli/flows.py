@@ -1,7 +1,6 @@
 """`cctrace flows`: the connections of captures."""
 
 import itertools
-import math
 from typing import Any
 
 import click
@@ -9,7 +8,7 @@ import click
 from cctrace.cli.arguments import paths
 from cctrace.cli.common import command_options, print_json_list, print_table, progress, reading_options, warn
 from cctrace.display import endpoint
-from cctrace.units import format_rate, format_size, format_time
+from cctrace.units import format_rate, format_rtt, format_size, format_time
 
 
 @click.command(short_help="List the connections of captures.")
@@ -52,9 +51,6 @@ _SHORT = {"retransmitted": "resent"}  # for 80 columns
 
 
 def _cells(number: int, row: Any) -> tuple[Any, ...]:
-    def rtt(value: Any) -> str:
-        return "unknown" if value is None or math.isnan(value) else format_time(value * 1000)
-
     return (
         number,
         endpoint(row["src"], row["sport"]),
@@ -63,7 +59,7 @@ def _cells(number: int, row: Any) -> tuple[Any, ...]:
         format_size(row["bytes_sent"]),
         format_rate(row["goodput_bps"]),
         row["retransmitted_segments"],
-        *(rtt(row[f"rtt_{which}_us"]) for which in ("min", "median", "p95")),
+        *(format_rtt(row[f"rtt_{which}_us"]) for which in ("min", "median", "p95")),
         format_time(row["duration_s"] * 1e9),
         "; ".join(row["warnings"]),
     )

@@ -22,7 +22,7 @@ from cctrace.flows.flow import Flow
 from cctrace.flows.reenact import Pass
 from cctrace.flows.state import CLOCK_START_US, DEFAULT_HZ, DIRECTLY, OPT_COPY, PARAM, PSH, SYN, THROUGH_FQ
 from cctrace.flows.table import Connections
-from cctrace.units import format_counted, format_rate, format_share, format_size, format_time
+from cctrace.units import format_counted, format_rate, format_rtt, format_share, format_size
 
 if TYPE_CHECKING:
     import os
@@ -141,7 +141,7 @@ class Capture(Gridded):
         rows: list[tuple[object, ...]] = []
         for i, row in zip(range(_SHOWN), self.connections.each_row(), strict=False):
             again = row["retransmitted_segments"] / (row["segments_sent"] or np.nan)
-            rtt = "unknown" if row["rtt_median_us"] is None else format_time(row["rtt_median_us"] * 1000)
+            rtt = format_rtt(row["rtt_median_us"])
             ends = (endpoint(row["src"], row["sport"]), endpoint(row["dst"], row["dport"]))
             rows.append(
                 (i, *ends, format_size(row["bytes_sent"]), format_rate(row["goodput_bps"]), rtt, format_share(again))

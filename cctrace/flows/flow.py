@@ -19,7 +19,7 @@ from cctrace.flows.state import DIRECTLY, DSACK, THROUGH_FQ, UNEXPLAINED
 from cctrace.flows.vantage import PLACES
 from cctrace.io.tcpinfo import TcpInfo
 from cctrace.schema import LINUX_EVENTS
-from cctrace.units import format_rate, format_share, format_size, format_time
+from cctrace.units import format_rate, format_rtt, format_share, format_size, format_time
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -92,7 +92,7 @@ class Flow(Carded):
     def _card(self) -> tuple[str, list[tuple[str, object]], list[str]]:
         row = self.row
         rtts = [row[f"rtt_{which}_us"] for which in ("min", "median", "p95")]  # None without a sample
-        rtt_texts = ", ".join(format_time(value * 1000) if isinstance(value, int) else "unknown" for value in rtts)
+        rtt_texts = ", ".join(format_rtt(value) for value in rtts)
         again = row["retransmitted_segments"] / (row["segments_sent"] or np.nan)
         rows: list[tuple[str, object]] = [
             ("sent", f"{format_size(row['bytes_sent'])} in {row['segments_sent']} segments"),

@@ -25,7 +25,7 @@ from cctrace.identification.identify import Identification
 from cctrace.report.corpus_whatif import whatif_part
 from cctrace.report.document import document, link
 from cctrace.report.elements import figures, text_table
-from cctrace.units import format_counted, format_rate, format_share, format_size, format_time
+from cctrace.units import format_counted, format_rate, format_rtt, format_share, format_size, format_time
 
 _HERE = Path(__file__).parent
 _MOST_ROWS, _MOST_GROUPS, _MOST_ERRORS, _BARS = 2_000, 40, 50, 36
@@ -199,8 +199,8 @@ def _figures(corpus: Corpus, flows: pd.DataFrame, errors: pd.DataFrame) -> str:
 def _distributions(flows: pd.DataFrame) -> str:
     quantities = (
         ("Goodput", "goodput_bps", format_rate),
-        ("Lowest RTT", "rtt_min_us", _time),
-        ("Median RTT", "rtt_median_us", _time),
+        ("Lowest RTT", "rtt_min_us", format_rtt),
+        ("Median RTT", "rtt_median_us", format_rtt),
         ("Retransmitted share", "retransmitted_share", format_share),
         ("Duration", "duration_s", lambda s: format_time(s * 1e9)),
         ("Bytes sent", "bytes_sent", format_size),
@@ -254,7 +254,7 @@ def _groups(flows: pd.DataFrame, by: str, classes: Mapping[str, str]) -> str:
         )
         caption = ", ".join(f"{verdict} {format_share(share)}" for verdict, share in shares.items())
         goodput = _or(format_rate, one["goodput_bps"].median())
-        rtt = _or(_time, one["rtt_min_us"].astype(float).median())
+        rtt = _or(format_rtt, one["rtt_min_us"].astype(float).median())
         bar = (
             f'<svg class="mix" role="img" aria-label="{escape(caption)}" viewBox="0 0 100 1" '
             f'preserveAspectRatio="none">{mix}</svg>'
@@ -309,15 +309,16 @@ def _row(row: Mapping[Hashable, Any], by: str, links: Mapping[tuple[str, int], s
     cells = [f'<td class="text name" title="{escape(row["capture"])}">{name}</td>']
     cells += [f'<td class="text">{escape(text)}</td>' for text in texts]
     cells[3] = f'<td class="text" title="{escape(str(row["text"]))}">{escape(row["verdict"])}</td>'
-    forms = (("bytes_sent", format_size), ("goodput_bps", format_rate), ("rtt_min_us", _time), ("rtt_median_us", _time))
+    forms = (
+        ("bytes_sent", format_size),
+        ("goodput_bps", format_rate),
+        ("rtt_min_us", format_rtt),
+        ("rtt_median_us", format_rtt),
+    )
     for column, form in (*forms, ("retransmitted_share", format_share)):
         value = float("nan") if pd.isna(row[column]) else float(row[column])
         cells.append(f'<td data-v="{"NaN" if pd.isna(value) else repr(value)}">{_or(form, value)}</td>')
     return f'<tr data-verdict="{escape(row["verdict"])}">{"".join(cells)}</tr>'
-
-
-def _time(us: float) -> str:
-    return format_time(us * 1000)
 
 
 def _or(form: Callable[[float], str], value: Any) -> str:

@@ -29,7 +29,7 @@ from cctrace.replaying.through_fq import FQ_IN_WORDS
 from cctrace.report.chunks import CHUNK, SPANS, Packed, fitting, pack
 from cctrace.report.page import FlowSection, Report, write
 from cctrace.report.save import save
-from cctrace.units import format_rate, format_share, format_size, format_time
+from cctrace.units import format_rate, format_rtt, format_share, format_size, format_time
 
 COLUMNS = ("Flow", "Cause", "Sent", "Goodput", "RTT min", "RTT median", "RTT p95", "Retransmitted", "Controller")
 AGREEMENT = "Replay = kernel"  # the last column, where there is something to compare
@@ -64,7 +64,7 @@ def row_of(analysis: FlowAnalysis) -> list[str]:
         analysis.diagnosis.in_words if analysis.diagnosis else "",
         format_size(row["bytes_sent"]),
         format_rate(row["goodput_bps"]),
-        *(_rtt(row[f"rtt_{which}_us"]) for which in ("min", "median", "p95")),
+        *(format_rtt(row[f"rtt_{which}_us"]) for which in ("min", "median", "p95")),
         format_share(analysis.retransmitted_share),
         _controller(analysis),
     ]
@@ -328,7 +328,3 @@ def _in_words(analysis: FlowAnalysis) -> FlowSection:
         effects=analysis.effects,
         forecast=analysis.collapse,
     )
-
-
-def _rtt(value_us: float | None) -> str:
-    return "unknown" if value_us is None or np.isnan(value_us) else format_time(value_us * 1000)
