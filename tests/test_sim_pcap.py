@@ -193,3 +193,12 @@ def test_data_through_fq_echo_the_time_stamp_that_tcp_knew_when_it_handed_them_o
     behind = latest.astype(int) - packets["tsecr"][data]
     assert behind.min() == 0
     assert (behind > 0).mean() > 0.2 if fq else behind.max() == 0
+
+
+@pytest.mark.parametrize("profile", ["linux", "reference"])
+def test_each_ack_has_the_time_stamp_of_the_arrival_that_it_answers(profile):
+    path, sender = cct.Path(rate="10Mbit", rtt="40ms"), cct.Sender("cubic6", profile=profile)
+    packets = cct.simulate(path, sender, "2s", packets=True).capture().packets.columns
+    acks = packets["payload"] == 0
+    lead_ms = packets["tsval"][acks].astype(np.int64) - packets["time_ns"][acks] // 1_000_000
+    assert np.ptp(lead_ms[2:]) <= 1

@@ -67,6 +67,7 @@ def read(w, f, now):
 
 def plain_receive(w, f, order, segment, now):
     """A receiver of the golden vectors, TCP's or QUIC's."""
+    f.rcv_mstamp = now
     log_arrival(f, order, order, now)
     at_once = segment != f.rcv_nxt
     mark_received(w, f, segment, now)
