@@ -10,9 +10,10 @@ from benchmarks.kernel_equality import LAB, compare, in_order, occurrences
 from benchmarks.kernel_instants import BOOT_NS, full_blocks, woken_with
 from benchmarks.kernel_lab import Recording, delays_of, kept, lost, segmented
 from cctrace.cc.bbr2 import BBR2
+from cctrace.cc.linux import CA_RECOVERY
 from cctrace.errors import ArgumentError
 from cctrace.lang.memory import forget, place
-from cctrace.sim.core import reduction, sack, structs, world, write_queue
+from cctrace.sim.core import linux_sender, reduction, sack, structs, world, write_queue
 from cctrace.sim.core.bottleneck import reach, step_up
 from cctrace.sim.core.fq import watch
 from cctrace.sim.core.output import must_wait
@@ -23,12 +24,15 @@ from cctrace.sim.core.structs import (
     LINUX_6_1,
     LINUX_6_12,
     LOST,
+    PUSHED,
     RETRANS,
     SACKED,
     SENDS,
     TAP_ACK,
+    TAP_SENT,
     transmissions,
 )
+from cctrace.sim.core.world import World
 from cctrace.sim.path import Path
 from cctrace.sim.sender import Sender
 from cctrace.sim.simulate import simulate
@@ -308,6 +312,29 @@ def test_what_an_ack_let_go_does_not_tell_when_the_timer_of_pacing_fired():
     assert step_up(simulated.record, 8 * MS - 3000, SENDS) == 8 * MS
     assert step_up(simulated.record, 16 * MS - 3000, SENDS) < 16 * MS - 2000
     simulated.close()
+
+
+def test_a_segment_sent_again_alone_does_not_carry_the_psh_of_its_super_packet():
+    path = Path(rate="40Mbit", rtt="40ms", buffer="2bdp", loss="1%")
+    rows = simulate(path, Sender("bbr2022", ack_every=2), "10s", packets=True).ends[0].rows
+    sent = rows[(rows[:, 1] & 7) == TAP_SENT]
+    alone = np.append(True, np.diff(sent[:, 0]) > 0) & np.append(np.diff(sent[:, 0]) > 0, True)
+    again = sent[:, 2] < np.maximum.accumulate(sent[:, 2])
+    pushed = sent[alone & again, 1] >> 3 & PUSHED > 0
+    assert len(pushed) > 50
+    assert pushed.mean() < 0.1  # the rest ended what the application had written
+
+
+def test_after_the_reordering_timer_new_data_follow_when_pacing_allows(monkeypatch):
+    w = World(Path(rate="10Mbit", rtt="40ms", buffer="1bdp"), [Sender("bbr2022")], 1, False, exact=True)
+    f, now = w.flows[0], 50 * MS
+    f.paced, f.wstamp_ns, f.pace_at, f.ca_state = 1, now + 1000, structs.NEVER, CA_RECOVERY
+    f.nxt = f.lost_out = 1
+    monkeypatch.setattr(linux_sender, "rack_detect_loss", lambda w, f, now: setattr(f, "lost_out", 0))
+    monkeypatch.setattr(linux_sender, "retransmit", lambda w, f, now: None)  # all that is lost
+    linux_sender.rack_reo_timeout(w.record, f, now)
+    assert f.pace_at == now + 1000
+    w.close()
 
 
 def test_a_compressed_ack_has_the_time_stamp_of_the_last_arrival():

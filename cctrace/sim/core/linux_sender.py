@@ -10,7 +10,7 @@ from cctrace.sim.core import reduction
 from cctrace.sim.core.ca_states import LOST_DATA, NEW_DATA, NOTHING, begin_recovery, linux_alert, try_keep_open
 from cctrace.sim.core.calls import CWND_EVENT, PKTS_ACKED, call, current_ssthresh, in_flight, mstamp, set_state
 from cctrace.sim.core.fq import hand_over, has_small_queues
-from cctrace.sim.core.output import push_new, retransmit, transmit
+from cctrace.sim.core.output import must_wait, push_new, retransmit, transmit
 from cctrace.sim.core.positions import begins
 from cctrace.sim.core.receive_window import window_left
 from cctrace.sim.core.rtx_timer import arm, current_rto, rearm_rto, set_xmit_timer
@@ -111,6 +111,7 @@ def rack_reo_timeout(w, f, now):
             if f.has_on_ack == 0:
                 reduction.cwnd_reduction(w, f, 1, False, now)
         retransmit(w, f, now)
+        must_wait(w, f, now)  # so new data follow: tcp_xmit_retransmit_queue asks before it looks at what is next
     if f.rto_at == NEVER:
         rearm_rto(f, now)
 

@@ -26,6 +26,7 @@ from cctrace.sim.core.structs import (
     RTO_TIMER,
     SENDS,
     SKB_END,
+    SKB_PUSHED,
     segments,
     transmissions,
 )
@@ -81,14 +82,14 @@ def lost_together(f, index, most):
 
 
 def retransmit_skb(w, f, index, burst, now):
-    """__tcp_retransmit_skb: `burst` segments; the last carries PSH, as that of a super-packet does, or as it did."""
+    """__tcp_retransmit_skb: `burst` segments; the last carries PSH, as that of a super-packet does, or as its skb does."""
     if f.profile == LINUX:
         f.burst_id += 1
     for k in range(index, index + burst - 1):
         transmit(w, f, k, 0, now)
     last = index + burst - 1
-    pushed = transmissions(f.tx)[segments(f.seg)[last & f.mask].order & f.mask].marks & PUSHED
-    transmit(w, f, last, PUSHED if burst > 1 and f.profile == LINUX else pushed, now)
+    pushed = segments(f.seg)[last & f.mask].marks & SKB_PUSHED or (burst > 1 and f.profile == LINUX)
+    transmit(w, f, last, PUSHED if pushed else 0, now)
     if f.profile == LINUX:
         join_skbs(f, index, last + 1, in_flight(f))
         end_skb(f, last)
@@ -134,10 +135,12 @@ def push_new(w, f, sent, now, once=False, nagle=True):
         prior = f.wstamp_ns
         f.burst_id += 1
         ends = f.nxt + burst
-        pushed = burst > 1 or (f.profile == LINUX and pushes(f, size))
+        pushed = f.profile == LINUX and pushes(f, size)
         while f.nxt < ends - 1:
             transmit(w, f, f.nxt, 0, now)
-        transmit(w, f, f.nxt, PUSHED if pushed else 0, now, False, burst * f.mss - size)
+        transmit(w, f, f.nxt, PUSHED if pushed or burst > 1 else 0, now, False, burst * f.mss - size)
+        if pushed:
+            segments(f.seg)[(f.nxt - 1) & f.mask].marks |= SKB_PUSHED
         if f.profile == LINUX:
             share_in_flight(f, burst, in_flight(f))
             note_sent(f)

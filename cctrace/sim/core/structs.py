@@ -190,7 +190,7 @@ TAP_LACKS, TAP_ECHO = 8, 24  # beside a transmission's marks: its segment's shor
 TALLY_SIZE = 48 * 64  # words of a tally: 64 logarithmic steps per power of two
 # Marks of a segment
 SACKED, LOST, RETRANS, EVER_RETRANS, FRESH = 1, 2, 4, 8, 16  # FRESH: reported by the ACK being processed
-SKB_END = 32  # the last segment of its skb (profile linux)
+SKB_END, SKB_PUSHED = 32, 64  # the last segment of its skb (profile linux); which carries PSH, however it is sent
 # Marks of a transmission: ECN-capable, window reduced, congestion experienced [RFC3168]; the end of a burst (PSH)
 ECT, REDUCED, CE, PUSHED = 1, 2, 4, 8
 SKB_LAST = 16  # the last of its super-packet in fq
