@@ -97,6 +97,18 @@ def retransmit_skb(w, f, index, burst, now):
         hand_over(w, f, burst, now)
 
 
+def transmit_new(w, f, burst, size, now):
+    """Send a super-packet of new data. Its last segment carries PSH; sent again alone, only if its skb does."""
+    pushed = f.profile == LINUX and pushes(f, size)
+    f.burst_id += 1
+    ends = f.nxt + burst
+    while f.nxt < ends - 1:
+        transmit(w, f, f.nxt, 0, now)
+    transmit(w, f, f.nxt, PUSHED if pushed or burst > 1 else 0, now, False, burst * f.mss - size)
+    if pushed:
+        segments(f.seg)[(f.nxt - 1) & f.mask].marks |= SKB_PUSHED
+
+
 def push_new(w, f, sent, now, once=False, nagle=True):
     """tcp_write_xmit: new data, as far as window, pacing and application allow; `once` sends one burst
     unconditionally.
@@ -133,14 +145,7 @@ def push_new(w, f, sent, now, once=False, nagle=True):
             burst = window_left(f, min(most, f.write_seq - f.nxt))
             size = burst * f.mss
         prior = f.wstamp_ns
-        f.burst_id += 1
-        ends = f.nxt + burst
-        pushed = f.profile == LINUX and pushes(f, size)
-        while f.nxt < ends - 1:
-            transmit(w, f, f.nxt, 0, now)
-        transmit(w, f, f.nxt, PUSHED if pushed or burst > 1 else 0, now, False, burst * f.mss - size)
-        if pushed:
-            segments(f.seg)[(f.nxt - 1) & f.mask].marks |= SKB_PUSHED
+        transmit_new(w, f, burst, size, now)
         if f.profile == LINUX:
             share_in_flight(f, burst, in_flight(f))
             note_sent(f)
