@@ -82,7 +82,7 @@ def lost_together(f, index, most):
 
 
 def retransmit_skb(w, f, index, burst, now):
-    """__tcp_retransmit_skb: `burst` segments; the last carries PSH, as that of a super-packet does, or as its skb does."""
+    """__tcp_retransmit_skb: `burst` segments; the last carries PSH if there are several, or as its skb does."""
     if f.profile == LINUX:
         f.burst_id += 1
     for k in range(index, index + burst - 1):
