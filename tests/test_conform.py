@@ -93,7 +93,7 @@ def test_only_losses_of_many_ranges_end_an_app_limited_startup_and_a_spurious_re
 
 def test_a_finding_of_stress_is_examined_as_one_run():
     """BBRv3 behind a slow beginning, and CUBIC; losses end UP: Linux counts them in the first round of DOWN, too."""
-    path = Path(rate=[(0, "618kbit"), (1.57, "10Mbit")], rtt="40ms", buffer="1bdp")
+    path = Path(rate=[(0, "800kbit"), (1.57, "10Mbit")], rtt="40ms", buffer="1bdp")
     scenario = Scenario(path, (Sender("bbr3", ack_every=2), Sender("cubic6")), "4s")
     found = conform.run(scenario, "bbr")
     assert "loss.only" in violated(found)

@@ -71,7 +71,7 @@ class Identification(Summarized):
     >>> flow = cct.read(cct.datasets.path("loss_cubic_1pct", "sender.pcap.zst")).flow(0)
     >>> found = identify(flow)
     >>> found.name, found.group, [candidate.name for candidate in found.candidates][:1]
-    ('cubic6', ('cubic6', 'cubic'), ['cubic6'])
+    ('cubic6', ('cubic6',), ['cubic6'])
     """
 
     shown_as = "Who sent it"
