@@ -5,7 +5,7 @@ import pytest
 
 import cctrace as cct
 from cctrace import schema
-from cctrace.flows.clock import found_nothing, writes_on_clock
+from cctrace.flows.clock import found_nothing, shared_sizes, writes_on_clock
 from cctrace.flows.events import Events
 from cctrace.flows.state import EVENT
 from cctrace.identification import sends as identification_sends
@@ -87,3 +87,11 @@ def test_a_paced_socket_shows_although_its_application_wrote_little_at_a_time(tm
     found = cct.identify(cct.read(tmp_path / "a.pcap").flow(0))
     assert "reno" in found.group
     assert found.paced
+
+
+def test_of_a_file_in_which_all_ends_share_other_sizes_the_commonest_are_tried():
+    steps = np.repeat(MSS + 2 * np.arange(2_000), 2)  # each size twice in a row
+    steps[1_000:1_030] = 20_473
+    sizes = dict(shared_sizes(np.cumsum(steps), MSS))
+    assert len(sizes) == 100
+    assert next(iter(sizes)) == 20_473

@@ -8,7 +8,7 @@ is left that waits for the ACK of an earlier one (tcp_nagle_test), or for the ne
 from __future__ import annotations
 
 import itertools
-import math
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +18,7 @@ from cctrace.columns import Ints
 from cctrace.flows.events import Events
 
 EQUAL = 0.05  # of the period: largest difference of equal ones; of the writes, that may be late
-MANY = 100  # pauses between writes that show the period as well as all
+MANY = 100  # pauses between writes that show the period, and sizes that show the right one, as well as all
 
 
 class Writes(NamedTuple):
@@ -40,18 +40,28 @@ def writes_on_clock(events: Events) -> Writes | None:
     time_ns, total, partly = sends["time_ns"][new], np.cumsum(payload), np.flatnonzero(payload[:-1] % mss)
     time_ns = time_ns - time_ns[:1]
     ends, begins_ns = total[partly], time_ns[partly + 1]
-    known = np.append(0, ends)
-    sizes = {math.gcd(int(b - a), int(c - b)): b for a, b, c in zip(known, known[1:], known[2:], strict=False)}
     best: tuple[float, int, int] = (0.5, 0, 0)  # share of the ends, ticks, bytes
     found = None
-    for size, end in sizes.items():
+    for size, end in shared_sizes(ends, mss):
         whole = (ends - end) % size == 0
-        if size < mss or (share := float(np.mean(whole))) < best[0]:
+        if (share := float(np.mean(whole))) < best[0]:
             continue
         for one, ticks in clocks(size, ends[whole], begins_ns[whole], time_ns, total).items():
             if (share, ticks, size) > best:
                 best, found = (share, ticks, size), one
     return found
+
+
+def shared_sizes(ends: Ints, mss: int) -> Iterator[tuple[int, int]]:
+    """Yield (size, an end of a write) for the commonest sizes of a segment or more that three ends in a row share.
+
+    Writes of one size share it again and again, others by chance: a file of many ends must not have all of them tried.
+    """
+    apart = np.diff(ends, prepend=0)
+    shared = np.gcd(apart[:-1], apart[1:])
+    sizes, counts = np.unique(shared[shared >= mss], return_counts=True)
+    for size in sizes[np.argsort(-counts, kind="stable")[:MANY]].tolist():
+        yield size, int(ends[np.flatnonzero(shared == size)[-1]])
 
 
 def clocks(size: int, ends: Ints, begins_ns: Ints, time_ns: Ints, total: Ints) -> dict[Writes, int]:
