@@ -1,5 +1,6 @@
 """Packets, polls and a single look answer to one rule per cause: where answers differ, facts do."""
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -129,6 +130,14 @@ def test_an_application_on_a_clock_follows_what_keeps_more_of_its_data_waiting(s
     wrote = {"write_bytes": 150e3, "every_us": 500e3, "goodput_bps": 1.8e6, "application_share": share}  # 2.4 Mbit/s
     application = Finding("application_limited", 0.5, (0.0, 8.0), wrote)
     assert ordered([application, Finding("competition", 0.9, (0.0, 8.0), {})])[0].name == first
+
+
+@pytest.mark.parametrize(("reordered", "is_full"), [(50, False), (0, True)])
+def test_the_short_rtts_of_packets_that_overtake_are_none_of_an_empty_queue(reordered, is_full):
+    queue = Queue(76e3, 38e3, base_rtt_us=74e3, spread_us=400.0)
+    facts = Facts(PACKETS, 10.0, 1e6, rtt_us=76e3, least_rtt_us=38e3, queue=queue)
+    found = judge(replace(facts, reordering=Reordering(reordered / 10_000, reordered, 0)))
+    assert ("path_full" in [one.name for one in found]) == is_full
 
 
 @pytest.mark.parametrize(("late", "want"), [(8, ["reordering"]), (4, [])])

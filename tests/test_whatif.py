@@ -181,6 +181,27 @@ def test_changes_are_those_of_a_path_or_factors():
 
 
 @pytest.mark.parametrize(
+    ("jitter", "base_ms", "mean_ms"),
+    [
+        *((text, 78, 0) for text in (None, "none", "x0", "normal:sd=1ms")),
+        ("x0.5", 59, 19),
+        ("x2", 40, 76),
+        ("gamma:sd=1ms,mean=2ms", 40, 2),
+    ],
+)
+def test_a_path_that_keeps_order_has_the_delay_that_most_packets_had(jitter, base_ms, mean_ms):
+    # as netem reorders: 1 in 20 has no delay of 40 ms
+    late = cct.Jitter("empirical", samples_ns=[0, *[40_000_000] * 19], reorder=True)
+    path = cct.Path(rate="10Mbit", rtt=[(0, "40ms"), (5, "50ms")], buffer="2bdp", jitter=late)
+    after = changed(path, {"jitter": jitter})
+    assert [base / 1e6 for base in after.rtt_steps()[1]] == pytest.approx([base_ms, base_ms + 10])
+    assert after.buffer_bytes == path.buffer_bytes
+    kept = after.jitter_steps()[1][0]
+    samples = None if kept is None or kept.samples_ns is None else np.mean(kept.samples_ns) / 1e6
+    assert samples is None or samples == pytest.approx(mean_ms)
+
+
+@pytest.mark.parametrize(
     ("given", "named"),
     [
         ({"mtu": "1500"}, "mtu='1500'"),

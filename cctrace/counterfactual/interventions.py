@@ -16,9 +16,7 @@ import numpy as np
 
 from cctrace.counterfactual.questions import changed
 from cctrace.diagnosis.findings import Verdict
-from cctrace.sim.jitter import Jitter
 from cctrace.sim.path import Path
-from cctrace.units import parse_time_ns
 
 Change = Callable[[Path, Verdict], Path]
 
@@ -48,24 +46,6 @@ class Intervention:
 
         words, hosts = f"{self.words} and {other.words}", {**self.hosts, **other.hosts}
         return Intervention(words, change, hosts, self.is_alone or other.is_alone)
-
-
-def _without_jitter(path: Path, verdict: Verdict) -> Path:
-    """Return a path with constant delay at the mean."""
-    times, rtts = path.rtt_steps()
-    jitters = path.jitter_steps(path.jitters_before)
-    drawn = [jitters[1][np.searchsorted(jitters[0], time, "right") - 1] for time in times]
-    steps = [(t / 1e9, f"{(rtt + mean_ns(one)) / 1e3:.1f}us") for t, rtt, one in zip(times, rtts, drawn, strict=True)]
-    return changed(path, {"jitter": None, "rtt": steps})
-
-
-def mean_ns(jitter: Jitter | None) -> float:
-    """Return the mean that a jitter adds to the base RTT, ns."""
-    if jitter is None or jitter.kind == "normal":
-        return 0.0
-    if jitter.samples_ns is None:
-        return parse_time_ns(jitter.mean, "mean")
-    return float(np.mean(np.asarray(jitter.samples_ns, float)))
 
 
 def _in_order(path: Path, verdict: Verdict) -> Path:
@@ -106,8 +86,8 @@ INTERVENTIONS: dict[str, Intervention] = {
     "app_limited_samples": Intervention("an application that always has data to send", hosts={"app": "bulk"}),
     "pacing_limited": Intervention("no limit of the pacing rate", hosts={"pacing": "none"}),
     "random_loss": Intervention("no random loss", _to(loss="0%")),
-    "jitter": Intervention("no jitter", _without_jitter),
-    "collapse": Intervention("a min_rtt that is not too low (no jitter)", _without_jitter),
+    "jitter": Intervention("no jitter", _to(jitter=None)),
+    "collapse": Intervention("a min_rtt that is not too low (no jitter)", _to(jitter=None)),
     "reordering": Intervention("packets kept in order", _in_order),
     "policer": Intervention("no policer", _to(policer=None)),
     "aqm": Intervention("a plain queue instead of the AQM", _to(aqm="droptail")),

@@ -40,6 +40,9 @@ def check_changes(changes: Mapping[str, Any]) -> None:
 def changed(path: Path, changes: Mapping[str, Any]) -> Path:
     """Return a path with properties replaced, or multiplied if the value is a text like ``"x2"``.
 
+    With less jitter the mean delay remains, without any (None, ``"x0"``) as a constant, and so it does with normal
+    jitter, which has a mean of zero. More jitter has a longer mean, too.
+
     >>> from cctrace.sim.path import Path
     >>> changed(Path(rate="10Mbit", rtt="40ms", buffer="100kB"), {"buffer": "x2", "loss": "1%"}).buffer_bytes
     200000
@@ -53,7 +56,9 @@ def changed(path: Path, changes: Mapping[str, Any]) -> Path:
             fields["burst_loss"] = None
         if name == "aqm":  # that marks, if any does
             fields["ecn_threshold"] = changes.get("ecn_threshold")
-    if "rtt" in changes or "rate" in changes:
+    if "jitter" in changes and "rtt" not in changes and (share := _constant_share(changes["jitter"])):
+        fields["rtt"] = _at_mean(path, share)
+    if fields["rtt"] != path.rtt or "rate" in changes:
         fields["buffer"] = fields["buffer"] if "buffer" in changes else f"{path.buffer_bytes}B"
     return Path(**fields)
 
@@ -87,6 +92,32 @@ def _times(path: Path, name: str, factor: float) -> Any:
         for t, v in zip(times, values, strict=True)
     ]
     return scaled if len(scaled) > 1 else scaled[0][1]
+
+
+def _constant_share(jitter: Any) -> float:
+    """Return the share of a jitter's mean that becomes a part of the base RTT when another jitter takes its place."""
+    if jitter in (None, "none") or str(jitter).startswith("normal"):
+        return 1.0
+    factor = parse_factor(jitter)
+    return 0.0 if factor is None else max(1.0 - factor, 0.0)
+
+
+def _at_mean(path: Path, share: float) -> list[tuple[float, str]]:
+    """Return a path's base RTT with a share of its jitter's mean, as `Path` takes it."""
+    (times, rtts), (starts, jitters) = path.rtt_steps(), path.jitter_steps(path.jitters_before)
+    at = np.union1d(times, starts)
+    rtt_ns = rtts[np.searchsorted(times, at, "right") - 1]
+    mean_ns = np.array([_mean_ns(one) for one in jitters])[np.searchsorted(starts, at, "right") - 1]
+    return [(t / 1e9, f"{us:.1f}us") for t, us in zip(at, (rtt_ns + share * mean_ns) / 1e3, strict=True)]
+
+
+def _mean_ns(jitter: Jitter | None) -> float:
+    """Return the mean that a jitter adds to the base RTT, ns."""
+    if jitter is None or jitter.kind == "normal":
+        return 0.0
+    if jitter.samples_ns is None:
+        return parse_time_ns(jitter.mean, "mean")
+    return float(np.mean(np.asarray(jitter.samples_ns, float)))
 
 
 def _scaled(buffer_bytes: float, factor: float) -> float:

@@ -104,6 +104,9 @@ def path_full(facts: Facts, found: Found) -> Iterator[Finding]:
     }
     if facts.kind != PACKETS:
         numbers["rtt_ratio"] = queue.rtt_us / queue.least_rtt_us
+    least_us = queue.least_rtt_us
+    if "reordering" in found.names and not math.isnan(queue.base_rtt_us):
+        least_us = queue.base_rtt_us  # packets that overtake others have less than the delay of an empty queue
     if queue.used_share >= const.NEARLY_ALL:
         is_known = not math.isnan(queue.explained)  # not from polls, which count the rate itself
         sure = between(const.EXPLAINS, const.COUNTED, queue.explained / (2 * COMMON) if is_known else 1.0)
@@ -113,8 +116,8 @@ def path_full(facts: Facts, found: Found) -> Iterator[Finding]:
         yield facts.finding("path_full", sure, numbers, "rate").saying(**words)
     elif found.names & {"competition", "rate_change"}:
         return
-    elif queue.rtt_us > const.QUEUED * queue.least_rtt_us + 3 * queue.spread_us or _steady(facts):
-        steady = queue.is_steady and queue.rtt_us > (1 + const.RTT_RISE) * queue.least_rtt_us
+    elif queue.rtt_us > const.QUEUED * least_us + 3 * queue.spread_us or _steady(facts):
+        steady = queue.is_steady and queue.rtt_us > (1 + const.RTT_RISE) * least_us
         words = {"long_rtt_us": queue.rtt_us, "least_rtt_us": facts.least_rtt_us}
         sure = const.LIKELY if steady else const.EXPLAINS if facts.kind == PACKETS else const.DOUBTFUL
         yield facts.finding("path_full", sure, numbers).saying(**words)
