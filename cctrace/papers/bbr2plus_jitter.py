@@ -36,35 +36,26 @@ ORDERS = {"in order": False, "reordering": True}
 class _OverJitter(Yang22):
     """Throughput and flight over the mean of the jitter, for each spread and order."""
 
+    varied = {"system": "systems", "spread": "spreads", "order": "orders", "mean_ms": "means_ms"}
     drawn = drawing("lines", "mean_ms", [("mbps", "throughput (Mbit/s)"), ("in_flight", "in flight (segments)")],
                     "system", panel_by="jitter", xlabel="mean of the jitter (ms)")  # fmt: skip
 
-    def runs(self, p: Fields) -> list[tuple[Fields, Run]]:
-        """One run per system, spread, order, mean and seed."""
-        return [
-            (
-                {"system": system, "jitter": f"{spread}, {order}", "mean_ms": mean, "seed": seed},
-                run_of([system], seed, p["duration"], _path(spread, order, mean), sample="100ms"),
-            )
-            for system in p["systems"]
-            for spread in p["spreads"]
-            for order in p["orders"]
-            for mean in p["means_ms"]
-            for seed in p["seeds"]
-        ]
+    def run(self, at: Fields, p: Fields) -> Run:
+        """One flow."""
+        path: Fields = {"buffer": "32bdp"}
+        if at["mean_ms"] > 0:  # the path's own RTT is the way back, the drawn delay the way there
+            mean_us = 1e3 * at["mean_ms"]
+            path["reverse"] = f"{RTT_MS}ms"
+            path["jitter"] = table(mean_us, mean_us * SPREADS[at["spread"]], ORDERS[at["order"]])
+        return run_of([at["system"]], at["seed"], p["duration"], path, sample="100ms")
 
     def row(self, labels: Fields, result: Result, p: Fields) -> Fields:
-        """Throughput, packets in flight, retransmissions."""
-        flight = {"in_flight": result["means"][0]["in_flight_segments"]}
-        return measures(result["flows"][0], "mbps") | flight | measures(result["flows"][0], "retransmitted_pct")
-
-
-def _path(spread: str, order: str, mean_ms: float) -> Fields:
-    path: Fields = {"buffer": "32bdp"}
-    if mean_ms > 0:  # the path's own RTT is the way back, the drawn delay the way there
-        path["reverse"] = f"{RTT_MS}ms"
-        path["jitter"] = table(1e3 * mean_ms, 1e3 * mean_ms * SPREADS[spread], ORDERS[order])
-    return path
+        """The jitter's name; throughput, packets in flight, retransmissions."""
+        return {
+            "jitter": f"{labels['spread']}, {labels['order']}",
+            "in_flight": result["means"][0]["in_flight_segments"],
+            **measures(result["flows"][0], "mbps", "retransmitted_pct"),
+        }
 
 
 class Fig12(_OverJitter):
@@ -87,7 +78,7 @@ class Fig12(_OverJitter):
                         for s, v in curves.items()
                     },
                 },
-                f"{rates} Mbit/s at {_means(means)} ms",
+                f"{rates} Mbit/s at {listed(means, '{:g}')} ms",
                 reading=kind,
                 recording="Linux 6.18, reordering, sd 10 of 40 ms: bbr 6.8, cubic 19 and 25 of 40 Mbit/s "
                 "(docs/simulation.md)",
@@ -138,7 +129,7 @@ class Fig18(_OverJitter):
                         "more in flight at the highest than without jitter": flight[-1] > flight[0],
                     },
                     f"{listed(here, '{:.1f}')}, CUBIC {listed(cubic, '{:.1f}')}, BBRv2 "
-                    f"{listed(old, '{:.1f}')} Mbit/s at {_means(means)} ms",
+                    f"{listed(old, '{:.1f}')} Mbit/s at {listed(means, '{:g}')} ms",
                     reading=f"{plus}; {kind}",
                 )
 
@@ -166,14 +157,10 @@ class Compensation(_OverJitter):
                         "by more in flight": (flights[1][high] > flights[0][high]).all(),
                         "no other throughput without jitter": abs(after[0] / before[0] - 1) <= 0.02,
                     },
-                    f"{listed(after, '{:.3g}')} for {listed(before, '{:.3g}')} Mbit/s at {_means(means)} ms",
+                    f"{listed(after, '{:.3g}')} for {listed(before, '{:.3g}')} Mbit/s at {listed(means, '{:g}')} ms",
                     reading=kind,
                     part=plain,
                 )
-
-
-def _means(means: NDArray) -> str:
-    return listed(means, "{:g}")
 
 
 _FULL = {

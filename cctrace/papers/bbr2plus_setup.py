@@ -111,23 +111,18 @@ class Fig14(Yang22):
             out.append(({"path": name, "seed": 1}, Run(arguments | kept, over_opportunities)))
         return out
 
-    def row(self, labels: Fields, result: Result, p: Fields) -> Fields:
-        """The samples, of which `derived` makes rows."""
-        return {"line": result["timeline"][0], "opportunities": result["opportunities"]}
-
-    def derived(self, frame: pd.DataFrame, p: Fields) -> pd.DataFrame:
-        """A row per path and second."""
-        rows = []
-        for row in frame.to_dict("records"):
-            line, free = row["line"], np.array(row["opportunities"]) * OPPORTUNITY_BYTES * 8 / 1e6
-            got = np.diff(line["delivered_segments"]) * PACKET_BYTES * 8 / 1e6
-            queued = np.array(line["queue_delay_us"])[1:] > 0
-            for k in range(min(len(got), len(free) - 1)):
-                rows.append(
-                    {"path": row["path"], "seed": 1, "time_s": line["time_s"][k + 1], "mbps": got[k]}
-                    | {"trace_mbps": free[k + 1], "backlogged": float(queued[k])}
-                )
-        return pd.DataFrame(rows)
+    def row(self, labels: Fields, result: Result, p: Fields) -> list[Fields]:
+        """A row per second."""
+        line, free = result["timeline"][0], np.array(result["opportunities"]) * OPPORTUNITY_BYTES * 8 / 1e6
+        mbps = np.diff(line["delivered_segments"], prepend=0) * PACKET_BYTES * 8 / 1e6
+        columns = {
+            "time_s": line["time_s"],
+            "mbps": mbps,
+            "trace_mbps": free,
+            "backlogged": np.greater(line["queue_delay_us"], 0).astype(float),
+        }
+        seconds = range(1, min(len(mbps), len(free)))
+        return [{name: values[k] for name, values in columns.items()} for k in seconds]
 
     def claims(self, made: Reproduction) -> Iterator[Claim]:
         """Whether the trace is replayed."""
@@ -158,24 +153,18 @@ class Table1(Yang22):
         run = run_of(flows, 1, f"{p['seconds']}s", {"buffer": "8bdp"}, sample="20ms", watch=watched)
         return [({"seed": 1}, Run(run.arguments | {"keep": ["time_s", *watched]}))]
 
-    def row(self, labels: Fields, result: Result, p: Fields) -> Fields:
-        """The samples, of which `derived` makes rows."""
-        return {"line": result["timeline"][0]}
-
-    def derived(self, frame: pd.DataFrame, p: Fields) -> pd.DataFrame:
+    def row(self, labels: Fields, result: Result, p: Fields) -> list[Fields]:
         """Least, median and greatest value of each variable, alone and beside CUBIC."""
-        line, rows = frame.line.iloc[0], []
+        line, rows = result["timeline"][0], []
         beside = np.array(line["time_s"]) >= p["seconds"] / 2
         for variable, name in TABLE1.items():
             values = np.array(line[name], float)
             values = np.where(values < UNSET_US, values, np.nan) / (1e3 if "(ms)" in variable else 1)
             for phase, there in (("alone", ~beside), ("beside CUBIC", beside)):
-                low, middle, high = np.nanpercentile(values[there], (0, 50, 100))
-                rows.append(
-                    {"variable": variable, "phase": phase, "field": name, "seed": 1}
-                    | {"least": low, "median": middle, "greatest": high}
-                )
-        return pd.DataFrame(rows)
+                percentiles = np.nanpercentile(values[there], (0, 50, 100))
+                found = dict(zip(("least", "median", "greatest"), percentiles, strict=True))
+                rows.append({"variable": variable, "phase": phase, "field": name} | found)
+        return rows
 
     def claims(self, made: Reproduction) -> Iterator[Claim]:
         """Whether the variables do what Algorithm 2 makes of them."""

@@ -38,23 +38,27 @@ def staircase(direction: str, lowest_mbps: int) -> list[list]:
 class _Staircase(Yang22):
     """Utilisation and queue on the way up and on the way down."""
 
-    def runs(self, p: Fields) -> list[tuple[Fields, Run]]:
-        """One run per system, direction, lowest rate and seed."""
-        return [
-            (
-                {"system": system, "direction": direction, "case": case, "seed": seed},
-                _run(system, direction, case, seed),
-            )
-            for system in p["systems"]
-            for case in p["cases"]
-            for direction in ("up", "down")
-            for seed in p["seeds"]
-        ]
+    varied = {"system": "systems", "case": "cases", "direction": "directions"}
+
+    def run(self, at: Fields, p: Fields) -> Run:
+        """One flow."""
+        lowest, rate = CASES[at["case"]]
+        path = {"rate": staircase(at["direction"], lowest), "buffer": f"{round(32 * rate * 1e6 / 8 * 0.04)}B"}
+        watch = list(V1 if at["system"] == BBR else V2)
+        keep = ["time_s", "delivered_segments", "queue_delay_us", *watch]
+        seconds = f"{STEP_S * STEPS}s"
+        return run_of([at["system"]], at["seed"], seconds, path, sample="100ms", watch=watch, keep=keep)
 
     def row(self, labels: Fields, result: Result, p: Fields) -> Fields:
-        """Utilisation, queueing delay, and the samples for the plot."""
-        delays = measures(result["flows"][0], "queue_ms", "queue_p95_ms")
-        return {"utilisation": result["link"]["utilisation"]} | delays | {"line": _samples(result["timeline"][0])}
+        """Utilisation, queueing delay, and the samples for the plot: times, estimate on the wire, queue."""
+        delays, line = measures(result["flows"][0], "queue_ms", "queue_p95_ms"), result["timeline"][0]
+        best = np.max([np.array(line[name], float) for name in (*V1, *V2) if name in line], axis=0)
+        samples = {
+            "time_s": line["time_s"],
+            "bw_mbps": (best / BW_UNIT * PACKET_BYTES * 8).tolist(),
+            "queue_ms": [us / 1e3 for us in line["queue_delay_us"]],
+        }
+        return {"utilisation": result["link"]["utilisation"]} | delays | {"line": samples}
 
     def plot(self, made: Reproduction) -> Drawn:
         """The estimate, the link's rate and the queue over time, a panel per system and direction (first seed)."""
@@ -71,24 +75,6 @@ class _Staircase(Yang22):
                 (line["time_s"], line["queue_ms"], "queueing delay", {"right": True, "colour": "#333333"}),
             ]
         return plot.over_time(series, title=self.heading(made), ylabel="Mbit/s", right="queue (ms)")
-
-
-def _run(system: str, direction: str, case: str, seed: int) -> Run:
-    lowest, rate = CASES[case]
-    path = {"rate": staircase(direction, lowest), "buffer": f"{round(32 * rate * 1e6 / 8 * 0.04)}B"}
-    watch = list(V1 if system == BBR else V2)
-    keep = ["time_s", "delivered_segments", "queue_delay_us", *watch]
-    return run_of([system], seed, f"{STEP_S * STEPS}s", path, sample="100ms", watch=watch, keep=keep)
-
-
-def _samples(line: Fields) -> Fields:
-    """Return the series drawn for one run: times, estimate on the wire, queue."""
-    best = np.max([np.array(line[name], float) for name in (*V1, *V2) if name in line], axis=0)
-    return {
-        "time_s": line["time_s"],
-        "bw_mbps": (best / BW_UNIT * PACKET_BYTES * 8).tolist(),
-        "queue_ms": [us / 1e3 for us in line["queue_delay_us"]],
-    }
 
 
 class Fig11(_Staircase):
@@ -150,31 +136,19 @@ class Fig15(_Staircase):
 class Fig17(Yang22):
     """Normalised throughput and queueing delay over traces with steps, a panel per meaning of the delay."""
 
+    varied = {"system": "systems", "rtt_ms": "rtts_ms", "seed": "drawn"}  # a seed is a trace
     measured = SCATTERED
     drawn = drawing("ellipses", "system", panel_by="rtt")
 
-    def runs(self, p: Fields) -> list[tuple[Fields, Run]]:
-        """One run per system, trace and meaning of the delay."""
-        kept = {"sample": "100ms", "keep": ["time_s", "delivered_segments", "queue_delay_us"]}
-        return [
-            (
-                {"system": system, "rtt_ms": rtt, "trace": trace, "seed": trace},
-                run_of(
-                    [system],
-                    trace,
-                    p["duration"],
-                    {"rate": random_steps(trace), "rtt": f"{rtt}ms", "buffer": "1500000B"},
-                    **kept,
-                ),
-            )
-            for system in p["systems"]
-            for rtt in p["rtts_ms"]
-            for trace in p["drawn"]
-        ]
+    def run(self, at: Fields, p: Fields) -> Run:
+        """One flow."""
+        path = {"rate": random_steps(at["seed"]), "rtt": f"{at['rtt_ms']}ms", "buffer": "1500000B"}
+        keep = ["time_s", "delivered_segments", "queue_delay_us"]
+        return run_of([at["system"]], at["seed"], p["duration"], path, sample="100ms", keep=keep)
 
     def derived(self, frame: pd.DataFrame, p: Fields) -> pd.DataFrame:
         """Normalise on each trace, as the paper does."""
-        return normalised(frame.sort_values("rtt_ms", kind="stable", ignore_index=True), "rtt_ms", "trace")
+        return normalised(frame.sort_values("rtt_ms", kind="stable", ignore_index=True), "rtt_ms", "seed")
 
     def claims(self, made: Reproduction) -> Iterator[Claim]:
         """Section 5.2."""
@@ -239,12 +213,10 @@ class Fig16(Formula, Yang22):
 
 _SYSTEMS = (BBR, BBR2, *FORMS)
 _QUICK = {"seeds": (1,), "cases": ("5 to 50",)}
-_BY = ("system", "direction", "case")
+_FULL = {"cases": tuple(CASES), "directions": ("up", "down"), "seeds": SEEDS}
 FIGURES = [
-    Fig11("11", "a rate that rises or falls: BBR and BBRv2",
-          {"systems": _SYSTEMS[:2], "cases": tuple(CASES), "seeds": SEEDS}, _QUICK, _BY),
-    Fig15("15", "a rate that rises or falls: BBRv2+",
-          {"systems": (BBR, BBR2, *TRYING, SINGLE_PAPER), "cases": tuple(CASES), "seeds": SEEDS}, _QUICK, _BY),
+    Fig11("11", "a rate that rises or falls: BBR and BBRv2", _FULL | {"systems": _SYSTEMS[:2]}, _QUICK),
+    Fig15("15", "a rate that rises or falls: BBRv2+", _FULL | {"systems": (BBR, BBR2, *TRYING, SINGLE_PAPER)}, _QUICK),
     Fig16("16", "traces with steps, drawn here", {"drawn": (1, 2, 3, 4, 5)}, {}, ("trace", "time_s")),
     Fig17("17", "throughput and delay over traces with steps",
           {"systems": (CUBIC, *_SYSTEMS), "rtts_ms": (20, 40), "drawn": (1, 2, 3, 4, 5), "duration": "60s"},

@@ -5,6 +5,7 @@ The paper replays 20 traces of its own over Mahimahi, 1.5 MB of buffer (section 
 others' cellular logs and traces) and a user's own traces: ``traces=["my.trace"]``, or ``--trace my.trace``.
 """
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path as FilePath
@@ -32,23 +33,14 @@ ORDER_MOVING = "moving, BBR has the most throughput and BBRv2+ the second most, 
 def _paths(p: Fields) -> list[tuple[str, str, int, Fields]]:
     """Return [(scenario, name, seed, fields of Path)]."""
     if p["traces"]:
-        return [
-            (OWN, FilePath(file).name, seed, own(file, buffer=BUFFER)) for file in p["traces"] for seed in p["seeds"]
-        ]
+        link = {"rate": None, "rtt": "40ms", "loss": "0%", "buffer": BUFFER}
+        return [(OWN, FilePath(file).name, seed, own(file, **link)) for file in p["traces"] for seed in p["seeds"]]
     return [
         (scenario, name, seed, of_preset(name, seed) | {"buffer": BUFFER})
         for scenario in ("stationary", "moving")
         for name in p[scenario]
         for seed in p["seeds"]
     ]
-
-
-def _run(system: str, seed: int, duration: str, fields: Fields) -> Run:
-    if "trace" in fields:
-        fields = {"rate": None, "rtt": "40ms", "loss": "0%"} | fields
-    keep = ["time_s", "delivered_segments", "queue_delay_us"]
-    run = run_of([system], seed, duration, fields, sample="200ms", keep=keep)
-    return replace(run, function=over_trace) if "trace" in fields else run
 
 
 class Fig23(Yang22):
@@ -59,14 +51,12 @@ class Fig23(Yang22):
 
     def runs(self, p: Fields) -> list[tuple[Fields, Run]]:
         """One run per system, path and seed."""
-        return [
-            (
-                {"system": system, "scenario": scenario, "path": name, "seed": seed},
-                _run(system, seed, p["duration"], fields),
-            )
-            for system in p["systems"]
-            for scenario, name, seed, fields in _paths(p)
-        ]
+        out, kept = [], {"sample": "200ms", "keep": ["time_s", "delivered_segments", "queue_delay_us"]}
+        for system, (scenario, name, seed, fields) in itertools.product(p["systems"], _paths(p)):
+            run = run_of([system], seed, p["duration"], fields, **kept)
+            labels = {"system": system, "scenario": scenario, "path": name, "seed": seed}
+            out.append((labels, replace(run, function=over_trace) if "trace" in fields else run))
+        return out
 
     def derived(self, frame: pd.DataFrame, p: Fields) -> pd.DataFrame:
         """Normalise on every path and seed."""

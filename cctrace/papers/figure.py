@@ -169,8 +169,8 @@ class Figure:
     paper : str
         The paper, in headings.
     varied : dict
-        Label of a run: the parameter whose values it takes; the outermost loop first. Seeds vary in all. A value that
-        is a dict is several labels.
+        Label of a run: the parameter whose values it takes; the outermost loop first, the innermost is ``seed`` where
+        it is not among them. A value that is a dict is several labels.
     measured : tuple of str
         `MEASURES` of the first flow, where `row` is not written out.
     drawn : Drawing
@@ -197,9 +197,9 @@ class Figure:
 
     def runs(self, p: Fields) -> list[tuple[Fields, Run]]:
         """Return [(labels, Run)], for parameters `p`: each label set names what was varied, and the seed."""
-        names = self.varied | {"seed": "seeds"} if self.varied else {}
+        names = self.varied if "seed" in self.varied else self.varied | {"seed": "seeds"}
         out = []
-        for values in itertools.product(*(p[parameter] for parameter in names.values())) if names else ():
+        for values in itertools.product(*(p[parameter] for parameter in names.values())):
             labels: Fields = {}
             for name, value in zip(names, values, strict=True):
                 labels |= value if isinstance(value, Mapping) else {name: value}
@@ -210,8 +210,8 @@ class Figure:
         """Return the run that has these labels."""
         raise NotImplementedError
 
-    def row(self, labels: Fields, result: Result, p: Fields) -> Fields:
-        """Return the measured columns of one run."""
+    def row(self, labels: Fields, result: Result, p: Fields) -> Fields | list[Fields]:
+        """Return the measured columns of one run, or of each row that it makes."""
         return measures(result["flows"][0], *self.measured)
 
     def derived(self, frame: pd.DataFrame, p: Fields) -> pd.DataFrame:
@@ -256,7 +256,10 @@ class Figure:
         p = self.parameters | (self.quick if quick else {}) | changes
         wanted = self.runs(p)
         results = run_all([run for _, run in wanted], workers, on_run, fresh)
-        rows = [labels | self.row(labels, result, p) for (labels, _), result in zip(wanted, results, strict=True)]
+        rows = []
+        for (labels, _), result in zip(wanted, results, strict=True):
+            measured = self.row(labels, result, p)
+            rows += [labels | row for row in (measured if isinstance(measured, list) else [measured])]
         frame = self.derived(pd.DataFrame(rows), p)
         made = Reproduction(self, p, frame, spread(frame, list(self.by or self.varied)), [])
         made.claims.extend(self.claims(made))
@@ -293,5 +296,5 @@ def spread(runs: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     out = groups.size().rename("seeds").to_frame()
     for name in values:
         out[name] = groups[name].mean()
-        out[f"{name}_sd"] = groups[name].std(ddof=1).fillna(0.0) if len(runs) else np.nan
+        out[f"{name}_sd"] = groups[name].std(ddof=1).fillna(0.0)
     return out.reset_index() if by else out.reset_index(drop=True)

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from cctrace.columns import runs_of_true
 from cctrace.papers.claims import Claim, Stated, by_name
@@ -54,17 +53,9 @@ class Lifecycle(Figure):
             for seed in p["seeds"]
         ]
 
-    def row(self, labels: Fields, result: Result, p: Fields) -> Fields:
-        """The samples; `derived` makes rows of them."""
-        return {"line": result["timeline"][0]}
-
-    def derived(self, frame: pd.DataFrame, p: Fields) -> pd.DataFrame:
-        """A row per flow, seed and phase."""
-        rows = []
-        for row in frame.to_dict("records"):
-            names = self.systems[row["system"]][1]
-            rows += [{"system": row["system"], "seed": row["seed"]} | phase for phase in phases(row["line"], names)]
-        return pd.DataFrame(rows)
+    def row(self, labels: Fields, result: Result, p: Fields) -> list[Fields]:
+        """A row per phase."""
+        return list(phases(result["timeline"][0], self.systems[labels["system"]][1]))
 
     def claims(self, made: Made) -> Iterator[Claim]:
         """Compare the run with the numbers of the paper's diagram."""

@@ -10,6 +10,7 @@ bucket of 100 KB on the loopback device, as in all experiments that use tc.
 others, until 1 GB is delivered (`obbr_traces`).
 """
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -38,17 +39,21 @@ class Fig11(ob.Bi23):
 
     def runs(self, p: Fields) -> list[tuple[Fields, Run]]:
         """One run per system, preset (or trace of one's own) and seed."""
-        if p["traces"]:
-            return _over_own(p)
-        return [
-            (
-                {"system": system, "trace": trace, "ratio": RATIOS[trace], "seed": seed},
-                ob.run_of([system], _path(trace, seed), seed, p["duration_s"], ob.TESTBEDS[ob.LOOPBACK]),
-            )
-            for trace in p["presets"]
-            for seed in p["seeds"]
-            for system in p["systems"]
-        ]
+        client = ob.TESTBEDS[ob.LOOPBACK]
+        out = []
+        for trace, seed in itertools.product(p["presets"], p["seeds"]) if not p["traces"] else ():
+            path, ratio = _path(trace, seed), RATIOS[trace]
+            for system in p["systems"]:
+                labels = {"system": system, "trace": trace, "ratio": ratio, "seed": seed}
+                out.append((labels, ob.run_of([system], path, seed, p["duration_s"], client)))
+        for own in map(own_trace, p["traces"]):  # until 1 GB, the end of the trace, or ``own_s``
+            seconds, ratio = min(own.rates[-1][0] + 1.0, p["own_s"]), RATIOS.get(own.name, OTHER_R)
+            buffer = f"{round(ratio * ob.bdp_bytes(own.mbps, own.rtt_ms) * ob.KB / 1000)}B"
+            for seed, system in itertools.product(p["seeds"], p["systems"]):
+                run = ob.run_of([system], own.fields | {"buffer": buffer}, seed, seconds, client, until="1GB")
+                labels = {"system": system, "trace": own.name, "ratio": ratio, "seed": seed}
+                out.append((labels, replace(run, function=over_trace)))
+        return out
 
     def claims(self, made: Reproduction) -> Iterator[Claim]:
         """Section 5.2.3."""
@@ -88,30 +93,11 @@ class Fig11(ob.Bi23):
 def _path(trace: str, seed: int) -> Fields:
     """Return the fields of `Path` of a preset behind the token bucket."""
     fields = of_preset(f"5g_{trace}", seed)
-    fields["rate"] = scaled(fields["rate"], TABLE1[trace][0])
-    shaped = {"rate": ob.FEED, "shaper": [_for_ever(fields["rate"]), ob.BURST]}
+    steps = scaled(fields["rate"], TABLE1[trace][0])
+    steps.append([steps[-1][0] + 1, next(bps for _, bps in steps if bps > 0)])  # a bucket's last rate is positive
+    shaped = {"rate": ob.FEED, "shaper": [steps, ob.BURST]}
     buffer = f"{round(RATIOS[trace] * ob.bdp_bytes(*TABLE1[trace]))}B"
     return ob.on_loopback(fields | shaped | {"buffer": buffer}, parse_time_ns(fields["rtt"]) / 1e6)
-
-
-def _over_own(p: Fields) -> list[tuple[Fields, Run]]:
-    """Return the runs over a user's traces, until 1 GB, the end of the trace, or ``own_s``."""
-    out = []
-    for trace in map(own_trace, p["traces"]):
-        seconds = trace.rates[-1][0] + 1.0
-        ratio, client = RATIOS.get(trace.name, OTHER_R), ob.TESTBEDS[ob.LOOPBACK]
-        path = trace.fields | {"buffer": f"{round(ratio * ob.bdp_bytes(trace.mbps, trace.rtt_ms) * ob.KB / 1000)}B"}
-        for seed in p["seeds"]:
-            for system in p["systems"]:
-                run = ob.run_of([system], path, seed, min(seconds, p["own_s"]), client, until="1GB")
-                labels = {"system": system, "trace": trace.name, "ratio": ratio, "seed": seed}
-                out.append((labels, replace(run, function=over_trace)))
-    return out
-
-
-def _for_ever(steps: list) -> list:
-    """Return steps of a rate that continue after the last second: a bucket's last rate must be positive."""
-    return [[at, bps] for at, bps in steps] + [[steps[-1][0] + 1, next(bps for _, bps in steps if bps > 0)]]
 
 
 class Fig10(Formula, ob.Bi23):

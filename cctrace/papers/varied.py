@@ -85,7 +85,7 @@ class Varied(Figure):
             for labels, run in self.base.runs(p)
         ]
 
-    def row(self, labels: Fields, result: Result, p: Fields) -> Fields:
+    def row(self, labels: Fields, result: Result, p: Fields) -> Fields | list[Fields]:
         """As `base`."""
         return self.base.row(labels, result, p)
 
