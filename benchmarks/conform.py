@@ -80,7 +80,7 @@ def caught(name, subject, cells=None, seed=1):
                 return "refused", str(error)[:80]
             if one.found.row is not None and case.id not in known:
                 return case.id, one.where
-            for requirement, found, _ in one.seen:
+            for requirement, found in one.seen:
                 if found is not None and found.row is not None and requirement not in known:
                     return requirement, one.where
     return None

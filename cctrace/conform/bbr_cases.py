@@ -13,7 +13,7 @@ import numpy as np
 from cctrace.cc.linux import EVENT_TX_START
 from cctrace.conform import scenes as sc
 from cctrace.conform.bbr_names import CRUISE, DOWN, DRAIN, PROBE_RTT, REFILL, STARTUP, UP
-from cctrace.conform.bbr_oracle import among, bdp_of, begins_probe_bw, inflight_of
+from cctrace.conform.bbr_oracle import among, bdp_of, begins_probe_bw, inflight_of, moves
 from cctrace.conform.record import Record
 from cctrace.conform.requirements import Found, all_of
 from cctrace.conform.scenes import NOTHING, UNSET_SCENE, Scene
@@ -32,7 +32,7 @@ CASES = case.rows
 def startup_plateau(stage: Stage) -> Scene:
     """max_bw within 2 % of the path's, where a flight is more than a burst."""
     r = stage.plain
-    exits = sc.moves(r, STARTUP, DRAIN) | (begins_probe_bw(r) & (r.before["state"] == STARTUP))
+    exits = moves(r, STARTUP, DRAIN) | (begins_probe_bw(r) & (r.before["state"] == STARTUP))
     found = sc.came(r, exits & r.is_set("full_bw_now"), "DRAIN by a plateau")
     if found.row is None and stage.cell.bdp >= 10:
         row = int(np.flatnonzero(exits)[0])
@@ -55,7 +55,7 @@ def startup_loss(stage: Stage) -> Scene:
     r = limited_then_lossy(stage)
     if r is None or not r.has("full_bw_now"):
         return UNSET_SCENE
-    exits = (sc.moves(r, STARTUP, DRAIN) | begins_probe_bw(r)) & ~r.is_set("full_bw_now")
+    exits = (moves(r, STARTUP, DRAIN) | begins_probe_bw(r)) & ~r.is_set("full_bw_now")
     return Scene(r, sc.came(r, exits, "DRAIN by losses"))
 
 
@@ -85,7 +85,7 @@ def drain_time(stage: Stage, at_s: float) -> Scene:
 def up_plateau(stage: Stage) -> Scene:
     """The plain run."""
     r = stage.plain
-    return Scene(r, sc.left(r, UP, sc.moves(r, UP, DOWN) & r.is_set("full_bw_now"), "DOWN by a plateau"))
+    return Scene(r, sc.left(r, UP, moves(r, UP, DOWN) & r.is_set("full_bw_now"), "DOWN by a plateau"))
 
 
 def limited_in_up(stage: Stage) -> tuple[Record, float] | None:
@@ -107,7 +107,7 @@ def up_loss(stage: Stage) -> Scene:
         return UNSET_SCENE
     loss = sc.burst(stage, stage.settled_s / 2, "25%", 3) + sc.burst(stage, at_s, "10%", 2)[1:]
     r = stage.record(stage.plain_s, path={"loss": loss}, sender=sc.app(stage, LIMITED))
-    return Scene(r, sc.left(r, UP, sc.moves(r, UP, DOWN, at_s), "DOWN by losses", at_s))
+    return Scene(r, sc.left(r, UP, moves(r, UP, DOWN) & (r.time_s >= at_s), "DOWN by losses", at_s))
 
 
 @case("A.7", "Never exiting PROBE_UP (or STARTUP) when application-limited with no loss")
@@ -127,7 +127,7 @@ def never(stage: Stage) -> Scene:
 def down_inflight(stage: Stage) -> Scene:
     """The plain run."""
     r = stage.plain
-    return Scene(r, sc.left(r, DOWN, sc.moves(r, DOWN, CRUISE), "CRUISE"))
+    return Scene(r, sc.left(r, DOWN, moves(r, DOWN, CRUISE), "CRUISE"))
 
 
 @case("A.9", "Exiting PROBE_DOWN after max time")
@@ -137,8 +137,9 @@ def down_time(stage: Stage) -> Scene:
     if at_s is None:
         return UNSET_SCENE
     r = stage.record(at_s + 4 + 8 * stage.cell.rtt_s, path=sc.changed_rate(stage, at_s, 0.7))
-    direct = sc.moves(r, DOWN, REFILL, at_s)
-    if np.any(sc.moves(r, DOWN, CRUISE, at_s) | sc.moves(r, DOWN, PROBE_RTT, at_s)) and not direct.any():
+    ends = (r.before["state"] == DOWN) & (r.time_s >= at_s)
+    direct = ends & (r.after["state"] == REFILL)
+    if np.any(ends & among(r.after["state"], CRUISE, PROBE_RTT)) and not direct.any():
         return Scene(r, NOTHING)
     return Scene(r, sc.came(r, direct, "REFILL, bypassing CRUISE"))
 
@@ -149,7 +150,7 @@ def probe_rtt(stage: Stage) -> Scene:
     """The plain run."""
     r = stage.plain
     enters = among(r.before["state"], *sc.PROBE_BW) & (r.after["state"] == PROBE_RTT)
-    return Scene(r, sc.both(sc.came(r, enters, "PROBE_RTT"), sc.came(r, sc.moves(r, PROBE_RTT, CRUISE), "CRUISE")))
+    return Scene(r, sc.both(sc.came(r, enters, "PROBE_RTT"), sc.came(r, moves(r, PROBE_RTT, CRUISE), "CRUISE")))
 
 
 @case("A.11", "Skipping PROBE_RTT due to application-limited sending", at=CRUISE)
@@ -201,7 +202,7 @@ def cruise_aggregation(stage: Stage) -> Scene:
     r = aggregated(stage)
     if r is None or not r.has("extra_acked"):
         return UNSET_SCENE
-    cruising = (r.before["state"] == CRUISE) & (r.after["state"] == CRUISE)
+    cruising = moves(r, CRUISE, CRUISE)
     drained = np.maximum.accumulate(np.where(r.after["state"] == PROBE_RTT, r.time_s, -1e9))
     cruising &= r.time_s > drained + 3 * stage.cell.rtt_s  # it takes a round to fill the pipe again
     rows = np.flatnonzero(cruising)

@@ -8,7 +8,8 @@ from cctrace.cc.linux import CA_LOSS, EVENT_TX_START
 from cctrace.conform import scenes as sc
 from cctrace.conform.bbr_cases import CASES, LIMITED, SIX_LOSSES_BDP, case, never
 from cctrace.conform.bbr_names import CRUISE, DOWN, PROBE_RTT, REFILL, STARTUP, UP
-from cctrace.conform.requirements import Found, at_least
+from cctrace.conform.bbr_oracle import leaves, moves
+from cctrace.conform.requirements import at_least
 from cctrace.conform.scenes import NOTHING, UNSET_SCENE, Scene
 from cctrace.conform.stage import RATE_OF_TRAINS, TRAIN, Stage
 
@@ -80,8 +81,7 @@ def spurious(stage: Stage, at_s: float) -> Scene:
     rtt = stage.cell.rtt_s
     begin = at_s + 1.2 * rtt
     r = stage.record(begin + 10 * rtt + 0.5, path=sc.overtaking(stage, begin, 0.5))
-    undone = r.is_call("undo_cwnd") & (r.time_s > begin)
-    return Scene(r, Found(int(undone.sum())))
+    return sc.counted(r, r.is_call("undo_cwnd") & (r.time_s > begin))
 
 
 @case("A.19", "Handling spurious RTO recovery", at=CRUISE, least_bdp=10)
@@ -92,9 +92,7 @@ def spurious_timeout(stage: Stage, at_s: float) -> Scene:
     slow = (round(begin, 6), f"{(rtt + more) * 1e6:.0f}us")
     steps = [(0, stage.cell.rtt), slow, (round(begin + 0.4 + rtt, 6), stage.cell.rtt)]
     r = stage.record(begin + 3 * more + 10 * rtt, path={"rtt": steps})
-    timeouts = r.is_call("set_state", CA_LOSS)
-    undone = r.is_call("undo_cwnd") & (r.time_s > begin)
-    return Scene(r, Found(int(undone.sum())) if timeouts.any() else NOTHING)
+    return sc.counted(r, r.is_call("undo_cwnd") & (r.time_s > begin) & r.is_call("set_state", CA_LOSS).any())
 
 
 @case("A.20", "Entering and exiting PROBE_RTT during STARTUP")
@@ -104,7 +102,7 @@ def startup_probe_rtt(stage: Stage) -> Scene:
     r = scene.record
     if r is None or scene.found.exercised == 0:
         return Scene(r, NOTHING)
-    into, out = sc.moves(r, STARTUP, PROBE_RTT), sc.moves(r, PROBE_RTT, STARTUP)
+    into, out = moves(r, STARTUP, PROBE_RTT), moves(r, PROBE_RTT, STARTUP)
     if not into.any() and (r.before["idle_restart"] != 0).any():
         return Scene(r, NOTHING)  # pieces this far apart leave the path idle, which counts as an attempt to drain it
     return Scene(r, sc.both(sc.came(r, into, "PROBE_RTT"), sc.came(r, out, "STARTUP")))
@@ -119,7 +117,7 @@ def loss_in_up(stage: Stage, at_s: float) -> Scene:
     if again is not None:
         loss = first + sc.burst(stage, again + 1.05 * stage.cell.rtt_s, "10%", 1)[1:]
         r = stage.record(again + 12 * stage.cell.rtt_s + 0.5, path={"loss": loss})
-    lost = r.is_call("skb_marked_lost") & sc.moves(r, UP, DOWN, at_s)
+    lost = r.is_call("skb_marked_lost") & moves(r, UP, DOWN) & (r.time_s >= at_s)
     bounded = lost & np.isfinite(r.after["inflight_longterm"])
     return Scene(r, sc.left(r, UP, bounded, "DOWN by losses, and a bound", at_s))
 
@@ -135,7 +133,7 @@ def limited_refill(stage: Stage, at_s: float) -> Scene:
     limited = r.acks & (r.ack("rs_is_app_limited") != 0) & (r.time_s >= again)
     lower = limited & (r.delivery_rate < r.before["max_bw"]) & (r.before["state"] == REFILL)
     kept = at_least(lower, r.after["max_bw"], r.before["max_bw"], rel=1e-3)
-    ups = sc.came(r, sc.moves(r, REFILL, UP, again), "UP")
+    ups = sc.came(r, moves(r, REFILL, UP) & (r.time_s >= again), "UP")
     return Scene(r, ups if kept.row is None else kept)
 
 
@@ -147,7 +145,7 @@ def real_then_spurious(stage: Stage, at_s: float) -> Scene:
     loss = sc.burst(stage, at_s + 1.2 * rtt, "10%", 1)
     late = round(at_s + 1.2 * rtt + 10 * rtt + 0.2, 6)
     r = stage.record(late + 14 * rtt + 3.0, path={"loss": loss} | sc.overtaking(stage, late, 0.5))
-    return Scene(r, Found(int((r.is_call("undo_cwnd") & (r.time_s > late)).sum())))
+    return sc.counted(r, r.is_call("undo_cwnd") & (r.time_s > late))
 
 
 @case("B.2", "Startup goes on if more than 2 % are lost, but in few ranges", least_bdp=SIX_LOSSES_BDP)
@@ -159,7 +157,7 @@ def few_ranges(stage: Stage) -> Scene:
         begin = at_s + 2 * k * rtt
         steps += [(round(begin, 7), "100%"), (round(begin + 0.1 * rtt, 7), "0%")]
     r = stage.record(at_s + 14 * rtt, path={"loss": steps}, sender=sc.app(stage, LIMITED))
-    return Scene(r, Found(int(np.count_nonzero(r.acks & (r.ack("rs_losses") > 0)))))
+    return sc.counted(r, r.acks & (r.ack("rs_losses") > 0))
 
 
 @case("B.3", "A spurious recovery whose losses ended STARTUP", least_bdp=SIX_LOSSES_BDP)
@@ -169,8 +167,7 @@ def spurious_startup(stage: Stage) -> Scene:
     r = stage.record(at_s + 20 * rtt, path=sc.overtaking(stage, at_s, 2), sender=sc.app(stage, LIMITED))
     if not r.has("state"):
         return UNSET_SCENE
-    left = (r.before["state"] == STARTUP) & (r.after["state"] != STARTUP)
-    return Scene(r, Found(int((r.is_call("undo_cwnd") & (np.cumsum(left) > 0)).sum())))
+    return sc.counted(r, r.is_call("undo_cwnd") & (np.cumsum(leaves(r, STARTUP)) > 0))
 
 
 @case("B.4", "Idle in PROBE_RTT until it is over", at=PROBE_RTT)
@@ -178,5 +175,4 @@ def idle_in_probe_rtt(stage: Stage, at_s: float) -> Scene:
     """The application pauses in ProbeRTT, and for longer than that lasts."""
     on_s, off_s = at_s + stage.cell.rtt_s + 0.05, 0.4 + 3 * stage.cell.rtt_s
     r = stage.record(on_s + 2 * off_s + 8 * stage.cell.rtt_s, sender={"app": f"onoff:on={on_s:.6f}s,off={off_s:.6f}s"})
-    starts = r.is_call("cwnd_event", EVENT_TX_START) & (r.before["state"] == PROBE_RTT)
-    return Scene(r, Found(int(starts.sum())))
+    return sc.counted(r, r.is_call("cwnd_event", EVENT_TX_START) & (r.before["state"] == PROBE_RTT))

@@ -6,7 +6,19 @@ from cctrace.cc.bbr_draft_model import UNSET_BW
 from cctrace.cc.linux import CA_RECOVERY
 from cctrace.columns import Values
 from cctrace.conform.bbr_names import CRUISE, DOWN, PROBE_RTT, REFILL, STARTUP, STATES, UP
-from cctrace.conform.bbr_oracle import among, begins_probe_bw, is_exact, target_inflight
+from cctrace.conform.bbr_oracle import (
+    among,
+    begins_probe_bw,
+    bound_limits,
+    enters,
+    is_exact,
+    leaves,
+    moves,
+    restarts_plateau,
+    slack,
+    states_of,
+    target_inflight,
+)
 from cctrace.conform.record import Record, once
 from cctrace.conform.requirements import Found, Named, Table, all_of, at_least, equal
 
@@ -44,8 +56,7 @@ def _bound(r: Record) -> Found:
     at_loss = np.maximum(flight - size + prefix, 0)
     expected = np.maximum(at_loss, target_inflight(r) * BETA)
     where &= (lost > flight * THRESHOLD) & (r.ack("skb_tx_app_limited") == 0)
-    slack = {"within": 1.0} if is_exact(r) else {"within": 3.0, "rel": 0.03}
-    return equal(where, r.after["inflight_longterm"], expected, **slack)
+    return equal(where, r.after["inflight_longterm"], expected, **slack(r, 3, 0.03, exact=1))
 
 
 @requirement("loss.app_limited", "5.5.10.2", "Losses of an app-limited flight do not change inflight_longterm.")
@@ -71,11 +82,9 @@ def _noted(r: Record) -> Found:
 
 @requirement("loss.reset", "5.3.3.9", "Entering DOWN resets the congestion signals.")
 def _reset(r: Record) -> Found:
-    was, now = r.before["state"], r.after["state"]
-    clean = (r.after["bw_latest"] == 0) & (r.after["inflight_latest"] == 0)
-    clean &= ~r.is_set("is_loss_in_round")
+    clean = (r.after["bw_latest"] == 0) & (r.after["inflight_latest"] == 0) & ~r.is_set("is_loss_in_round")
     # What an ACK delivers counts in the round of loss that begins with it.
-    where = (was != now) & (now == DOWN) & (r.is_call("skb_marked_lost") | ~r.is_set("loss_round_start"))
+    where = enters(r, DOWN) & (r.is_call("skb_marked_lost") | ~r.is_set("loss_round_start"))
     return all_of(where, clean, r.after["bw_latest"], "0")
 
 
@@ -88,18 +97,16 @@ def _round_end(r: Record) -> Found:
 
 def _answers(r: Record) -> Values:
     """Return the ACKs that end a round of loss while the flow does not probe, and stay in a state that keeps bounds."""
-    was, now = r.before["state"], r.after["state"]
-    quiet = ~among(was, STARTUP, REFILL, UP) & (now != REFILL) & ~((was == PROBE_RTT) & (now != PROBE_RTT))
+    was, now = states_of(r)
+    quiet = ~among(was, STARTUP, REFILL, UP) & (now != REFILL) & ~leaves(r, PROBE_RTT)
     # An ACK may begin REFILL, which resets the bounds, and then ProbeRTT.
-    quiet &= ~((was != PROBE_RTT) & (now == PROBE_RTT) & np.isinf(r.after["bw_shortterm"]))
-    lossy = r.was_set("is_loss_in_round")
-    return r.acks & r.is_set("loss_round_start") & lossy & quiet
+    quiet &= ~(enters(r, PROBE_RTT) & np.isinf(r.after["bw_shortterm"]))
+    return r.acks & r.is_set("loss_round_start") & r.was_set("is_loss_in_round") & quiet
 
 
-def _cut(r: Record, name: str, start: Values, latest: Values) -> tuple[Values, Values]:
-    """Return the bound after a round of loss, and whether it stays the same otherwise."""
-    bound = r.before[name]
-    return np.maximum(latest, BETA * np.where(np.isinf(bound), start, bound)), bound
+def _cut(bound: Values, start: Values, latest: Values) -> Values:
+    """Return a bound after a round of loss."""
+    return np.maximum(latest, BETA * np.where(np.isinf(bound), start, bound))
 
 
 @requirement("loss.bw_shortterm", "5.5.10.3", "A loss round while not probing cuts bw_shortterm to 0.7 of itself, but "
@@ -109,64 +116,59 @@ def _bw(r: Record) -> Found:
     max_bw = r.after["max_bw"]
     if not is_exact(r):  # where a cycle of the filter ends at once, with the same ACK
         max_bw = np.maximum(r.before["max_bw"], max_bw)
-    expected, _ = _cut(r, "bw_shortterm", max_bw, latest)
-    slack = {"rel": 1e-6} if is_exact(r) else {"rel": 0.02, "within": 300.0}
-    return equal(_answers(r), r.after["bw_shortterm"], expected, **slack)
+    expected = _cut(r.before["bw_shortterm"], max_bw, latest)
+    tolerance = {"rel": 1e-6} if is_exact(r) else {"rel": 0.02, "within": 300.0}
+    return equal(_answers(r), r.after["bw_shortterm"], expected, **tolerance)
 
 
 @requirement("loss.inflight_shortterm", "5.5.10.3", "A loss round while not probing cuts inflight_shortterm to 0.7 of "
              "itself, but not below inflight_latest.")  # fmt: skip
 def _inflight(r: Record) -> Found:
     latest = np.maximum(r.before["inflight_latest"], r.ack("rs_delivered"))
-    expected, _ = _cut(r, "inflight_shortterm", r.before["snd_cwnd"], latest)
+    expected = _cut(r.before["inflight_shortterm"], r.before["snd_cwnd"], latest)
     where = _answers(r)
     if not is_exact(r):  # a kernel cuts it to inflight_longterm where CRUISE begins
         where &= r.before["state"] == r.after["state"]
-    return equal(where, r.after["inflight_shortterm"], expected, within=1, rel=0 if is_exact(r) else 0.01)
+    return equal(where, r.after["inflight_shortterm"], expected, **slack(r, 1, 0.01, exact=1))
 
 
 @requirement("loss.only", "5.5.10.3", "Nothing but loss rounds cuts the short-term bounds.")
 def _only(r: Record) -> Found:
-    was, now = r.before["state"], r.after["state"]
-    answers = r.is_set("loss_round_start") & r.was_set("is_loss_in_round")
-    where = r.acks & ~answers
+    where = r.acks & ~(r.is_set("loss_round_start") & r.was_set("is_loss_in_round"))
     if not is_exact(r):
-        where &= was == now
-    kept = (r.after["bw_shortterm"] >= r.before["bw_shortterm"]) & (
-        r.after["inflight_shortterm"] >= r.before["inflight_shortterm"]
-    )
-    return all_of(where, kept, r.after["inflight_shortterm"], r.before["inflight_shortterm"], "at least")
+        where &= r.before["state"] == r.after["state"]
+    before, after = r.before["inflight_shortterm"], r.after["inflight_shortterm"]
+    kept = (r.after["bw_shortterm"] >= r.before["bw_shortterm"]) & (after >= before)
+    return all_of(where, kept, after, before, "at least")
 
 
 @requirement("loss.latest", "5.5.10.3", "bw_latest and inflight_latest are maxima of the loss round.")
 def _latest(r: Record) -> Found:
-    was, now = r.before["state"], r.after["state"]
+    was, now = states_of(r)
     ends = r.is_set("loss_round_start")
     # Entering DOWN resets them; a flow in UP may be in ProbeRTT by the end of the ACK.
-    entered = (was != now) & ((now == DOWN) | (was == UP) | (was == PROBE_RTT)) | begins_probe_bw(r)
+    entered = (was != now) & among(was, UP, PROBE_RTT) | begins_probe_bw(r)
     sample, delivered = r.delivery_rate, np.maximum(r.ack("rs_delivered"), 0)
     where = r.acks & ~entered & (r.ack("rs_interval_us") > 0) & (now != DOWN)
     if not is_exact(r):
         where &= r.ack("rs_is_acking_tlp_retrans") == 0
     expected_bw = np.where(ends, sample, np.maximum(r.before["bw_latest"], sample))
     expected = np.where(ends, delivered, np.maximum(r.before["inflight_latest"], delivered))
-    near = np.abs(r.after["bw_latest"] - expected_bw) <= (1e-6 if is_exact(r) else 0.02) * expected_bw + 300 * (
-        not is_exact(r)
-    )
+    rel, within = (1e-6, 0) if is_exact(r) else (0.02, 300)
+    near = np.abs(r.after["bw_latest"] - expected_bw) <= rel * expected_bw + within
     return all_of(where, near & (r.after["inflight_latest"] == expected), r.after["inflight_latest"], expected)
 
 
 @requirement("up.growth", "5.3.3.9", "In UP inflight_longterm grows by one per probe_up_acked_per_inc ACKed while it "
              "limits the flow.")  # fmt: skip
 def _growth(r: Record) -> Found:
-    was, now = r.before["state"], r.after["state"]
     safe = r.ack("rs_lost") <= r.ack("rs_tx_in_flight") * THRESHOLD
     bound = np.maximum(r.before["inflight_longterm"], np.where(safe, r.ack("rs_tx_in_flight"), 0))
     limited = safe & (r.ack("is_cwnd_limited") != 0) & (r.before["snd_cwnd"] >= bound)
     acked = r.before["bw_probe_up_acked"] + np.where(limited, r.ack("rs_acked_sacked"), 0)
     per = np.maximum(r.before["probe_up_acked_per_inc"], 1)
     delta = np.where(limited, acked // per, 0)
-    where = r.acks & (was == UP) & (now == UP) & np.isfinite(r.before["inflight_longterm"])
+    where = r.acks & moves(r, UP, UP) & np.isfinite(r.before["inflight_longterm"])
     good = (r.after["inflight_longterm"] == bound + delta) & (r.after["bw_probe_up_acked"] == acked - delta * per)
     if not is_exact(r):
         where &= (r.ack("rs_lost") == 0) | (r.ack("rs_lost") > 2 * r.ack("rs_tx_in_flight") * THRESHOLD)
@@ -175,47 +177,36 @@ def _growth(r: Record) -> Found:
 
 @requirement("up.slope", "5.3.3.9", "The growth of inflight_longterm doubles each round.")
 def _slope(r: Record) -> Found:
-    was, now = r.before["state"], r.after["state"]
-    where = r.acks & ((was == UP) | (was == REFILL)) & (now == UP)
-    raised = where & (r.after["bw_probe_up_rounds"] != r.before["bw_probe_up_rounds"])
-    per = np.maximum(r.before["snd_cwnd"] // (1 << np.clip(r.before["bw_probe_up_rounds"].astype(np.int64), 0, 30)), 1)
-    good = (r.after["probe_up_acked_per_inc"] == per) & (
-        r.after["bw_probe_up_rounds"] == np.minimum(r.before["bw_probe_up_rounds"] + 1, 30)
-    )
-    must = where & (was == REFILL)
-    return all_of(raised | must, good, r.after["probe_up_acked_per_inc"], per)
+    rounds, before = r.after["bw_probe_up_rounds"], r.before["bw_probe_up_rounds"]
+    per = np.maximum(r.before["snd_cwnd"] // (1 << np.clip(before.astype(np.int64), 0, 30)), 1)
+    good = (r.after["probe_up_acked_per_inc"] == per) & (rounds == np.minimum(before + 1, 30))
+    where = r.acks & (moves(r, REFILL, UP) | (moves(r, UP, UP) & (rounds != before)))
+    return all_of(where, good, r.after["probe_up_acked_per_inc"], per)
 
 
 @requirement("up.slope_reset", "5.3.3.9", "REFILL restarts the growth of inflight_longterm, and DOWN ends it.")
 def _slope_reset(r: Record) -> Found:
-    was, now = r.before["state"], r.after["state"]
-    refills, downs = (was != REFILL) & (now == REFILL), (was != DOWN) & (now == DOWN)
+    refills = enters(r, REFILL)
     anew = (r.after["bw_probe_up_acked"] == 0) & (r.after["bw_probe_up_rounds"] == 0)
     good = np.where(refills, anew, r.after["probe_up_acked_per_inc"] >= 0x7FFFFFFF)
-    return all_of(refills | downs, good, r.after["probe_up_acked_per_inc"], "no growth")
+    return all_of(refills | enters(r, DOWN), good, r.after["probe_up_acked_per_inc"], "no growth")
 
 
 @requirement("up.limited", "5.3.3.7", "While inflight_longterm limits the flow, UP restarts its plateau detector.",
              "prev_probe_too_high")  # fmt: skip
 def _limited_anew(r: Record) -> Found:
-    stays = (r.before["state"] == UP) & (r.after["state"] == UP) & r.acks
-    limited = (r.ack("is_cwnd_limited") != 0) & (r.before["snd_cwnd"] >= r.after["inflight_longterm"])
-    near = np.abs(r.after["full_bw"] - r.delivery_rate) <= 0.02 * r.delivery_rate + (1e-3 if is_exact(r) else 200)
-    good = (r.after["full_bw_count"] == 0) & ~r.is_set("full_bw_now") & near
-    return all_of(stays & limited, good, r.after["full_bw"], r.delivery_rate)
+    where = r.acks & moves(r, UP, UP) & bound_limits(r)
+    return all_of(where, restarts_plateau(r), r.after["full_bw"], r.delivery_rate)
 
 
 @requirement("longterm.safe", "5.3.3.9", "Outside of UP, inflight_longterm rises only to a flight that lost at most 2 "
              "%.", "full_bw_reached")  # fmt: skip
 def _safe(r: Record) -> Found:
-    was, now = r.before["state"], r.after["state"]
-    lost, flight = r.ack("rs_lost"), r.ack("rs_tx_in_flight")
-    safe = lost <= flight * THRESHOLD
+    lost, flight, before = r.ack("rs_lost"), r.ack("rs_tx_in_flight"), r.before["inflight_longterm"]
     sure = is_exact(r) | (np.abs(lost - flight * THRESHOLD) > 1) | (lost == 0)
-    expected = np.where(safe, np.maximum(r.before["inflight_longterm"], flight), r.before["inflight_longterm"])
-    where = r.acks & (was != UP) & (was != STARTUP) & np.isfinite(r.before["inflight_longterm"])
-    where &= sure & (was != REFILL) & (now != REFILL)
-    return equal(where, r.after["inflight_longterm"], expected)
+    expected = np.where(lost <= flight * THRESHOLD, np.maximum(before, flight), before)
+    where = r.acks & sure & ~among(r.before["state"], UP, STARTUP, REFILL) & (r.after["state"] != REFILL)
+    return equal(where & np.isfinite(before), r.after["inflight_longterm"], expected)
 
 
 # --- spurious recoveries ----------------------------------------------------------------------------------------------
@@ -225,11 +216,15 @@ def _marks(r: Record) -> Values:
     return r.is_call("skb_marked_lost") | (r.is_call("ssthresh") & (r.ack("ca_state") < CA_RECOVERY))
 
 
+def _ends(r: Record) -> Values:
+    """Return the calls that end a recovery."""
+    return r.is_call("set_state") & (r.ack("arg") < CA_RECOVERY) | r.is_call("undo_cwnd")
+
+
 @once
 def _episode(r: Record) -> Values:
     """Return the row of the first loss of the current or latest recovery; -1 before any."""
-    ends = r.is_call("set_state") & (r.ack("arg") < CA_RECOVERY)
-    spell = np.cumsum(ends | r.is_call("undo_cwnd"))
+    spell = np.cumsum(_ends(r))
     first = np.full(int(spell.max(initial=0)) + 2, -1)
     rows = np.flatnonzero(_marks(r))
     first[spell[rows][::-1]] = rows[::-1]
@@ -246,30 +241,26 @@ def _at_episode(r: Record, name: str) -> Values:
 
 @requirement("undo.cwnd", "5.5.11.2", "A spurious recovery restores cwnd.")
 def _cwnd(r: Record) -> Found:
-    where = r.is_call("undo_cwnd")
     value = r.after["o_ret"] if r.has("o_ret") else np.maximum(r.after["snd_cwnd"], r.after["prior_cwnd"])
-    return at_least(where, value, _at_episode(r, "snd_cwnd"))
+    return at_least(r.is_call("undo_cwnd"), value, _at_episode(r, "snd_cwnd"))
 
 
 @requirement("undo.bounds", "5.5.11.2", "A spurious recovery restores the bounds, or keeps higher ones.")
 def _bounds(r: Record) -> Found:
-    where = r.is_call("undo_cwnd")
-    names = ("bw_shortterm", "inflight_shortterm", "inflight_longterm")
     good = np.ones(len(r), bool)
-    for name in names:
+    for name in ("bw_shortterm", "inflight_shortterm", "inflight_longterm"):
         with np.errstate(invalid="ignore"):
             good &= r.after[name] >= _at_episode(r, name)
-    return all_of(where, good, r.after["inflight_longterm"], _at_episode(r, "inflight_longterm"), "at least")
+    return all_of(
+        r.is_call("undo_cwnd"), good, r.after["inflight_longterm"], _at_episode(r, "inflight_longterm"), "at least"
+    )
 
 
 @once
 def _ended_by_loss(r: Record, state: int) -> Values:
     """Return the rows before which losses of the current or latest recovery have ended a state."""
-    moves = (r.before["state"] == state) & (r.after["state"] != state) & (r.after["state"] != PROBE_RTT)
-    if state == UP:
-        by_loss = r.is_call("skb_marked_lost") & moves
-    else:
-        by_loss = r.acks & moves & ~r.is_set("full_bw_now")
+    by_loss = leaves(r, state) & (r.after["state"] != PROBE_RTT)
+    by_loss &= r.is_call("skb_marked_lost") if state == UP else r.acks & ~r.is_set("full_bw_now")
     at, undone = np.maximum(_episode(r), 0), np.cumsum(r.is_call("undo_cwnd"))
     ended = np.cumsum(by_loss)
     once = undone - r.is_call("undo_cwnd") == undone[at]  # a second D-SACK of the same recovery restores nothing
@@ -279,7 +270,7 @@ def _ended_by_loss(r: Record, state: int) -> Values:
 @requirement("undo.state", "5.5.11.2", "After a spurious recovery, a flow whose Startup or UP these losses ended "
              "returns to Startup or REFILL; any other keeps its state.")  # fmt: skip
 def _state(r: Record) -> Found:
-    was, now = r.before["state"], r.after["state"]
+    was, now = states_of(r)
     startup, up = _ended_by_loss(r, STARTUP), _ended_by_loss(r, UP)
     expected = np.where(up & among(was, DOWN, CRUISE), REFILL, was)
     expected = np.where(startup & (was != STARTUP), STARTUP, expected)
@@ -305,9 +296,7 @@ def _signals(r: Record) -> Found:
              "ones do not change them.")  # fmt: skip
 def _saved(r: Record) -> Found:
     began = np.cumsum(_marks(r))
-    ends = r.is_call("set_state") & (r.ack("arg") < CA_RECOVERY)
-    spells = np.maximum.accumulate(np.where(ends | r.is_call("undo_cwnd"), began, 0))
-    where = _marks(r) & (began > spells)
+    where = _marks(r) & (began > np.maximum.accumulate(np.where(_ends(r), began, 0)))
     good = np.ones(len(r), bool)
     for name in ("bw_shortterm", "inflight_shortterm", "inflight_longterm"):
         saved = r.after[f"undo_{name}"]

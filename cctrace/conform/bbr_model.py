@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 
 from cctrace.cc.bbr2_bounds import ACKS_PROBE_STOPPING
-from cctrace.cc.linux import CA_OPEN, EVENT_TX_START
+from cctrace.cc.linux import CA_OPEN, CA_RECOVERY
 from cctrace.columns import Values
 from cctrace.conform.bbr_names import CRUISE, DOWN, DRAIN, PROBE_RTT, REFILL, STARTUP, UP
 from cctrace.conform.bbr_oracle import (
@@ -13,9 +13,14 @@ from cctrace.conform.bbr_oracle import (
     among,
     bdp_of,
     begins_probe_bw,
+    enters,
+    from_idle,
     is_exact,
+    leaves,
     offload_budget,
     quantized,
+    slack,
+    states_of,
     with_headroom,
 )
 from cctrace.conform.record import Record, once
@@ -59,7 +64,7 @@ def _count(r: Record) -> Found:
 @requirement("round.restart", "5.3.3.9, 5.3.4.3", "A round begins with DOWN, REFILL, UP, ProbeRTT, and with the 200 ms "
              "of ProbeRTT.")  # fmt: skip
 def _restart(r: Record) -> Found:
-    was, now = r.before["state"], r.after["state"]
+    was, now = states_of(r)
     entered = (was != now) & among(now, DOWN, REFILL, UP, PROBE_RTT)
     armed = (now == PROBE_RTT) & (r.before["probe_rtt_done_stamp"] == 0) & (r.after["probe_rtt_done_stamp"] != 0)
     return equal(r.acks & (entered | armed), r.after["next_round_delivered"], r.ack("delivered"))
@@ -95,11 +100,9 @@ def _app_limited(r: Record) -> Found:
 
 @requirement("max_bw.filter", "5.5.3", "max_bw is the best sample of this and the previous cycle.")
 def _filter(r: Record) -> Found:
-    in_cycle = (r.before["state"] != STARTUP) & (r.before["state"] != DRAIN) & (r.before["state"] != PROBE_RTT)
-    ends = (r.before["ack_phase"] == ACKS_PROBE_STOPPING) & r.is_set("round_start")
-    ends &= r.acks & in_cycle
-    ends |= begins_probe_bw(r) & r.is_set("round_start")  # ProbeBW begins as a round does: this ends one
-    ends &= r.ack("rs_is_app_limited") == 0
+    ends = (r.before["ack_phase"] == ACKS_PROBE_STOPPING) & ~among(r.before["state"], STARTUP, DRAIN, PROBE_RTT)
+    ends |= begins_probe_bw(r)  # ProbeBW begins as a round does: this ends one
+    ends &= r.acks & r.is_set("round_start") & (r.ack("rs_is_app_limited") == 0)
     starts = np.concatenate([[0], np.flatnonzero(ends) + 1, [len(r)]])
     taken = np.where(_accepted(r), r.delivery_rate, 0.0)
     expected = np.zeros(len(r))
@@ -126,9 +129,9 @@ def _min_rtt(r: Record) -> Found:
     old = now > r.before["min_rtt_stamp"] + MIN_RTT_US
     expected = np.where((recent < r.before["min_rtt_us"]) | old, recent, r.before["min_rtt_us"])
     # Within two ticks of either deadline a kernel that counts in them may decide either way.
-    slack = 0 if is_exact(r) else 2000
-    sure = np.abs(now - r.before["probe_rtt_min_stamp"] - 5_000_000) >= slack
-    sure &= np.abs(now - r.before["min_rtt_stamp"] - MIN_RTT_US) >= slack
+    ticks = 0 if is_exact(r) else 2000
+    sure = np.abs(now - r.before["probe_rtt_min_stamp"] - 5_000_000) >= ticks
+    sure &= np.abs(now - r.before["min_rtt_stamp"] - MIN_RTT_US) >= ticks
     return equal(r.acks & sure, r.after["min_rtt_us"], expected)
 
 
@@ -143,42 +146,41 @@ def _min_rtt_stamp(r: Record) -> Found:
              "sample after 5 s.")  # fmt: skip
 def _recent(r: Record) -> Found:
     now, rtt = r.ack("now_us"), r.ack("rs_rtt_us")
-    slack = 0 if is_exact(r) else 2000
-    old = now > r.before["probe_rtt_min_stamp"] + 5_000_000 + slack
+    ticks = 0 if is_exact(r) else 2000
+    old = now > r.before["probe_rtt_min_stamp"] + 5_000_000 + ticks
     taken = r.acks & (rtt >= 0) & ((rtt < r.before["probe_rtt_min_delay"]) | old)
-    good = (r.after["probe_rtt_min_delay"] == rtt) & (r.after["probe_rtt_min_stamp"] >= now - slack)
+    good = (r.after["probe_rtt_min_delay"] == rtt) & (r.after["probe_rtt_min_stamp"] >= now - ticks)
     return all_of(taken, good, r.after["probe_rtt_min_delay"], rtt)
 
 
 # --- aggregation ------------------------------------------------------------------------------------------------------
-@once
-def _extra(r: Record) -> Values:
-    """Return the excess of each ACK, segments [BBRdraft] 5.5.9."""
+def _aggregated(r: Record) -> tuple[Values, Values, Values]:
+    """Return where ACKs have fallen behind bw, so that an epoch ends; what bw allows in it, and what was delivered."""
     expected = r.before["bw"] * (r.ack("now_us") - r.before["extra_acked_interval_start"]) / (1e6 * r.ack("mss"))
     over = r.before["extra_acked_delivered"] <= expected
     delivered = np.where(over, 0, r.before["extra_acked_delivered"]) + r.ack("rs_acked_sacked")
-    extra = np.floor(delivered - np.where(over, 0.0, expected) + 1e-9)
-    return np.minimum(np.maximum(extra, 0), r.before["snd_cwnd"])
+    return over, np.where(over, 0.0, expected), delivered
 
 
-def _extra_slack(r: Record) -> float:
-    """Return what rounding leaves open, segments."""
-    return 0.0 if is_exact(r) else 1.0
+@once
+def _extra(r: Record) -> Values:
+    """Return the excess of each ACK, segments [BBRdraft] 5.5.9."""
+    _, expected, delivered = _aggregated(r)
+    return np.minimum(np.maximum(np.floor(delivered - expected + 1e-9), 0), r.before["snd_cwnd"])
 
 
 @requirement("extra_acked.sample", "5.5.9", "Data ACKed beyond bw times the interval count as aggregation.")
 def _extra_acked(r: Record) -> Found:
-    return at_least(r.acks, r.after["extra_acked"], _extra(r), within=_extra_slack(r))
+    return at_least(r.acks, r.after["extra_acked"], _extra(r), **slack(r, 1))
 
 
 @requirement("extra_acked.window", "5.5.9", "extra_acked is the maximum of 10 rounds, in Startup of one.")
 def _window(r: Record) -> Found:
-    acks = r.acks
-    best, rounds = _best_by_round(r, acks)
+    best, rounds = _best_by_round(r, r.acks)
     steady = _rolling(best, EXTRA_ROUNDS + 1)[rounds]  # the filter keeps a sample while it is no older than 10 rounds
     startup = _rolling(best, 2)[rounds]
-    full = r.is_set("full_bw_reached")
-    return at_most(acks, r.after["extra_acked"], np.where(full, steady, startup), within=_extra_slack(r))
+    bound = np.where(r.is_set("full_bw_reached"), steady, startup)
+    return at_most(r.acks, r.after["extra_acked"], bound, **slack(r, 1))
 
 
 @requirement("extra_acked.kept", "5.5.9", "A new maximum of extra_acked is kept for 10 rounds.")
@@ -193,9 +195,7 @@ def _kept_extra(r: Record) -> Found:
 
 @requirement("extra_acked.clock", "5.5.9", "An aggregation epoch ends when ACKs fall behind bw.")
 def _episode(r: Record) -> Found:
-    expected = r.before["bw"] * (r.ack("now_us") - r.before["extra_acked_interval_start"]) / (1e6 * r.ack("mss"))
-    over = r.before["extra_acked_delivered"] <= expected
-    delivered = np.where(over, 0, r.before["extra_acked_delivered"]) + r.ack("rs_acked_sacked")
+    over, _, delivered = _aggregated(r)
     start = np.where(over, r.ack("now_us"), r.before["extra_acked_interval_start"])
     good = (r.after["extra_acked_delivered"] == delivered) & (r.after["extra_acked_interval_start"] == start)
     return all_of(r.acks, good, r.after["extra_acked_delivered"], delivered)
@@ -271,9 +271,7 @@ def _budget(r: Record) -> Found:
 
 @requirement("idle.pacing", "5.4.1", "Restarting from idle in ProbeBW, the flow paces at exactly bw.")
 def _idle_pacing(r: Record) -> Found:
-    state = r.before["state"]
-    where = r.is_call("cwnd_event", EVENT_TX_START) & (r.before["app_limited"] != 0)
-    where &= among(state, DOWN, CRUISE, REFILL, UP) & (r.inflight == 0)
+    where = from_idle(r) & among(r.before["state"], DOWN, CRUISE, REFILL, UP)
     return equal(where, r.after["pacing_rate"], np.maximum(r.before["bw"] * MARGIN, 1), **_rate_slack(r))
 
 
@@ -298,10 +296,9 @@ def _cwnd(r: Record) -> Found:
     where = _unmodulated(r) & r.is_set("full_bw_reached")
     expected = np.minimum(r.before["snd_cwnd"] + r.ack("rs_acked_sacked"), _max_inflight(r))
     expected = np.maximum(np.minimum(np.maximum(expected, MIN_PIPE), _cap(r)), MIN_PIPE)
-    slack = {"within": 1.0} if is_exact(r) else {"within": 3.0, "rel": 0.05}
     if not is_exact(r):
         where &= r.ack("rs_is_app_limited") == 0
-    return equal(where, r.after["snd_cwnd"], expected, **slack)
+    return equal(where, r.after["snd_cwnd"], expected, **slack(r, 3, 0.05, exact=1))
 
 
 @requirement("cwnd.startup", "5.6.4.6", "Until the pipe is full cwnd grows by the data ACKed while it is below "
@@ -328,49 +325,54 @@ def _cap(r: Record) -> Values:
 
 @requirement("cwnd.longterm", "5.6.4.7", "cwnd stays within inflight_longterm, in CRUISE and ProbeRTT less headroom.")
 def _longterm(r: Record) -> Found:
-    return at_most(r.acks & np.isfinite(_cap(r)), r.after["snd_cwnd"], np.maximum(_cap(r), MIN_PIPE),
-                   within=0 if is_exact(r) else 1, rel=0 if is_exact(r) else 0.004)  # fmt: skip
+    where, cap = r.acks & np.isfinite(_cap(r)), np.maximum(_cap(r), MIN_PIPE)
+    return at_most(where, r.after["snd_cwnd"], cap, **slack(r, 1, 0.004))
+
+
+def _half_bdp(r: Record) -> Values:
+    """Return half a BDP after each call, segments: the window in ProbeRTT."""
+    return np.maximum(bdp_of(r, r.after["bw"], 0.5, r.after["min_rtt_us"]), MIN_PIPE)
 
 
 @requirement("probe_rtt.cwnd", "5.6.4.5", "In ProbeRTT cwnd is at most half a BDP.")
 def _probe_rtt_cwnd(r: Record) -> Found:
-    half = np.maximum(bdp_of(r, r.after["bw"], 0.5, r.after["min_rtt_us"]), MIN_PIPE)
-    within = 1 if is_exact(r) else 2
-    return at_most(r.acks & (r.after["state"] == PROBE_RTT), r.after["snd_cwnd"], half, within=within)
+    inside = r.acks & (r.after["state"] == PROBE_RTT)
+    return at_most(inside, r.after["snd_cwnd"], _half_bdp(r), **slack(r, 2, exact=1))
 
 
 @requirement("probe_rtt.depth", "5.6.4.5", "In ProbeRTT cwnd is at least half a BDP.", "extra_acked")
 def _probe_rtt_depth(r: Record) -> Found:
-    half = np.maximum(bdp_of(r, r.after["bw"], 0.5, r.after["min_rtt_us"]), MIN_PIPE)
-    least = np.minimum(np.minimum(half, r.before["snd_cwnd"]), np.maximum(_cap(r), MIN_PIPE))
-    slack = {"within": 1.0} if is_exact(r) else {"within": 3.0, "rel": 0.05}
-    return at_least(r.acks & (r.after["state"] == PROBE_RTT), r.after["snd_cwnd"], least, **slack)
+    least = np.minimum(np.minimum(_half_bdp(r), r.before["snd_cwnd"]), np.maximum(_cap(r), MIN_PIPE))
+    inside = r.acks & (r.after["state"] == PROBE_RTT)
+    return at_least(inside, r.after["snd_cwnd"], least, **slack(r, 3, 0.05, exact=1))
 
 
 @requirement("recovery.save", "5.6.4.4", "Entering recovery or ProbeRTT saves cwnd; within them the larger value is "
              "kept.")  # fmt: skip
 def _save(r: Record) -> Found:
-    enters = r.is_call("ssthresh") & (r.ack("ca_state") < 3) & (r.before["state"] != PROBE_RTT)
-    dips = r.acks & (r.before["state"] != PROBE_RTT) & (r.after["state"] == PROBE_RTT)
+    begins = r.is_call("ssthresh") & (r.ack("ca_state") < CA_RECOVERY) & (r.before["state"] != PROBE_RTT)
+    dips = r.acks & enters(r, PROBE_RTT)
     saved, cwnd = r.after["prior_cwnd"], r.before["snd_cwnd"]
-    return all_of(enters | dips, (saved == cwnd) | (dips & (saved > cwnd)), saved, cwnd)
+    return all_of(begins | dips, (saved == cwnd) | (dips & (saved > cwnd)), saved, cwnd)
 
 
 @requirement("recovery.restore", "5.6.4.4", "Leaving recovery restores cwnd.")
 def _restore(r: Record) -> Found:
-    leaves = r.is_call("set_state", CA_OPEN) & (r.ack("ca_state") >= 3)
-    return at_least(leaves, r.after["snd_cwnd"], r.before["prior_cwnd"])
+    return at_least(_recovered(r), r.after["snd_cwnd"], r.before["prior_cwnd"])
+
+
+def _recovered(r: Record) -> Values:
+    """Return the calls that end a recovery."""
+    return r.is_call("set_state", CA_OPEN) & (r.ack("ca_state") >= CA_RECOVERY)
 
 
 @requirement("recovery.kept", "5.6.4.4", "No other change of the congestion state changes cwnd.", "prior_cwnd")
 def _kept(r: Record) -> Found:
-    others = r.is_call("set_state") & ~((r.ack("arg") == CA_OPEN) & (r.ack("ca_state") >= 3))
-    return equal(others, r.after["snd_cwnd"], r.before["snd_cwnd"])
+    return equal(r.is_call("set_state") & ~_recovered(r), r.after["snd_cwnd"], r.before["snd_cwnd"])
 
 
 @requirement("probe_rtt.restore", "5.3.4.3", "Leaving ProbeRTT restores cwnd, within the bounds of the model.")
 def _rtt_restore(r: Record) -> Found:
-    leaves = r.acks & (r.before["state"] == PROBE_RTT) & (r.after["state"] != PROBE_RTT)
     bound = np.minimum(np.maximum(_cap(r), MIN_PIPE), _max_inflight(r))
     expected = np.minimum(r.before["prior_cwnd"], bound)
-    return at_least(leaves, r.after["snd_cwnd"], expected, within=2, rel=0 if is_exact(r) else 0.05)
+    return at_least(r.acks & leaves(r, PROBE_RTT), r.after["snd_cwnd"], expected, **slack(r, 2, 0.05, exact=2))

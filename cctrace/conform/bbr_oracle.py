@@ -6,6 +6,7 @@ import numpy as np
 
 from cctrace.cc.bbr_draft_model import BBRDraftModel
 from cctrace.cc.bbr_draft_quic import BBRDraftQuic
+from cctrace.cc.linux import EVENT_TX_START
 from cctrace.columns import Values
 from cctrace.conform.bbr_names import CRUISE, DOWN, DRAIN, REFILL, STARTUP, STATES, UP
 from cctrace.conform.record import Record, once
@@ -22,6 +23,42 @@ def is_exact(r: Record) -> bool:
 def states_of(r: Record) -> tuple[Values, Values]:
     """Return the state before and after each call."""
     return r.before["state"], r.after["state"]
+
+
+def enters(r: Record, state: int) -> Values:
+    """Return the calls that enter a state."""
+    return (r.before["state"] != state) & (r.after["state"] == state)
+
+
+def leaves(r: Record, state: int) -> Values:
+    """Return the calls that leave a state."""
+    return (r.before["state"] == state) & (r.after["state"] != state)
+
+
+def moves(r: Record, a: int, b: int) -> Values:
+    """Return the calls that lead from one state to another; that stay in it, if they are the same."""
+    return (r.before["state"] == a) & (r.after["state"] == b)
+
+
+def from_idle(r: Record) -> Values:
+    """Return the calls with which an application-limited flow sends again, and nothing is in flight."""
+    return r.is_call("cwnd_event", EVENT_TX_START) & (r.before["app_limited"] != 0) & (r.inflight == 0)
+
+
+def slack(r: Record, within: float, rel: float = 0.0, exact: float = 0.0) -> dict[str, float]:
+    """Return the tolerance of a comparison: `exact` where rates are unquantised, else an amount and a share."""
+    return {"within": exact} if is_exact(r) else {"within": within, "rel": rel}
+
+
+def bound_limits(r: Record) -> Values:
+    """Return where inflight_longterm limits the flow [BBRdraft] 5.3.3.7."""
+    return (r.ack("is_cwnd_limited") != 0) & (r.before["snd_cwnd"] >= r.after["inflight_longterm"])
+
+
+def restarts_plateau(r: Record) -> Values:
+    """Return where the plateau detector has just begun anew, from the current sample."""
+    near = np.abs(r.after["full_bw"] - r.delivery_rate) <= 0.02 * r.delivery_rate + (1e-3 if is_exact(r) else 200)
+    return near & (r.after["full_bw_count"] == 0) & ~r.is_set("full_bw_now")
 
 
 def among(states: Values, *some: int) -> Values:
@@ -104,5 +141,5 @@ def first_time_us(r: Record, inside: Values, happens: Values) -> Values:
 @once
 def begins_probe_bw(r: Record) -> Values:
     """Return the ACKs that end Drain (or Startup) and enter ProbeBW, perhaps CRUISE at once."""
-    was, now = r.before["state"], r.after["state"]
-    return r.acks & ((was == STARTUP) | (was == DRAIN)) & among(now, DOWN, CRUISE, REFILL)
+    was, now = states_of(r)
+    return r.acks & among(was, STARTUP, DRAIN) & among(now, DOWN, CRUISE, REFILL)

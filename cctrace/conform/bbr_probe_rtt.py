@@ -5,7 +5,7 @@ import numpy as np
 from cctrace.cc.linux import EVENT_TX_START
 from cctrace.columns import Values
 from cctrace.conform.bbr_names import CRUISE, PROBE_RTT, STARTUP, STATES
-from cctrace.conform.bbr_oracle import first_time_us, is_exact, since, states_of
+from cctrace.conform.bbr_oracle import first_time_us, from_idle, is_exact, leaves, moves, since, states_of
 from cctrace.conform.bbr_states import TICK_US
 from cctrace.conform.record import Record
 from cctrace.conform.requirements import Found, Named, Table, all_of, at_least, equal
@@ -22,13 +22,11 @@ def _clock_slack(r: Record) -> float:
 @requirement("probe_rtt.entry", "5.3.4.3", "ProbeRTT begins exactly when no lower RTT was sampled for 5 s, unless the "
              "flow was idle.")  # fmt: skip
 def _probe_rtt_entry(r: Record) -> Found:
-    was, now = states_of(r)
     age_us = r.ack("now_us") - r.before["probe_rtt_min_stamp"]
     idle, slack = r.was_set("idle_restart"), _clock_slack(r)
     must, may = age_us > INTERVAL_US + slack, age_us > INTERVAL_US - slack
-    entered = now == PROBE_RTT
-    good = np.where(entered, may & ~idle, ~must | idle)
-    return all_of(r.acks & (was != PROBE_RTT), good, age_us, "ProbeRTT above 5000000 us")
+    good = np.where(r.after["state"] == PROBE_RTT, may & ~idle, ~must | idle)
+    return all_of(r.acks & (r.before["state"] != PROBE_RTT), good, age_us, "ProbeRTT above 5000000 us")
 
 
 def _low_since(r: Record) -> Values:
@@ -43,28 +41,29 @@ def _half_bdp(r: Record) -> Values:
 
 @requirement("probe_rtt.stay", "5.3.4.3", "ProbeRTT lasts at least 200 ms after the flight has fallen.")
 def _stay(r: Record) -> Found:
-    was, now = states_of(r)
     low = _low_since(r)
-    where = (was == PROBE_RTT) & (now != PROBE_RTT) & (r.acks | r.is_call("cwnd_event"))
+    where = leaves(r, PROBE_RTT) & (r.acks | r.is_call("cwnd_event"))
     stayed = np.where(low > 0, r.ack("now_us") - low, 0)
     return at_least(where, stayed, DURATION_US, within=_clock_slack(r))
 
 
 @requirement("probe_rtt.leave", "5.3.4.3", "ProbeRTT ends after 200 ms and a round.")
 def _leave(r: Record) -> Found:
-    was, now = states_of(r)
     stamp = r.before["probe_rtt_done_stamp"]
-    over = (stamp > 0) & (r.ack("now_us") > stamp + _clock_slack(r)) & r.is_set("probe_rtt_round_done")
-    where = r.acks & (was == PROBE_RTT) & over
-    return all_of(where, now != PROBE_RTT, r.ack("now_us"), stamp, "ended at")
+    where = r.acks & (r.before["state"] == PROBE_RTT) & _over(r) & r.is_set("probe_rtt_round_done")
+    return all_of(where, r.after["state"] != PROBE_RTT, r.ack("now_us"), stamp, "ended at")
+
+
+def _over(r: Record) -> Values:
+    """Return where the 200 ms of ProbeRTT are over."""
+    stamp = r.before["probe_rtt_done_stamp"]
+    return (stamp > 0) & (r.ack("now_us") > stamp + _clock_slack(r))
 
 
 @requirement("probe_rtt.interval", "5.3.4.3", "The 5 s until the next ProbeRTT begin when one ends.")
 def _interval(r: Record) -> Found:
-    was, now = states_of(r)
-    leaves = (r.acks | r.is_call("cwnd_event")) & (was == PROBE_RTT) & (now != PROBE_RTT)
-    stamp = r.after["probe_rtt_min_stamp"]
-    return at_least(leaves, stamp, r.ack("now_us"), within=_clock_slack(r))
+    where = (r.acks | r.is_call("cwnd_event")) & leaves(r, PROBE_RTT)
+    return at_least(where, r.after["probe_rtt_min_stamp"], r.ack("now_us"), within=_clock_slack(r))
 
 
 @requirement("probe_rtt.clock", "5.3.4.3", "The 200 ms of ProbeRTT begin as soon as the flight has fallen.")
@@ -73,10 +72,9 @@ def _clock(r: Record) -> Found:
     due = inside & (r.inflight <= np.maximum(_half_bdp(r), 4))
     armed = inside & (r.before["probe_rtt_done_stamp"] == 0) & (r.after["probe_rtt_done_stamp"] != 0)
     over = r.ack("now_us") + DURATION_US
-    good = (r.after["probe_rtt_done_stamp"] != 0) & (
-        ~armed | (np.abs(r.after["probe_rtt_done_stamp"] - over) <= _clock_slack(r))
-    )
-    return all_of(due, good, r.after["probe_rtt_done_stamp"], over)
+    stamp = r.after["probe_rtt_done_stamp"]
+    good = (stamp != 0) & (~armed | (np.abs(stamp - over) <= _clock_slack(r)))
+    return all_of(due, good, stamp, over)
 
 
 @requirement("probe_rtt.round", "5.3.4.3", "ProbeRTT lasts at least a round after the flight has fallen.",
@@ -86,50 +84,41 @@ def _round(r: Record) -> Found:
     inside = (was == PROBE_RTT) | (now == PROBE_RTT)
     armed = inside & (r.before["probe_rtt_done_stamp"] > 0)
     rounds = since(r, armed, r.is_set("round_start"))
-    return at_least(r.acks & (was == PROBE_RTT) & (now != PROBE_RTT), rounds, 1)
+    return at_least(r.acks & leaves(r, PROBE_RTT), rounds, 1)
 
 
 @requirement("probe_rtt.next", "5.3.4.4", "ProbeRTT is followed by CRUISE if the pipe was full before, else by "
              "Startup.")  # fmt: skip
 def _next(r: Record) -> Found:
-    was, now = states_of(r)
-    expected = np.where(r.was_set("full_bw_reached"), CRUISE, STARTUP)
-    return all_of((was == PROBE_RTT) & (now != PROBE_RTT), now == expected, Named(now, STATES),
-                  Named(expected, STATES))  # fmt: skip
+    now, expected = r.after["state"], np.where(r.was_set("full_bw_reached"), CRUISE, STARTUP)
+    return all_of(leaves(r, PROBE_RTT), now == expected, Named(now, STATES), Named(expected, STATES))
 
 
 @requirement("probe_rtt.app_limited", "5.3.4.3", "Rate samples in ProbeRTT are marked app-limited.")
 def _mark(r: Record) -> Found:
-    inside = r.acks & (r.before["state"] == PROBE_RTT) & (r.after["state"] == PROBE_RTT)
-    return at_least(inside, r.after["app_limited"], r.ack("delivered"))
+    return at_least(r.acks & moves(r, PROBE_RTT, PROBE_RTT), r.after["app_limited"], r.ack("delivered"))
 
 
 @requirement("probe_rtt.reset", "5.3.4.4", "Leaving ProbeRTT discards the short-term model.")
 def _rtt_reset(r: Record) -> Found:
-    was, now = states_of(r)
-    return all_of((was == PROBE_RTT) & (now != PROBE_RTT), np.isinf(r.after["bw_shortterm"]), r.after["bw_shortterm"],
-                  "no bound")  # fmt: skip
+    bound = r.after["bw_shortterm"]
+    return all_of(leaves(r, PROBE_RTT), np.isinf(bound), bound, "no bound")
 
 
 @requirement("idle.probe_rtt", "5.4.1", "A ProbeRTT that expires while the flow is idle ends when sending restarts.")
 def _idle_probe_rtt(r: Record) -> Found:
-    stamp = r.before["probe_rtt_done_stamp"]
-    starts = r.is_call("cwnd_event", EVENT_TX_START) & (r.before["app_limited"] != 0)
-    over = (stamp > 0) & (r.ack("now_us") > stamp + _clock_slack(r)) & (r.inflight == 0)
-    where = starts & (r.before["state"] == PROBE_RTT) & over
+    stamp, where = r.before["probe_rtt_done_stamp"], from_idle(r) & (r.before["state"] == PROBE_RTT) & _over(r)
     return all_of(where, r.after["state"] != PROBE_RTT, r.ack("now_us"), stamp, "ended at")
 
 
 @requirement("idle.aggregation", "5.4.1", "Restarting from idle begins a new aggregation epoch.")
 def _idle_aggregation(r: Record) -> Found:
-    starts = r.is_call("cwnd_event", EVENT_TX_START) & (r.before["app_limited"] != 0) & (r.inflight == 0)
-    return equal(starts, r.after["extra_acked_interval_start"], r.ack("now_us"))
+    return equal(from_idle(r), r.after["extra_acked_interval_start"], r.ack("now_us"))
 
 
 @requirement("idle.restart", "5.4.1", "Restarting from idle sets idle_restart, and the next ACK clears it.")
 def _idle(r: Record) -> Found:
     sends = r.is_call("cwnd_event", EVENT_TX_START)
-    starts = sends & (r.before["app_limited"] != 0) & (r.inflight == 0)
     acked = r.acks & (r.ack("rs_delivered") > 0)
-    expected = np.where(acked, False, starts | r.was_set("idle_restart"))
+    expected = np.where(acked, False, from_idle(r) | r.was_set("idle_restart"))
     return all_of(sends | acked, r.is_set("idle_restart") == expected, r.after["idle_restart"], expected)

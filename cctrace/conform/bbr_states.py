@@ -9,10 +9,16 @@ from cctrace.cc.linux import CA_RECOVERY
 from cctrace.columns import Values
 from cctrace.conform.bbr_names import CRUISE, DOWN, DRAIN, PROBE_RTT, REFILL, STARTUP, STATES, UP
 from cctrace.conform.bbr_oracle import (
+    among,
     begins_probe_bw,
+    bound_limits,
+    enters,
     inflight_of,
     is_exact,
+    moves,
+    restarts_plateau,
     since,
+    slack,
     states_of,
     target_inflight,
     with_headroom,
@@ -90,26 +96,23 @@ def follow_diagram(was: Values, now: Values) -> Found:
 @requirement("init.model", "5.2.1", "A flow begins in Startup with the RTT of its handshake, and its clocks start.")
 def _init(r: Record) -> Found:
     where = r.is_call("init") & (r.ack("srtt_us8") > 0)
-    now, slack = r.ack("now_us"), 0 if is_exact(r) else TICK_US
     good = (r.after["state"] == STARTUP) & (r.after["min_rtt_us"] == r.ack("srtt_us8") >> 3)
     for stamp in ("min_rtt_stamp", "probe_rtt_min_stamp", "extra_acked_interval_start"):
-        good &= np.abs(now - r.after[stamp]) <= slack
+        good &= np.abs(r.ack("now_us") - r.after[stamp]) <= (0 if is_exact(r) else TICK_US)
     return all_of(where, good, r.after["min_rtt_us"], r.ack("srtt_us8") >> 3)
 
 
 # --- Startup and the plateau ------------------------------------------------------------------------------------------
 def _plateau(r: Record, state: int) -> Found:
     """Return whether the plateau detector does what CheckFullBWReached says, step by step."""
-    was, now = states_of(r)
     sample, baseline, count = r.delivery_rate, r.before["full_bw"], r.before["full_bw_count"]
     runs = ~r.was_set("full_bw_now") & r.is_set("round_start") & (r.ack("rs_is_app_limited") == 0)
     grown = sample >= baseline * 1.25
     expected_count = np.where(runs, np.where(grown, 0, count + 1), count)
     expected_bw = np.where(runs & grown, sample, baseline)
-    where = r.acks & (was == state) & (now == state)
+    where = r.acks & moves(r, state, state)
     if state == UP:  # limited by inflight_longterm, the detector starts anew
-        limited = (r.ack("is_cwnd_limited") != 0) & (r.before["snd_cwnd"] >= r.after["inflight_longterm"])
-        where &= ~limited
+        where &= ~bound_limits(r)
     within = 1e-6 if is_exact(r) else 0.02
     near = np.abs(r.after["full_bw"] - expected_bw) <= within * expected_bw + (0 if is_exact(r) else 200)
     good = (r.after["full_bw_count"] == expected_count) & near
@@ -169,11 +172,10 @@ def _ranges(r: Record) -> Found:
 @requirement("startup.loss_bound", "5.3.1.3", "Losses that end Startup set inflight_longterm to the BDP or what the "
              "round delivered.")  # fmt: skip
 def _loss_bound(r: Record) -> Found:
-    was, now = states_of(r)
-    where = r.acks & (was == STARTUP) & (now == DRAIN) & ~r.is_set("full_bw_now")
+    where = r.acks & moves(r, STARTUP, DRAIN) & ~r.is_set("full_bw_now")
     bdp = np.ceil(r.before["bw"] * r.before["min_rtt_us"] / (1e6 * r.mss))
     latest = np.maximum(r.before["inflight_latest"], r.ack("rs_delivered"))
-    return equal(where, r.after["inflight_longterm"], np.maximum(bdp, latest), within=1, rel=0 if is_exact(r) else 0.02)
+    return equal(where, r.after["inflight_longterm"], np.maximum(bdp, latest), **slack(r, 1, 0.02, exact=1))
 
 
 # --- Drain ------------------------------------------------------------------------------------------------------------
@@ -190,9 +192,8 @@ def _drain_inflight(r: Record) -> Found:
 
 @requirement("drain.rounds", "5.3.2", "Drain lasts at most three rounds.")
 def _drain_rounds(r: Record) -> Found:
-    now = r.after["state"]
-    rounds = since(r, now == DRAIN, r.is_set("round_start"))
-    return at_most(r.acks & (now == DRAIN), rounds, 3)
+    inside = r.after["state"] == DRAIN
+    return at_most(r.acks & inside, since(r, inside, r.is_set("round_start")), 3)
 
 
 # --- ProbeBW ----------------------------------------------------------------------------------------------------------
@@ -212,23 +213,26 @@ def _cautious(r: Record) -> Values:
              "after a cautious probe without harm.")  # fmt: skip
 def _wait(r: Record) -> Found:
     was, now = states_of(r)
-    where = r.acks & ((was == DOWN) | (was == CRUISE)) & (now != PROBE_RTT)
+    where = r.acks & among(was, DOWN, CRUISE) & (now != PROBE_RTT)
     due = _probe_due(r) | _cautious(r)
     return all_of(where, (now == REFILL) == due, Named(now, STATES), Named(due, ("DOWN or CRUISE", "REFILL")))
 
 
 @requirement("probe.draw", "5.3.3.8.3", "The wait is drawn from 2 to 3 s, and the round count starts at 0 or 1.")
 def _draw(r: Record) -> Found:
-    drawn = r.acks & (r.after["cycle_stamp"] != r.before["cycle_stamp"]) & (r.after["state"] == DOWN)
     wait = r.after["probe_wait_us"]
     good = (wait >= WAIT_US[0]) & (wait <= WAIT_US[1]) & (r.after["rounds_since_probe"] <= 1)
-    return all_of(drawn, good, wait, "2000000 to 3000000 us, 0 or 1 rounds")
+    return all_of(_draws(r), good, wait, "2000000 to 3000000 us, 0 or 1 rounds")
+
+
+def _draws(r: Record) -> Values:
+    """Return the ACKs that draw a wait."""
+    return r.acks & (r.after["cycle_stamp"] != r.before["cycle_stamp"]) & (r.after["state"] == DOWN)
 
 
 @requirement("probe.spread", "5.3.3.8.2", "The waits are random.")
 def _spread(r: Record) -> Found:
-    drawn = np.flatnonzero(r.acks & (r.after["cycle_stamp"] != r.before["cycle_stamp"])
-                           & (r.after["state"] == DOWN))  # fmt: skip
+    drawn = np.flatnonzero(_draws(r))
     if len(drawn) < 3:
         return Found(0)
     same = len(np.unique(r.after["probe_wait_us"][drawn])) == 1
@@ -244,8 +248,7 @@ def _probe_rounds(r: Record) -> Found:
 
 @requirement("down.starts", "5.3.3.9, 5.3.4.4", "Entering DOWN, or CRUISE after ProbeRTT, starts the cycle's clock.")
 def _down_starts(r: Record) -> Found:
-    was, now = states_of(r)
-    where = r.acks & (((was != DOWN) & (now == DOWN)) | ((was == PROBE_RTT) & (now == CRUISE)))
+    where = r.acks & (enters(r, DOWN) | moves(r, PROBE_RTT, CRUISE))
     phase = np.where(begins_probe_bw(r) & r.is_set("round_start"), bounds.ACKS_INIT, bounds.ACKS_PROBE_STOPPING)
     return all_of(where, (r.after["cycle_stamp"] == r.ack("now_us")) & (r.after["ack_phase"] == phase),
                   r.after["cycle_stamp"], r.ack("now_us"))  # fmt: skip
@@ -256,7 +259,7 @@ def _down_starts(r: Record) -> Found:
 def _cruise(r: Record) -> Found:
     was, now = states_of(r)
     bound = np.minimum(with_headroom(r.after["inflight_longterm"]), inflight_of(r, "max_bw", True))
-    where = r.acks & (was == DOWN) & ((now == DOWN) | (now == CRUISE))
+    where = r.acks & (was == DOWN) & among(now, DOWN, CRUISE)
     return all_of(where, (now == CRUISE) == (r.inflight <= bound), r.inflight, bound, "CRUISE at")
 
 
@@ -270,30 +273,27 @@ def _refill_round(r: Record) -> Found:
 
 @requirement("refill.reset", "5.3.3.3", "REFILL discards the short-term model.")
 def _refill_reset(r: Record) -> Found:
-    was, now = states_of(r)
-    where = r.acks & (was != REFILL) & (now == REFILL)
     unset = np.isinf(r.after["bw_shortterm"]) & np.isinf(r.after["inflight_shortterm"])
-    return all_of(where, unset, r.after["inflight_shortterm"], "no bounds")
+    return all_of(r.acks & enters(r, REFILL), unset, r.after["inflight_shortterm"], "no bounds")
 
 
 @requirement("up.begin", "5.3.3.9", "UP measures growth from the current sample, and marks its samples as those of a "
              "probe.")  # fmt: skip
 def _up_begin(r: Record) -> Found:
-    was, now = states_of(r)
-    where = r.acks & (was == REFILL) & (now == UP)
-    near = np.abs(r.after["full_bw"] - r.delivery_rate) <= 0.02 * r.delivery_rate + (1e-3 if is_exact(r) else 200)
-    anew = (r.after["full_bw_count"] == 0) & ~r.is_set("full_bw_now")
-    good = near & anew & r.is_set("is_bw_probe_sample")
-    return all_of(where, good, r.after["full_bw"], r.delivery_rate)
+    good = restarts_plateau(r) & r.is_set("is_bw_probe_sample")
+    return all_of(r.acks & moves(r, REFILL, UP), good, r.after["full_bw"], r.delivery_rate)
+
+
+def _risky(r: Record) -> Values:
+    """Return where a probe after a too high one has reached inflight_longterm."""
+    return r.was_set("prev_probe_too_high") & (r.inflight >= r.after["inflight_longterm"])
 
 
 @requirement("up.exit", "5.3.3.7", "UP ends exactly at a plateau that inflight_longterm does not cause, or when a "
              "probe after a too high one reaches that bound.")  # fmt: skip
 def _up_exit(r: Record) -> Found:
     was, now = states_of(r)
-    risky = r.was_set("prev_probe_too_high") & (r.inflight >= r.after["inflight_longterm"])
-    limited = (r.ack("is_cwnd_limited") != 0) & (r.before["snd_cwnd"] >= r.after["inflight_longterm"])
-    leave = risky | (~limited & r.is_set("full_bw_now"))
+    leave = _risky(r) | (~bound_limits(r) & r.is_set("full_bw_now"))
     where = r.acks & (was == UP) & (now != PROBE_RTT) & ~_cautious(r)
     return all_of(where, (now == DOWN) == leave, Named(now, STATES), Named(leave, ("UP", "DOWN")))
 
@@ -301,31 +301,26 @@ def _up_exit(r: Record) -> Found:
 @requirement("probe.verdict", "5.3.3.9", "A too high probe is remembered until a probe ends for another reason; a "
              "probe that stops because of it is cautious, until REFILL.")  # fmt: skip
 def _verdict(r: Record) -> Found:
-    was, now = states_of(r)
-    ends = r.acks & (was == UP) & (now == DOWN)
-    risky = r.was_set("prev_probe_too_high") & (r.inflight >= r.after["inflight_longterm"])
-    refills = r.acks & (was != REFILL) & (now == REFILL)
+    ends = moves(r, UP, DOWN)
     too_high = 2 * r.is_set("prev_probe_too_high")
-    found, wanted = too_high + r.is_set("prev_probe_precautionary"), np.where(ends, risky, too_high)
+    found, wanted = too_high + r.is_set("prev_probe_precautionary"), np.where(ends, _risky(r), too_high)
     names = ("remembers nothing", "cautious", "too high", "too high and cautious")
-    return all_of(ends | refills, found == wanted, Named(found, names), Named(wanted, names))
+    return all_of(r.acks & (ends | enters(r, REFILL)), found == wanted, Named(found, names), Named(wanted, names))
 
 
 @requirement("probe.samples", "5.3.3.9", "Samples count as a probe's up to the end of the round after it.")
 def _samples(r: Record) -> Found:
-    was, _ = states_of(r)
     over = (r.before["ack_phase"] == bounds.ACKS_PROBE_STOPPING) | begins_probe_bw(r)
     over &= r.is_set("round_start")
     before, after = r.was_set("is_bw_probe_sample"), r.is_set("is_bw_probe_sample")
     where = r.acks & r.was_set("full_bw_reached")
-    where &= (was != REFILL) | ~r.is_set("round_start")  # UP begins, if ProbeRTT does not cut it short
+    where &= (r.before["state"] != REFILL) | ~r.is_set("round_start")  # UP begins, if ProbeRTT does not cut it short
     return all_of(where, after == (before & ~over), after, before & ~over)
 
 
 @requirement("phase.acks", "5.3.3.9", "ACKs are classified by what they acknowledge: refill, probe, or what followed "
              "the probe.")  # fmt: skip
 def _phases(r: Record) -> Found:
-    was, now = states_of(r)
     start, phase = r.is_set("round_start"), r.before["ack_phase"]
     expected = np.where((phase == bounds.ACKS_PROBE_STARTING) & start, bounds.ACKS_PROBE_FEEDBACK, phase)
     expected = np.where((phase == bounds.ACKS_PROBE_STOPPING) & start, bounds.ACKS_INIT, expected)
@@ -334,9 +329,8 @@ def _phases(r: Record) -> Found:
         (UP, bounds.ACKS_PROBE_STARTING),
         (DOWN, bounds.ACKS_PROBE_STOPPING),
     ):
-        expected = np.where((was != now) & (now == state), entered, expected)
+        expected = np.where(enters(r, state), entered, expected)
     expected = np.where(begins_probe_bw(r), np.where(start, bounds.ACKS_INIT, bounds.ACKS_PROBE_STOPPING), expected)
-    expected = np.where((was != now) & (now == PROBE_RTT), bounds.ACKS_PROBE_STOPPING, expected)
-    expected = np.where((was == PROBE_RTT) & (now == CRUISE), bounds.ACKS_PROBE_STOPPING, expected)
+    expected = np.where(enters(r, PROBE_RTT) | moves(r, PROBE_RTT, CRUISE), bounds.ACKS_PROBE_STOPPING, expected)
     where = r.acks & r.is_set("full_bw_reached") & r.was_set("full_bw_reached")
-    return equal(where & (was != STARTUP), r.after["ack_phase"], expected)
+    return equal(where & (r.before["state"] != STARTUP), r.after["ack_phase"], expected)

@@ -1,7 +1,5 @@
 """Conformance of a recorded flow: requirements checked on the wire."""
 
-import time
-
 from cctrace.conform.judge import Tally, intended
 from cctrace.conform.requirements import Spec
 from cctrace.conform.result import Conformity
@@ -25,12 +23,7 @@ def of_flow(
             f"identify says {sender.name}, which spec={spec.name!r} does not describe: {spec.title} is for "
             f"{' or '.join(spec.families)}; spec='rack' is for any sender"
         )
-    began = time.perf_counter()
-    r = record_of_flow(flow)
     tally = Tally(spec.wire, intended(sender.name, spec))
-    for requirement in spec.wire:
-        found = requirement.check(r)
-        time_s = None if found.row is None else float(r.time_s[found.row])
-        tally.add(requirement.id, found, "the capture", time_s, time.perf_counter() - began)
+    tally.examine(spec.wire, record_of_flow(flow), "the capture")
     notes = (f"sent by {sender.name}: {sender.reason}", "a capture shows bounds, not the sender's state", *flow.caveats)
     return Conformity(connection(*flow.key), spec.name, spec.title, tally.verdicts(), notes)

@@ -2,32 +2,34 @@
 
 import importlib
 import time
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from weakref import WeakSet
 
 from cctrace.cc import called, canonical, controller
 from cctrace.cc.base import Controller, checked_params
-from cctrace.conform.judge import Tally, intended, look
+from cctrace.conform.judge import Tally, dated, intended, look
 from cctrace.conform.record import Record, record_of
-from cctrace.conform.requirements import SPECS, Found, Requirement, Spec
+from cctrace.conform.requirements import SPECS, Found, Spec
 from cctrace.conform.result import NOT_EXERCISED, Conformity
+from cctrace.conform.scenes import Case
 from cctrace.conform.stage import Stage, simulated
 from cctrace.conform.wire import record_of_flow
 from cctrace.display import Progress
 from cctrace.errors import ArgumentError
+from cctrace.lang.compile import compiled
 from cctrace.sim.batch import cores
 from cctrace.sim.scenario import Scenario
 
 
 class Played(NamedTuple):
-    """A case on a cell: the results of its aim and of every requirement in its run, with the time of each row."""
+    """A case on a cell: the results of its aim and of every requirement in its run."""
 
-    case: Any
+    case: Case
     where: str
     found: Found
-    time_s: float | None
-    seen: list[tuple[str, Found | None, float | None]]
+    seen: list[tuple[str, Found | None]]
     seconds: float
 
 
@@ -40,15 +42,16 @@ def of_controller(subject: str | type[Controller], spec: Spec, seed: int, progre
     for case in module.CASES:
         tally.example(case.id, case.title)
     stages = [Stage(subject, cell, seed) for cell in module.CELLS]
-    controller_compiled(cls)
+    if not cls.interpreted_only:
+        compiled(cls)  # before threads need it, so that its mistakes are reported once
     with ThreadPoolExecutor(min(cores(), len(stages))) as pool:
         for cell, played in zip(module.CELLS, pool.map(lambda s: play_all(s, spec, module.CASES), stages), strict=True):
             if progress:
                 progress(f"{called(subject)} on {cell}")
             for one in played:
-                tally.add(one.case.id, one.found, one.where, one.time_s, one.seconds)
-                for id, found, time_s in one.seen:
-                    tally.add(id, found, one.where, time_s)
+                tally.add(one.case.id, one.found, one.where, one.seconds)
+                for id, found in one.seen:
+                    tally.add(id, found, one.where)
     return _conformity(subject, spec, tally)
 
 
@@ -64,9 +67,7 @@ def of_scenario(scenario: Scenario, spec: Spec, sender: int = 0) -> Conformity:
     else:
         r = record_of(run.flow(sender), cls, checked_params(cls, given), {"mss": float(one.sizes[0])})
     tally = Tally(spec.requirements, intended(subject, spec))
-    for requirement in spec.requirements:
-        id, found, time_s = _seen(requirement, r)
-        tally.add(id, found, "the scenario", time_s)
+    tally.examine(spec.requirements, r, "the scenario")
     return _conformity(subject, spec, tally, ("one scenario: what it does not bring about is not exercised",))
 
 
@@ -91,15 +92,7 @@ def _conformity(subject: str | type[Controller], spec: Spec, tally: Tally, notes
     return Conformity(called(subject), spec.name, spec.title, verdicts, notes)
 
 
-def controller_compiled(cls: type[Controller]) -> None:
-    """Compile a class before threads need it, so that its mistakes are reported once."""
-    from cctrace.lang.compile import compiled
-
-    if not cls.interpreted_only:
-        compiled(cls)
-
-
-def play_all(stage: Stage, spec: Spec, cases: Any) -> list[Played]:
+def play_all(stage: Stage, spec: Spec, cases: Iterable[Case]) -> list[Played]:
     """Play all cases on a stage; each run is checked once, with the case that made it."""
     done: WeakSet[Record] = WeakSet()
     played = [play(stage, spec, case, done) for case in cases]
@@ -107,23 +100,12 @@ def play_all(stage: Stage, spec: Spec, cases: Any) -> list[Played]:
     return played
 
 
-def play(stage: Stage, spec: Spec, case: Any, done: WeakSet[Record]) -> Played:
+def play(stage: Stage, spec: Spec, case: Case, done: WeakSet[Record]) -> Played:
     """Play a case, and check every requirement in its run unless that was done before."""
     began = time.perf_counter()
-    where = f"{case.id} on {stage.cell}"
-    scene = case.play(stage)
-    r = scene.record
+    r, found = case.play(stage)
     seen = []
     if r is not None and r not in done:
         done.add(r)
-        seen = [_seen(requirement, r) for requirement in spec.requirements]
-    return Played(case, where, scene.found, _time(r, scene.found), seen, time.perf_counter() - began)
-
-
-def _seen(requirement: Requirement, r: Record) -> tuple[str, Found | None, float | None]:
-    found = look(requirement, r)
-    return requirement.id, found, None if found is None else _time(r, found)
-
-
-def _time(r: Record | None, found: Found) -> float | None:
-    return None if r is None or found.row is None else float(r.time_s[found.row])
+        seen = [(requirement.id, look(requirement, r)) for requirement in spec.requirements]
+    return Played(case, f"{case.id} on {stage.cell}", dated(found, r), seen, time.perf_counter() - began)

@@ -13,7 +13,7 @@ from cctrace.columns import Values
 from cctrace.conform import cubic_steps
 from cctrace.conform.cubic_steps import ALPHA, BETA, C
 from cctrace.conform.record import Record
-from cctrace.conform.requirements import MUST, SHOULD, Found, Spec, Table
+from cctrace.conform.requirements import MUST, SHOULD, Found, Spec, Table, at_least, at_most, of_parts
 from cctrace.conform.windows import CASES, CELLS, Epoch, common, cut_to, epochs
 from cctrace.conform.wire import shared
 
@@ -55,41 +55,23 @@ def _curve(epoch: Epoch, t: Values) -> Values:
     return C * (t - k) ** 3 + origin
 
 
-def _reno(r: Record, epoch: Epoch, alpha: float) -> Values:
-    acked = r.ack("arg")[epoch.rows] / r.before["snd_cwnd"][epoch.rows]
-    return epoch.start + alpha * np.concatenate([[0.0], np.cumsum(acked)[:-1]])
-
-
 def _judge(r: Record, kind: str) -> Found:
     """Return whether cwnd keeps to the curve: at most its value a round trip later, at least that of one before."""
-    checked = 0
+    parts = []
     for epoch in epochs(r):
         if epoch.earlier == 0 and epoch.at_loss == 0:
             continue
         rows = epoch.rows
-        cwnd, t = r.before["snd_cwnd"][rows].astype(float), r.time_s[rows] - epoch.start_s
-        rtt = r.ack("srtt_us8")[rows] / 8e6 + 0.004
+        t, rtt = r.time_s[rows] - epoch.start_s, r.ack("srtt_us8")[rows] / 8e6 + 0.004
         if kind == CURVE_AT_MOST:
-            bound = np.maximum(_curve(epoch, t + rtt), _reno(r, epoch, 1.0)) * (1 + SLACK_SHARE) + SLACK
-            bad = cwnd > bound
+            bound = np.maximum(_curve(epoch, t + rtt), epoch.reno(r))
         elif kind == CURVE_AT_LEAST:
-            bound = np.minimum(_curve(epoch, np.maximum(t - 2 * rtt, 0)), 1.4 * epoch.start + 0 * t)
-            bound = bound * (1 - SLACK_SHARE) - SLACK
-            bad = cwnd < bound
+            bound = np.minimum(_curve(epoch, np.maximum(t - 2 * rtt, 0)), 1.4 * epoch.start)
         else:
-            before = np.maximum(np.searchsorted(t, t - HELD_S, side="right") - 1, 0)
-            bound = _reno(r, epoch, ALPHA)[before] * (1 - SLACK_SHARE) - SLACK
-            bad = cwnd < bound
-        checked += len(rows)
-        if bad.any():
-            k = int(np.argmax(bad))
-            return Found(
-                checked,
-                int(rows[k]),
-                f"{cwnd[k]:.0f}",
-                f"{'at most' if kind == CURVE_AT_MOST else 'at least'} {bound[k]:.1f}",
-            )
-    return Found(checked)
+            bound = epoch.reno(r, ALPHA)[np.maximum(np.searchsorted(t, t - HELD_S, side="right") - 1, 0)]
+        parts.append((rows, r.before["snd_cwnd"][rows], bound))
+    within = at_most if kind == CURVE_AT_MOST else at_least
+    return within(*of_parts(len(r), parts), rel=SLACK_SHARE, within=SLACK)
 
 
 for _bound, _section, _sentence, _level in (

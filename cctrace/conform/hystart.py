@@ -10,7 +10,7 @@ from cctrace.columns import Values
 from cctrace.conform import wire
 from cctrace.conform.record import Record
 from cctrace.conform.requirements import SHOULD, Found, Spec, Table, all_of, at_least, at_most
-from cctrace.conform.scenes import NOTHING, Cases, Scene, burst
+from cctrace.conform.scenes import Cases, Scene, burst, counted
 from cctrace.conform.stage import Cell, Stage
 
 __all__ = ["CASES", "CELLS", "SPEC"]
@@ -142,16 +142,12 @@ def of_the_wire() -> Table:
     return on_wire
 
 
-def _seen(r: Record, phase: int) -> Scene:
-    count = int(np.count_nonzero(_phases(r) == phase))
-    return Scene(r, Found(count) if count else NOTHING)
-
-
 @case("H.1", "Slow start fills a queue")
 def _fills(stage: Stage) -> Scene:
     """A queue of eight BDPs, which slow start fills."""
     buffer = int(8 * stage.cell.rate_bps / 8 * stage.cell.rtt_s)
-    return _seen(stage.record(60 * stage.cell.rtt_s, path={"buffer": f"{buffer}B"}), CONSERVATIVE)
+    r = stage.record(60 * stage.cell.rtt_s, path={"buffer": f"{buffer}B"})
+    return counted(r, _phases(r) == CONSERVATIVE)
 
 
 @case("H.2", "A longer RTT for a moment")
@@ -159,7 +155,8 @@ def _doubt(stage: Stage) -> Scene:
     """The RTT is longer by a half for one round trip and a half, before the path is full."""
     rtt = stage.cell.rtt_s
     steps = [(0, stage.cell.rtt), (round(3.2 * rtt, 6), f"{1.5e6 * rtt:.0f}us"), (round(4.7 * rtt, 6), stage.cell.rtt)]
-    return _seen(stage.record(60 * rtt, path={"rtt": steps}), RESUMED)
+    r = stage.record(60 * rtt, path={"rtt": steps})
+    return counted(r, _phases(r) == RESUMED)
 
 
 @case("H.3", "Slow start after a timeout")
@@ -167,7 +164,7 @@ def _timeout(stage: Stage) -> Scene:
     """An outage ends in slow start a second time, to half of the path: the queue is empty, and the RTT varies."""
     lost = burst(stage, 1.0, "100%", 1.0 / stage.cell.rtt_s)
     r = stage.record(6.0, path={"loss": lost, "jitter": f"normal:sd={stage.cell.rtt_s * 0.1e6:.0f}us"})
-    return Scene(r, Found(int(r.is_call("ssthresh").sum())))
+    return counted(r, r.is_call("ssthresh"))
 
 
 _OF_LINUX = (

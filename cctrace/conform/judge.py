@@ -1,5 +1,6 @@
 """From results in records to verdicts: the first violation of every requirement is kept."""
 
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
@@ -12,9 +13,14 @@ from cctrace.conform.result import CONFORMS, NOT_EXERCISED, VIOLATES, Verdict
 def look(requirement: Requirement, r: Record) -> Found | None:
     """Return what a requirement finds in a record, None if the record lacks a column that it reads or needs."""
     try:
-        return requirement.check(r) if r.has(*requirement.needs) else None
+        return dated(requirement.check(r), r) if r.has(*requirement.needs) else None
     except NotHeldError:
         return None
+
+
+def dated(found: Found, r: Record | None) -> Found:
+    """Return what was found in a record, with the time of its row."""
+    return found if r is None or found.row is None else found._replace(time_s=float(r.time_s[found.row]))
 
 
 def intended(subject: str | type[Controller], spec: Spec) -> dict[str, str]:
@@ -39,7 +45,13 @@ class Tally:
         """Begin the row of an example."""
         self.rows[id] = Verdict(id, id, EXAMPLE, sentence, NOT_EXERCISED, where="no path brings it about")
 
-    def add(self, id: str, found: Found | None, where: str, time_s: float | None = None, seconds: float = 0.0) -> None:
+    def examine(self, requirements: Iterable[Requirement], r: Record, where: str) -> None:
+        """Add what some requirements find in a record."""
+        for requirement in requirements:
+            began = time.perf_counter()
+            self.add(requirement.id, look(requirement, r), where, time.perf_counter() - began)
+
+    def add(self, id: str, found: Found | None, where: str, seconds: float = 0.0) -> None:
         """Add what was found at `where`; None if the record does not show what the requirement needs."""
         row = self.rows[id]
         if found is None:
@@ -49,7 +61,7 @@ class Tally:
         row = replace(row, exercised=row.exercised + found.exercised, seconds=row.seconds + seconds)
         if found.row is not None and row.verdict != VIOLATES:
             row = replace(row, verdict=VIOLATES, where=where, by_intent=self.by_intent.get(id, ""))
-            row = replace(row, row=found.row, time_s=time_s, value=found.value, expected=found.expected)
+            row = replace(row, row=found.row, time_s=found.time_s, value=found.value, expected=found.expected)
         elif found.exercised and row.verdict == NOT_EXERCISED:
             row = replace(row, verdict=CONFORMS, where="")
         self.rows[id] = row

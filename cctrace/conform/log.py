@@ -15,9 +15,9 @@ from cctrace.cc.base import QuicController
 from cctrace.columns import Values
 from cctrace.conform.bbr_names import DRAIN, PROBE_RTT, STARTUP, STATES
 from cctrace.conform.bbr_states import follow_diagram
-from cctrace.conform.judge import Tally, look
+from cctrace.conform.judge import Tally
 from cctrace.conform.record import Held, Record
-from cctrace.conform.requirements import SHOULD, Found, Spec, Table, all_of, at_least, at_most
+from cctrace.conform.requirements import SHOULD, Found, Spec, Table, all_of, at_least, at_most, of_parts
 from cctrace.conform.result import Conformity
 from cctrace.conform.scenes import PROBE_BW
 from cctrace.errors import ArgumentError
@@ -81,19 +81,17 @@ def of_log(flow: CounterFlow, spec: Spec) -> Conformity:
     """Return the `Conformity` of a log; see `cctrace.conform.run`."""
     if not spec.log:
         raise ArgumentError(f"spec={spec.name!r} asks nothing of a log of window and packets: give a capture")
-    r = record_of_log(flow)
     tally = Tally(spec.log, {})
-    for requirement in spec.log:
-        found = look(requirement, r)
-        time_s = None if found is None or found.row is None else float(r.time_s[found.row])
-        tally.add(requirement.id, found, "the log", time_s)
+    tally.examine(spec.log, record_of_log(flow), "the log")
     notes = ("a log has updates of the sender's state, not every step", *flow.table.warnings)
     return Conformity(flow.table.source, spec.name, spec.title, tally.verdicts(), notes)
 
 
-def _rows_after(r: Record, seconds: Values) -> Values:
-    """Return, for each row, the first row later than so many seconds after it (before it, if they are negative)."""
-    return np.searchsorted(r.time_s, r.time_s + seconds, "right")
+def _answered(r: Record) -> tuple[Values, Values, Values]:
+    """Return the losses before the log's last RTTs, and for each row the rows between which their answer lies."""
+    span = ANSWER_RTTS * np.nan_to_num(r.after["srtt_us"]) / 1e6
+    first, last = (np.searchsorted(r.time_s, r.time_s + seconds, "right") for seconds in (-span, span))
+    return (r.after["lost"] > r.before["lost"]) & (last < len(r)) & (span > 0), first, last
 
 
 def common(requirement: Table, pacing: tuple[str, str]) -> None:
@@ -134,21 +132,17 @@ def of_quic() -> Table:
 
     @requirement("log.reduction", "7.3.2", "A loss reduces the window, unless it falls into the recovery of another.")
     def _reduction(r: Record) -> Found:
-        lost = (r.after["lost"] > r.before["lost"]) & (r.after["cwnd"] > 4 * r.mss)
-        span = ANSWER_RTTS * np.nan_to_num(r.after["srtt_us"]) / 1e6
+        lost, first, last = _answered(r)
         fallen = np.concatenate([[0], np.cumsum(r.after["cwnd"] < r.before["cwnd"])])
-        first, last = _rows_after(r, -span), _rows_after(r, span)
-        lost &= (last < len(r)) & (span > 0)  # else the log ends before the answer
-        return all_of(lost, fallen[last] > fallen[np.maximum(first - 1, 0)], r.after["cwnd"], "a smaller window")
+        good = fallen[last] > fallen[np.maximum(first - 1, 0)]
+        return all_of(lost & (r.after["cwnd"] > 4 * r.mss), good, r.after["cwnd"], "a smaller window")
 
     @requirement("log.recovery", "7.3.2", "A loss begins a recovery period, unless it falls into one.")
     def _recovery(r: Record) -> Found:
-        lost = (r.after["lost"] > r.before["lost"]) & (r.after["reno_state"] != UNKNOWN)
-        span = ANSWER_RTTS * np.nan_to_num(r.after["srtt_us"]) / 1e6
+        lost, _, last = _answered(r)
         recovering = np.concatenate([[0], np.cumsum(r.after["reno_state"] == RENO_STATES["recovery"])])
-        last = _rows_after(r, span)
-        lost &= (last < len(r)) & (span > 0)
-        return all_of(lost, recovering[last] > recovering[np.arange(len(r))], "none", "a recovery period")
+        good = recovering[last] > recovering[np.arange(len(r))]
+        return all_of(lost & (r.after["reno_state"] != UNKNOWN), good, "none", "a recovery period")
 
     @requirement("log.held", "7.3.2", "In recovery the window does not grow.")
     def _held(r: Record) -> Found:
@@ -186,29 +180,26 @@ def of_bbr() -> Table:
 
     @requirement("log.drain", "5.3.2", "Drain paces slower than the Startup before it.")
     def _drain(r: Record) -> Found:
-        rate = r.after["pacing_rate"]
-        where, least, fastest = np.zeros(len(r), bool), np.zeros(len(r)), np.zeros(len(r))
+        rate, state, parts = r.after["pacing_rate"], r.after["state"], []
         for first, end in _stays(r, DRAIN):  # an update may precede the name of its state
-            startup = np.flatnonzero(r.after["state"][:first] == STARTUP)
-            where[first] = len(startup) > 0 and r.after["state"][first - 1] == STARTUP
-            least[first], fastest[first] = rate[first:end].min(), rate[startup].max(initial=0.0)
-        return all_of(where, least < fastest, least, fastest, "less than")
+            if state[first - 1] == STARTUP:
+                fastest = rate[np.flatnonzero(state[:first] == STARTUP)].max()
+                parts.append((first, rate[first:end].min(), fastest))
+        where, least, before = of_parts(len(r), parts)
+        return all_of(where, least < before, least, before, "less than")
 
     @requirement("log.probe_rtt", "5.3.4.3", "ProbeRTT lasts 200 ms at least.")
     def _probe_rtt(r: Record) -> Found:
-        where, lasted = np.zeros(len(r), bool), np.zeros(len(r))
-        for first, end in _stays(r, PROBE_RTT):
-            where[end], lasted[end] = True, r.time_s[end] - r.time_s[first]
-        return at_least(where, lasted, PROBE_RTT_S, within=TIMER_S)
+        parts = ((end, r.time_s[end] - r.time_s[first], PROBE_RTT_S) for first, end in _stays(r, PROBE_RTT))
+        return at_least(*of_parts(len(r), parts), within=TIMER_S)
 
     @requirement("log.dip", "5.6.4.5", "In ProbeRTT the window falls to half of that in ProbeBW.")
     def _dip(r: Record) -> Found:
-        where, least, bound = np.zeros(len(r), bool), np.zeros(len(r)), np.zeros(len(r))
-        widest = np.maximum.accumulate(np.where(np.isin(r.after["state"], PROBE_BW), r.after["cwnd"], 0.0))
-        for first, end in _stays(r, PROBE_RTT):
-            where[first], least[first] = widest[first] > 0, r.after["cwnd"][first:end].min()
-            bound[first] = max(widest[first] / 2, 4 * r.mss)
-        return at_most(where, least, bound)
+        cwnd = r.after["cwnd"]
+        widest = np.maximum.accumulate(np.where(np.isin(r.after["state"], PROBE_BW), cwnd, 0.0))
+        stays = [(first, end) for first, end in _stays(r, PROBE_RTT) if widest[first] > 0]
+        parts = ((first, cwnd[first:end].min(), max(widest[first] / 2, 4 * r.mss)) for first, end in stays)
+        return at_most(*of_parts(len(r), parts))
 
     common(requirement, ("5.6.2", "MUST"))
     return requirement

@@ -8,7 +8,7 @@ import numpy as np
 from cctrace.cc.linux import CA_RECOVERY, EVENT_COMPLETE_CWR
 from cctrace.columns import Values
 from cctrace.conform.record import Record
-from cctrace.conform.requirements import Found, Spec, Table, equal
+from cctrace.conform.requirements import Found, Spec, Table, at_most, equal, of_parts
 from cctrace.conform.windows import CASES, CELLS
 from cctrace.conform.wire import bounded, lost_between_acks, recoveries
 
@@ -33,7 +33,7 @@ def _earlier(first: float, column: Values) -> Values:
              "delivered as ssthresh is to the flight before the recovery.")  # fmt: skip
 def _proportional(r: Record) -> Found:
     """What RACK's timer releases between ACKs may exceed the share; ACKs then wait until the share allows more."""
-    checked, between = 0, lost_between_acks(r)
+    parts, between = [], lost_between_acks(r)
     for cut, inside in recoveries(r):
         rows = _delivering(r, cut, inside)
         out, delivered = r.ack("data_segs_out")[rows] - r.ack("data_segs_out")[cut], r.ack("delivered")[rows]
@@ -41,38 +41,28 @@ def _proportional(r: Record) -> Found:
         share = (delivered - r.ack("delivered")[cut] + 1) * ssthresh / max(float(r.before["snd_cwnd"][cut]), 1.0)
         bound = np.maximum(np.ceil(share) + 2, _earlier(0, out)) + np.diff(between[rows], prepend=between[cut])
         above = (pipe > ssthresh + 1) & (_earlier(r.inflight[cut], pipe) > ssthresh + 1)
-        checked += len(rows)
-        if (bad := above & (out > bound)).any():
-            k = int(np.argmax(bad))
-            return Found(checked, int(rows[k]), f"{out[k]} segments", f"at most {bound[k]:.0f}")
-    return Found(checked)
+        parts.append((rows, out, np.where(above, bound, np.inf)))
+    return at_most(*of_parts(len(r), parts))
 
 
-@requirement("prr.bounded", "6.2", "In recovery, ACKs release at most twice what was delivered, and a segment.",
-             "snd_ssthresh")  # fmt: skip
-def _bounded(r: Record) -> Found:
-    return bounded(r)
+requirement("prr.bounded", "6.2", "In recovery, ACKs release at most twice what was delivered, and a segment.",
+            "snd_ssthresh")(bounded)  # fmt: skip
 
 
 @requirement("prr.pipe", "6.2", "A flight at or below ssthresh grows to ssthresh, or one segment more.")
 def _pipe(r: Record) -> Found:
     """Above ssthresh only the share counts: what the application left of it may be sent later."""
-    checked = 0
+    where, ssthresh = np.zeros(len(r), bool), r.after["snd_ssthresh"]
     for cut, inside in recoveries(r):
         rows = _delivering(r, cut, inside)
-        pipe, ssthresh = r.inflight[rows], r.after["snd_ssthresh"][rows]
-        below = _earlier(r.inflight[cut], pipe) <= ssthresh
-        checked += int(below.sum())
-        if (bad := below & (pipe > ssthresh + 1)).any():
-            k = int(np.argmax(bad))
-            return Found(checked, int(rows[k]), f"{pipe[k]} segments", f"at most {ssthresh[k] + 1}")
-    return Found(checked)
+        where[rows] = _earlier(r.inflight[cut], r.inflight[rows]) <= ssthresh[rows]
+    return at_most(where, r.inflight, ssthresh, within=1)
 
 
 @requirement("prr.cwnd", "6.2", "Each ACK sets cwnd to the flight and what may leave: above ssthresh the share of what "
              "was delivered; below it what was delivered and not sent, and a segment if the ACK is safe.")  # fmt: skip
 def _cwnd(r: Record) -> Found:
-    checked = 0
+    parts = []
     delivered, out, una = r.ack("delivered"), r.ack("data_segs_out"), r.ack("snd_una")
     acks = r.is_call("pkts_acked") & (r.ack("ca_state") == CA_RECOVERY)
     for cut, inside in recoveries(r):
@@ -85,20 +75,15 @@ def _cwnd(r: Record) -> Found:
         safe = una[rows] > una[rows - 1]
         below = np.maximum(total - sent, delivered[rows] - delivered[rows - 1]) + safe
         room = np.where(pipe > ssthresh, np.ceil(ssthresh * total / flight) - sent, np.minimum(ssthresh - pipe, below))
-        expected, got = pipe + np.maximum(room, np.where(sent > 0, 0, 1)), r.before["snd_cwnd"][rows + 1]
-        checked += len(rows)
-        bad = got != expected
-        if bad.any():
-            k = int(np.argmax(bad))
-            return Found(checked, int(rows[k]), f"{got[k]:.0f} segments", f"{expected[k]:.0f}")
-    return Found(checked)
+        parts.append((rows, r.before["snd_cwnd"][rows + 1], pipe + np.maximum(room, np.where(sent > 0, 0, 1))))
+    return equal(*of_parts(len(r), parts))
 
 
 @requirement("prr.first", "6.2", "The ACK that begins a recovery releases its share, and at least one segment.")
 def _first(r: Record) -> Found:
     delivered, una, now = r.ack("delivered"), r.ack("snd_una"), r.ack("now_us")
     acked = np.flatnonzero(r.is_call("pkts_acked"))
-    checked = 0
+    parts = []
     for cut, rows in recoveries(r):
         begins = cut + 1  # set_state; the stack then sets cwnd, which the next call finds
         place = int(np.searchsorted(acked, cut)) - 1
@@ -109,10 +94,8 @@ def _first(r: Record) -> Found:
         ssthresh, pipe = int(r.before["snd_ssthresh"][begins + 1]), int(r.inflight[begins])
         share = -(-ssthresh * total // max(int(r.before["snd_cwnd"][cut]), 1))
         expected = pipe + max(share if pipe > ssthresh else min(ssthresh - pipe, total), 1)
-        checked += 1
-        if (got := int(r.before["snd_cwnd"][begins + 1])) != expected:
-            return Found(checked, begins + 1, f"{got} segments", f"{expected}")
-    return Found(checked)
+        parts.append((begins + 1, r.before["snd_cwnd"][begins + 1], expected))
+    return equal(*of_parts(len(r), parts))
 
 
 @requirement("prr.undone", "6.2", "A recovery that proves spurious at its end leaves the window that was restored.")
@@ -136,12 +119,6 @@ def _end(r: Record) -> Found:
 
 
 on_the_wire = Table()
-
-
-@on_the_wire("wire.recovery", "6.2", "A recovery sends at most twice what it sees delivered.")
-def _recovery(r: Record) -> Found:
-    return bounded(r)
-
-
+on_the_wire("wire.recovery", "6.2", "A recovery sends at most twice what it sees delivered.")(bounded)
 TITLE = "Proportional rate reduction (RFC 6937bis)"
 SPEC = Spec("prr", TITLE, tuple(requirement.rows), ("cubic", "cubic6", "reno"), tuple(on_the_wire.rows))

@@ -5,6 +5,8 @@ controller") is read from the window: a controller other than NewReno violates t
 those that apply to every sender (minimum window, initial window, one reduction per round, persistent congestion).
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,7 @@ from cctrace.columns import Values
 from cctrace.conform import log
 from cctrace.conform.record import Record
 from cctrace.conform.requirements import SHOULD, Found, Spec, Table, all_of, at_least, at_most, equal
-from cctrace.conform.scenes import Cases, Scene, app, burst, queue_of_one_bdp
+from cctrace.conform.scenes import Cases, Scene, app, burst, counted, queue_of_one_bdp
 from cctrace.conform.stage import Cell, Stage
 
 __all__ = ["CASES", "CELLS", "SPEC"]
@@ -115,21 +117,24 @@ def _slow_start(r: Record) -> Found:
     return equal(where, r.after["cwnd"], r.before["cwnd"] + r.ack("smp_acked"))
 
 
+def _avoiding(r: Record) -> tuple[Values, Values]:
+    """Return the ACKs of congestion avoidance, and a window that has grown by a datagram per window acknowledged."""
+    cwnd = r.before["cwnd"]
+    return _growing(r) & (cwnd >= r.before["ssthresh"]), cwnd + DATAGRAM * r.ack("smp_acked") / np.maximum(cwnd, 1)
+
+
 @requirement("avoidance.growth", "7.3.3", "In congestion avoidance the window grows by at most a datagram per window "
              "acknowledged.")  # fmt: skip
 def _avoidance(r: Record) -> Found:
-    where = _growing(r) & (r.before["cwnd"] >= r.before["ssthresh"])
-    return at_most(
-        where, r.after["cwnd"], r.before["cwnd"] + DATAGRAM * r.ack("smp_acked") / np.maximum(r.before["cwnd"], 1)
-    )
+    where, fair = _avoiding(r)
+    return at_most(where, r.after["cwnd"], fair)
 
 
 @requirement("avoidance.least", "7.3.3", "In congestion avoidance the window grows by at least a datagram per window "
              "acknowledged.", level=SHOULD)  # fmt: skip
 def _avoidance_least(r: Record) -> Found:
-    where = _growing(r) & (r.before["cwnd"] >= r.before["ssthresh"])
-    grown = DATAGRAM * r.ack("smp_acked") / np.maximum(r.before["cwnd"], 1)
-    return at_least(where, r.after["cwnd"], r.before["cwnd"] + grown, within=1.0)
+    where, fair = _avoiding(r)
+    return at_least(where, r.after["cwnd"], fair, within=1.0)
 
 
 @requirement("recovery.entry", "7.3.2", "A loss of data sent after the last reduction halves the window.")
@@ -185,29 +190,20 @@ def _pacing(r: Record) -> Found:
     return all_of(where, good, r.after["pacing_rate"], window)
 
 
-def _played(stage: Stage, call: str, path: dict[str, Any], sender: dict[str, Any] | None = None) -> Scene:
-    r = stage.record(12.0, path=path, sender=sender)
-    return Scene(r, Found(int(r.is_call(call).sum())))
+def _play(stage: Stage, call: str, changes: Callable[[Stage], dict[str, Any]]) -> Scene:
+    r = stage.record(12.0, **changes(stage))
+    return counted(r, r.is_call(call))
 
 
-@case("Q.1", "A bulk flow overflows a queue of one BDP")
-def _overflow(stage: Stage) -> Scene:
-    return _played(stage, "on_lost", queue_of_one_bdp(stage))
-
-
-@case("Q.2", "Random losses of 0.5 %")
-def _random(stage: Stage) -> Scene:
-    return _played(stage, "on_lost", {"loss": "0.5%"})
-
-
-@case("Q.3", "An outage of three seconds")
-def _outage(stage: Stage) -> Scene:
-    return _played(stage, "reset_cwnd", {"loss": burst(stage, 3.0, "100%", 3.0 / stage.cell.rtt_s)})
-
-
-@case("Q.4", "An application at 30 % of the rate, and a few losses")
-def _app_limited(stage: Stage) -> Scene:
-    return _played(stage, "on_ack", {"loss": burst(stage, 1.0, "5%", 2)}, app(stage, 0.3))
+for _id, _title, _call, _changes in (
+    ("Q.1", "A bulk flow overflows a queue of one BDP", "on_lost", lambda stage: {"path": queue_of_one_bdp(stage)}),
+    ("Q.2", "Random losses of 0.5 %", "on_lost", lambda stage: {"path": {"loss": "0.5%"}}),
+    ("Q.3", "An outage of three seconds", "reset_cwnd",
+     lambda stage: {"path": {"loss": burst(stage, 3.0, "100%", 3.0 / stage.cell.rtt_s)}}),
+    ("Q.4", "An application at 30 % of the rate, and a few losses", "on_ack",
+     lambda stage: {"path": {"loss": burst(stage, 1.0, "5%", 2)}, "sender": app(stage, 0.3)}),
+):  # fmt: skip
+    case(_id, _title)(partial(_play, call=_call, changes=_changes))
 
 
 SPEC = Spec("quic", "NewReno of QUIC (RFC 9002, section 7)", tuple(requirement.rows), (),

@@ -4,6 +4,8 @@ A *probe* here is a retransmission although nothing sent later is known to have 
 stack repairs losses, whichever controller it has.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +14,7 @@ from cctrace.cc.linux import CA_CWR, CA_LOSS, CA_OPEN, CA_RECOVERY
 from cctrace.columns import Values
 from cctrace.conform.record import Record
 from cctrace.conform.requirements import SHOULD, Found, Spec, Table
-from cctrace.conform.scenes import Cases, Scene, burst, queue_of_one_bdp
+from cctrace.conform.scenes import Cases, Scene, burst, counted, queue_of_one_bdp
 from cctrace.conform.stage import Cell, Stage
 from cctrace.path.transmissions import transmissions
 
@@ -190,37 +192,23 @@ def _backoff(r: Record) -> Found:
     return _all(s, where, holds, _quiet_ns(s), "twice the wait before")
 
 
-def _sent_again(stage: Stage, path: dict[str, Any], sender: dict[str, Any] | None = None) -> Scene:
-    r = stage.on_the_wire(12.0, path=path, sender=sender)
-    count = int(transmissions(r.captured).retransmitted.sum())
-    return Scene(r, Found(count) if count else Found(1, len(r) - 1, "nothing retransmitted", "losses"))
+def _play(stage: Stage, changes: Callable[[Stage], dict[str, Any]]) -> Scene:
+    r = stage.on_the_wire(12.0, **changes(stage))
+    return counted(r, transmissions(r.captured).retransmitted, "nothing retransmitted", "losses")
 
 
-@case("R.1", "Random losses of 1 %")
-def _random(stage: Stage) -> Scene:
-    return _sent_again(stage, {"loss": "1%"})
-
-
-@case("R.2", "A bulk flow overflows a queue of one BDP")
-def _overflow(stage: Stage) -> Scene:
-    return _sent_again(stage, queue_of_one_bdp(stage))
-
-
-@case("R.3", "Short pieces whose tails are lost")
-def _tails(stage: Stage) -> Scene:
-    """Pieces of four segments, 15 % lost: often the last of a piece."""
-    return _sent_again(stage, {"loss": "15%"}, {"app": f"chunks:size={4 * stage.cell.mss}B,every=400ms"})
-
-
-@case("R.4", "Reordering and losses")
-def _reordered(stage: Stage) -> Scene:
-    mixed = f"normal:sd={stage.cell.rtt_s * 0.1e6:.0f}us,reorder"
-    return _sent_again(stage, {"jitter": mixed, "loss": "0.5%"})
-
-
-@case("R.5", "An outage of four seconds")
-def _outage(stage: Stage) -> Scene:
-    return _sent_again(stage, {"loss": burst(stage, 3.0, "100%", 4.0 / stage.cell.rtt_s)})
+for _id, _title, _changes in (
+    ("R.1", "Random losses of 1 %", lambda stage: {"path": {"loss": "1%"}}),
+    ("R.2", "A bulk flow overflows a queue of one BDP", lambda stage: {"path": queue_of_one_bdp(stage)}),
+    # Pieces of four segments: what is lost is often the last of a piece.
+    ("R.3", "Short pieces whose tails are lost",
+     lambda stage: {"path": {"loss": "15%"}, "sender": {"app": f"chunks:size={4 * stage.cell.mss}B,every=400ms"}}),
+    ("R.4", "Reordering and losses",
+     lambda stage: {"path": {"jitter": f"normal:sd={stage.cell.rtt_s * 0.1e6:.0f}us,reorder", "loss": "0.5%"}}),
+    ("R.5", "An outage of four seconds",
+     lambda stage: {"path": {"loss": burst(stage, 3.0, "100%", 4.0 / stage.cell.rtt_s)}}),
+):  # fmt: skip
+    case(_id, _title)(partial(_play, changes=_changes))
 
 
 ROWS = tuple(requirement.rows)

@@ -58,7 +58,7 @@ class Record:
     # after, before: its state after and before each call, under the draft's names for the BBR family
     after: Held
     before: Held
-    # parameters, ``mss``, ``tick_us``; of a simulation ``rate_Bps`` (of payload), ``rtt_us`` and figures of its case
+    # parameters, ``mss``, ``tick_us``; of a simulated case ``rate_Bps`` (of payload)
     facts: dict[str, float] = field(default_factory=dict)
     flow: Flow | None = None  # of a capture: the source of the columns
     derived: dict[Hashable, Values] = field(default_factory=dict, repr=False)  # by `once`

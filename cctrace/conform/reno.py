@@ -2,10 +2,8 @@
 
 from functools import partial
 
-import numpy as np
-
 from cctrace.conform.record import Record
-from cctrace.conform.requirements import MUST, SHOULD, Found, Spec, Table
+from cctrace.conform.requirements import MUST, SHOULD, Found, Spec, Table, at_least, at_most, of_parts
 from cctrace.conform.windows import CASES, CELLS, common, cut_to, epochs
 from cctrace.conform.wire import shared
 
@@ -29,18 +27,8 @@ cut_to(requirement, "loss.half", "RFC 5681 3.1 (4), RFC 9002 7.3.2", 0.5, MUST)
 
 def _growth(r: Record, most: bool) -> Found:
     """Return whether cwnd has grown since the epoch began by at most, or at least, a segment per window acked."""
-    checked, slack = 0, 2.0
-    for epoch in epochs(r):
-        cwnd = r.before["snd_cwnd"][epoch.rows].astype(float)
-        fair = epoch.start + np.concatenate([[0.0], np.cumsum(r.ack("arg")[epoch.rows] / cwnd)[:-1]])
-        bad = cwnd > fair + slack if most else cwnd < fair - slack
-        checked += len(cwnd)
-        if bad.any():
-            k = int(np.argmax(bad))
-            return Found(
-                checked, int(epoch.rows[k]), f"{cwnd[k]:.0f}", f"{'at most' if most else 'at least'} {fair[k]:.1f}"
-            )
-    return Found(checked)
+    parts = ((epoch.rows, r.before["snd_cwnd"][epoch.rows], epoch.reno(r)) for epoch in epochs(r))
+    return (at_most if most else at_least)(*of_parts(len(r), parts), within=2)
 
 
 requirement("avoidance.at_most", "RFC 5681 3.1, RFC 9002 7.3.3", "In congestion avoidance cwnd grows by at most one "

@@ -1,14 +1,14 @@
 """Requirements of a specification, as rows of a table: a sentence, and a predicate over the columns of a record."""
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from cctrace.cc.base import Counterpart
-from cctrace.columns import Values
+from cctrace.columns import Floats, Values
 from cctrace.conform.record import Record
 from cctrace.errors import ArgumentError, suggestion
 
@@ -29,13 +29,14 @@ class Found(NamedTuple):
     """Result of a predicate in one record.
 
     `exercised` rows that it applies to, the first `row` that contradicts it (None: none), the value there and the
-    specified one.
+    specified one, and when that was, from the beginning of the record.
     """
 
     exercised: int
     row: int | None = None
     value: str = ""
     expected: str = ""
+    time_s: float | None = None
 
 
 class Requirement(NamedTuple):
@@ -142,6 +143,14 @@ def at_most(where: ArrayLike, value: ArrayLike, bound: ArrayLike, rel: float = 0
 def at_least(where: ArrayLike, value: ArrayLike, bound: ArrayLike, rel: float = 0.0, within: float = 0.0) -> Found:
     """Return whether a column stays at or above another in all rows of a mask."""
     return _compared(where, value, bound, lambda one, other: one >= other - _slack(other, rel, within), "at least")
+
+
+def of_parts(length: int, parts: Iterable[tuple[Any, Any, Any]]) -> tuple[NDArray[np.bool_], Floats, Floats]:
+    """Return parts of a record, (rows, their values, their bounds), as a mask of all its rows and two columns."""
+    where, value, bound = np.zeros(length, bool), np.zeros(length), np.zeros(length)
+    for rows, values, bounds in parts:
+        where[rows], value[rows], bound[rows] = True, values, bounds
+    return where, value, bound
 
 
 def _compared(

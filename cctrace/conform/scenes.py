@@ -7,6 +7,7 @@ import numpy as np
 
 from cctrace.columns import Values
 from cctrace.conform.bbr_names import CRUISE, DOWN, PROBE_RTT, REFILL, UP
+from cctrace.conform.bbr_oracle import enters, leaves, moves
 from cctrace.conform.record import Record
 from cctrace.conform.requirements import Found
 from cctrace.conform.stage import Stage
@@ -69,17 +70,14 @@ def entered(r: Record, state: int, after_s: float = 0.0, source: int | None = No
     """Return when (s) a state is first entered (from state `source`), None if never."""
     if not r.has("state"):
         return None
-    was, now = r.before["state"], r.after["state"]
-    rows = (now == state) & (was != state) & (r.time_s >= after_s)
-    if source is not None:
-        rows &= was == source
-    places = np.flatnonzero(rows)
-    return float(r.time_s[places[0]]) if len(places) else None
+    rows = (enters(r, state) if source is None else moves(r, source, state)) & (r.time_s >= after_s)
+    return float(r.time_s[np.argmax(rows)]) if rows.any() else None
 
 
-def moves(r: Record, a: int, b: int, after_s: float = 0.0) -> Values:
-    """Return the mask of the rows that lead from one state to another."""
-    return (r.before["state"] == a) & (r.after["state"] == b) & (r.time_s >= after_s)
+def counted(r: Record, rows: Values, missing: str = "", expected: str = "") -> Scene:
+    """Return a scene that exercises what it is for in some rows; if there are none, and it must, what is `missing`."""
+    count = int(np.count_nonzero(rows))
+    return Scene(r, Found(1, len(r) - 1, missing, expected) if missing and not count else Found(count))
 
 
 def came(r: Record, rows: Values, expected: str) -> Found:
@@ -98,10 +96,9 @@ def both(*found: Found) -> Found:
 
 def left(r: Record, state: int, rows: Values, expected: str, after_s: float = 0.0) -> Found:
     """Return that a state was left as expected; nothing if ProbeRTT cut every stay short, or if there was none."""
-    leaves = (r.before["state"] == state) & (r.after["state"] != state) & (r.time_s >= after_s)
-    inside = (r.after["state"] == state) & (r.time_s >= after_s)
-    cut = leaves & (r.after["state"] == PROBE_RTT)
-    if not rows.any() and (not inside.any() or (cut.any() and not (leaves & ~cut).any())):
+    later = r.time_s >= after_s
+    inside, cut, out = later & (r.after["state"] == state), later & moves(r, state, PROBE_RTT), later & leaves(r, state)
+    if not rows.any() and (not inside.any() or (cut.any() and not (out & ~cut).any())):
         return NOTHING
     return came(r, rows, expected)
 

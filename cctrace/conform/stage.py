@@ -94,7 +94,10 @@ class Stage:
         key = (round(seconds, 6), repr(path), repr(sender))
         if key in self.kept:
             return self.kept[key]
-        r = self._run(seconds, path or {}, sender or {})
+        cell, (cls, given) = self.cell, controller(self.spec)
+        run = self._simulated(seconds, path, sender)
+        facts = {"mss": float(cell.mss), "rate_Bps": cell.payload_Bps}
+        r = record_of(run.flow(0), cls, checked_params(cls, given), facts)
         if keep:
             self.kept[key] = r
         return r
@@ -105,10 +108,11 @@ class Stage:
         """Return the record of a capture of such a run, at the sender."""
         from cctrace.conform.wire import record_of_flow
 
-        run = self._simulated(*self._scenario(path or {}, sender or {}), seconds, packets=True)
-        return record_of_flow(run.capture(0).flow(0))
+        return record_of_flow(self._simulated(seconds, path, sender, packets=True).capture(0).flow(0))
 
-    def _scenario(self, path: dict[str, Any], sender: dict[str, Any]) -> tuple[Path, Sender]:
+    def _simulated(
+        self, seconds: float, path: dict[str, Any] | None, sender: dict[str, Any] | None, packets: bool = False
+    ) -> Simulation:
         cell = self.cell
         packet = cell.mss + HEADER_BYTES
         buffer = max(BUFFER_BDPS * cell.rate_bps / 8 * cell.rtt_s, LEAST_BUFFER_PACKETS * packet)
@@ -117,20 +121,9 @@ class Stage:
         if controller(self.spec)[0].view == "linux":  # the QUIC stack has its own datagrams, ACKs and limits
             rwnd = int(max(LEAST_RWND, 40 * cell.rate_bps / 8 * cell.rtt_s))
             common = {"mss": cell.mss, "ack_every": cell.ack_every, "rwnd": f"{rwnd}B"}
-        return Path(**(base | path)), Sender(self.spec, **(common | sender))
-
-    def _run(self, seconds: float, path: dict[str, Any], sender: dict[str, Any]) -> Record:
-        cell = self.cell
-        run = self._simulated(*self._scenario(path, sender), seconds)
-        cls, given = controller(self.spec)
-        facts = {"mss": float(cell.mss), "rate_Bps": cell.payload_Bps, "rtt_us": cell.rtt_s * 1e6}
-        facts |= {"goodput_bps": float(run.flows["goodput_bps"].iloc[0]), "bdp": cell.bdp}
-        params = checked_params(cls, given)
-        return record_of(run.flow(0), cls, params, facts)
-
-    def _simulated(self, path: Path, sender: Sender, seconds: float, packets: bool = False) -> Simulation:
-        where = f"{called(self.spec)} on {self.cell}"
-        return simulated(where, Scenario(path, (sender,), f"{seconds:.6f}s", self.seed), packets)
+        senders = (Sender(self.spec, **(common | (sender or {}))),)
+        scenario = Scenario(Path(**(base | (path or {}))), senders, f"{seconds:.6f}s", self.seed)
+        return simulated(f"{called(self.spec)} on {cell}", scenario, packets)
 
 
 def simulated(what: str, scenario: Scenario, packets: bool, sender: int = 0) -> Simulation:

@@ -9,7 +9,7 @@ from cctrace.cc.linux import CA_CWR, CA_LOSS, EVENT_COMPLETE_CWR, EVENT_TX_START
 from cctrace.columns import Values
 from cctrace.conform.record import Record
 from cctrace.conform.requirements import Found, Table, all_of, at_least, at_most, equal
-from cctrace.conform.scenes import NOTHING, Cases, Scene, app, burst, overtaking, queue_of_one_bdp
+from cctrace.conform.scenes import UNSET_SCENE, Cases, Scene, app, burst, counted, overtaking, queue_of_one_bdp
 from cctrace.conform.stage import Cell, Stage
 
 CELLS = (
@@ -31,8 +31,7 @@ def _seconds(stage: Stage) -> float:
 
 
 def _reduces(r: Record) -> Scene:
-    count = int(np.count_nonzero(r.is_call("ssthresh")))
-    return Scene(r, Found(count) if count else Found(1, len(r) - 1, "no reduction", "a reduction of the window"))
+    return counted(r, r.is_call("ssthresh"), "no reduction", "a reduction of the window")
 
 
 @case("W.1", "A bulk flow overflows a queue of one BDP")
@@ -49,22 +48,20 @@ def _random(stage: Stage) -> Scene:
 def _outage(stage: Stage) -> Scene:
     lost = burst(stage, 3.0, "100%", 1.2 + 0.4 / stage.cell.rtt_s)
     r = stage.record(3 + 60 * stage.cell.rtt_s + 6, path={"loss": lost})
-    timeouts = int(np.count_nonzero(r.is_call("set_state", CA_LOSS)))
-    return Scene(r, Found(timeouts))
+    return counted(r, r.is_call("set_state", CA_LOSS))
 
 
 @case("W.4", "An application at 30 % of the rate, and a few losses")
 def _limited(stage: Stage) -> Scene:
     r = stage.record(min(_seconds(stage), 10.0), path={"loss": burst(stage, 1.0, "5%", 2)}, sender=app(stage, 0.3))
-    return Scene(r, Found(int(np.count_nonzero(r.ack("is_cwnd_limited") == 0))) if len(r) else NOTHING)
+    return counted(r, r.ack("is_cwnd_limited") == 0)
 
 
 @case("W.5", "An application that pauses")
 def _pauses(stage: Stage) -> Scene:
     """Writes for three seconds, then nothing for two; losses on the way."""
     r = stage.record(14.0, path={"loss": burst(stage, 1.5, "5%", 2)}, sender={"app": "onoff:on=3s,off=2s"})
-    starts = r.is_call("cwnd_event", EVENT_TX_START) & (r.time_s > 3.0)
-    return Scene(r, Found(int(starts.sum())))
+    return counted(r, r.is_call("cwnd_event", EVENT_TX_START) & (r.time_s > 3.0))
 
 
 @case("W.6", "Spurious recoveries: reordering, and a delay of more than the timeout")
@@ -74,7 +71,7 @@ def _spurious(stage: Stage) -> Scene:
     steps = [(0, stage.cell.rtt), (7.0, f"{(4 * rtt + 1.0) * 1e6:.0f}us"), (round(7.4 + rtt, 6), stage.cell.rtt)]
     path = {"rtt": steps, "loss": burst(stage, 1.5, "5%", 1)}
     r = stage.record(14.0 + 20 * rtt, path=path | overtaking(stage, 4.0, 0.5))
-    return Scene(r, Found(int(r.is_call("undo_cwnd").sum())))
+    return counted(r, r.is_call("undo_cwnd"))
 
 
 @case("W.7", "Short pieces that overtake each other: spurious up to the end of a recovery")
@@ -84,7 +81,7 @@ def _pieces(stage: Stage) -> Scene:
     jitter = [(0, "none"), (3.0, f"normal:sd={rtt * 0.3e6:.0f}us,reorder")]
     pieces = {"app": f"chunks:size={24 * stage.cell.mss}B,every={2e6 * rtt:.0f}us"}
     r = stage.record(14.0, path={"jitter": jitter, "loss": burst(stage, 0.6, "30%", 2)}, sender=pieces)
-    return Scene(r, Found(int(r.is_call("undo_cwnd").sum())))
+    return counted(r, r.is_call("undo_cwnd"))
 
 
 @case("W.8", "Random losses of 10 %: windows of a few segments")
@@ -104,7 +101,7 @@ def _deep(stage: Stage) -> Scene:
     """A loss at a small window, then a queue of 16 s: the growth of a curve outruns what the ACKs allow."""
     packets_per_s = stage.cell.payload_Bps / stage.cell.mss
     if packets_per_s > DEEP_PACKETS_PER_S:
-        return Scene(None, NOTHING)
+        return UNSET_SCENE
     path = {"buffer": f"{int(16 * stage.cell.rate_bps / 8)}B", "loss": burst(stage, 1.0, "100%", 2)}
     return _reduces(stage.record(20.0, path=path))
 
@@ -117,6 +114,11 @@ class Epoch(NamedTuple):
     earlier: float  # the window at the loss before that, 0 for none
     start: float
     start_s: float
+
+    def reno(self, r: Record, alpha: float = 1.0) -> Values:
+        """Return the window at each row if it had grown by `alpha` segments per window acknowledged."""
+        acked = r.ack("arg")[self.rows] / r.before["snd_cwnd"][self.rows]
+        return self.start + alpha * np.concatenate([[0.0], np.cumsum(acked)[:-1]])
 
 
 def epochs(r: Record) -> Iterator[Epoch]:

@@ -13,7 +13,7 @@ from cctrace.cc.base import LinuxController
 from cctrace.cc.linux import CA_LOSS, CA_OPEN, CA_RECOVERY
 from cctrace.columns import Values, runs_of_true
 from cctrace.conform.record import Held, Record
-from cctrace.conform.requirements import SHOULD, Found, Table, all_of, at_most
+from cctrace.conform.requirements import SHOULD, Found, Table, all_of, at_most, of_parts
 from cctrace.flows.flow import Flow
 from cctrace.flows.views import View
 
@@ -70,15 +70,9 @@ def lost_between_acks(r: Record) -> Values:
 
 def bounded(r: Record) -> Found:
     """Return whether recoveries sent at most twice what was delivered, what a timer found lost, and a few segments."""
-    checked, between = 0, lost_between_acks(r)
-    for cut, rows in recoveries(r):
-        out = r.ack("data_segs_out")[rows] - r.ack("data_segs_out")[cut]
-        bound = 2 * (r.ack("delivered")[rows] - r.ack("delivered")[cut] + 1) + 3 + between[rows] - between[cut]
-        checked += len(rows)
-        if (out > bound).any():
-            k = int(np.argmax(out > bound))
-            return Found(checked, int(rows[k]), f"{out[k]} segments", f"at most {bound[k]}")
-    return Found(checked)
+    out, allowed = r.ack("data_segs_out"), 2 * r.ack("delivered") + lost_between_acks(r)
+    parts = ((rows, out[rows] - out[cut], allowed[rows] - allowed[cut] + 5) for cut, rows in recoveries(r))
+    return at_most(*of_parts(len(r), parts))
 
 
 def reduced(r: Record, share: float) -> Found:
