@@ -33,17 +33,14 @@ at four packets, reaction to loss and ECN, no long-term (policer) sampling.
 from typing import ClassVar
 
 from cctrace.cc.ack import Ack
+from cctrace.cc.bbr1_model import DRAIN, PROBE_BW, PROBE_RTT, STARTUP
 from cctrace.cc.bbr2_bounds import ACKS_PROBE_STARTING, ACKS_PROBE_STOPPING, ACKS_REFILLING
 from cctrace.cc.bbr2_model import (
     BBR_SCALE,
     BBR_UNIT,
     CRUISE,
     DOWN,
-    DRAIN,
-    PROBE_BW,
-    PROBE_RTT,
     REFILL,
-    STARTUP,
     UNSET,
     UP,
     ilog2,
@@ -100,7 +97,7 @@ class BBR2(BBR2ProbeRtt):
     def init(self, ack: Ack) -> None:
         """Start in STARTUP, paced for the initial window [BBRv2alpha] bbr_init, bbr2_init."""
         self.init_cwnd = min(0x7F, self.snd_cwnd)
-        self.prior_cwnd = self.prior_cwnd_of_stack(ack)
+        self.prior_cwnd = ack.prior_cwnd_tp
         self.snd_ssthresh = TCP_INFINITE_SSTHRESH
         self.probe_rtt_min_us = ack.tcp_min_rtt_us
         self.probe_rtt_min_stamp = ack.jiffies

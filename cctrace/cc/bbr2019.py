@@ -14,7 +14,7 @@ Sources: [Linux54] net/ipv4/tcp_bbr.c.   Differs from bbr2016:
 * the pacing clock: what earliest-departure-time pacing holds back is not in flight;
 * gains are set at the end of the ACK, from the mode (so a transition acts on the *next* phase decision);
 * a full pipe stays full through an undo, which restarts the plateau search and the policer's;
-* cwnd is restored within the ACK that ends recovery or PROBE_RTT; ACKs that deliver nothing still apply PROBE_RTT's
+* cwnd is restored within the ACK that ends PROBE_RTT; ACKs that deliver nothing still apply PROBE_RTT's
   cap;
 * a delayed ACK does not replace an expired min_rtt; an idle restart lasts until data are delivered and can end
   PROBE_RTT;
@@ -39,7 +39,6 @@ from cctrace.cc.bbr1_model import (
 from cctrace.cc.bbr2016 import BBR2016, CYCLE_RAND
 from cctrace.cc.cmath import U32_MAX, s32, u16, u32, u64, u64_lt, u64_shr
 from cctrace.cc.linux import (
-    CA_RECOVERY,
     NSEC_PER_USEC,
     TCP_INFINITE_SSTHRESH,
     USEC_PER_MSEC,
@@ -185,25 +184,6 @@ class BBR2019(BBR2016):
         if delivered >= in_flight:
             return 0
         return in_flight - delivered
-
-    # ---- decisions -------------------------------------------------------------------------------------------------
-
-    def recover_or_restore(self, ack: Ack) -> int:
-        """Return cwnd after the rules of recovery [Linux54] bbr_set_cwnd_to_recover_or_restore."""
-        cwnd = self.snd_cwnd
-        if ack.rs_losses > 0:
-            cwnd = max(s32(cwnd - ack.rs_losses), 1)
-        if ack.ca_state == CA_RECOVERY and self.prev_ca_state != CA_RECOVERY:
-            self.packet_conservation = 1
-            self.next_rtt_delivered = ack.delivered
-            cwnd = u32(self.packets_in_flight(ack) + ack.rs_acked_sacked)
-        elif self.prev_ca_state >= CA_RECOVERY and ack.ca_state < CA_RECOVERY:
-            cwnd = max(cwnd, self.prior_cwnd)
-            self.packet_conservation = 0
-        self.prev_ca_state = ack.ca_state
-        if self.packet_conservation != 0:
-            cwnd = max(cwnd, u32(self.packets_in_flight(ack) + ack.rs_acked_sacked))
-        return cwnd
 
     def set_cwnd(self, ack: Ack, bw: int) -> None:
         """As the parent, but an ACK of nothing applies PROBE_RTT's cap too [Linux54] bbr_set_cwnd."""

@@ -117,15 +117,12 @@ class Cubic(Reno):
 
     def cong_avoid(self, ack: Ack) -> None:
         """Slow start to ssthresh, then along the curve [Linux415] bictcp_cong_avoid."""
-        if not self.is_cwnd_limited(ack):
-            return
-        acked = ack.arg
-        if self.in_slow_start():
-            if before(self.end_seq, ack.ack):
-                self.start_hystart_round(ack)
-            acked = self.slow_start(acked)
-            if acked == 0:
-                return
+        if self.in_slow_start() and self.is_cwnd_limited(ack) and before(self.end_seq, ack.ack):
+            self.start_hystart_round(ack)
+        super().cong_avoid(ack)
+
+    def avoid_congestion(self, ack: Ack, acked: int) -> None:
+        """Grow as the curve says [Linux415] bictcp_cong_avoid."""
         self.update_cnt(ack, acked)
         self.additive_increase(self.cnt, acked)
 

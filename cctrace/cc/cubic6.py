@@ -35,18 +35,7 @@ UNSET_RATE = -1  # ~0UL: where nothing set or observed the pacing rate, it is co
 class Cubic6(Cubic):
     """CUBIC of today's Linux; see the module's header."""
 
-    def cong_avoid(self, ack: Ack) -> None:
-        """Slow start to ssthresh, then along the curve [Linux614] cubictcp_cong_avoid."""
-        if not self.is_cwnd_limited(ack):
-            return
-        acked = ack.arg
-        if self.in_slow_start():
-            acked = self.slow_start(acked)
-            if acked == 0:
-                return
-        self.update_cnt(ack, acked)
-        self.additive_increase(self.cnt, acked)
-
+    cong_avoid = Reno.cong_avoid
     is_cwnd_limited = Reno.is_cwnd_limited
 
     def delay_of(self, rtt_us: int) -> int:
