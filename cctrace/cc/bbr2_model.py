@@ -20,6 +20,9 @@ Sources: [BBRv2alpha] google/bbr, branch v2alpha, net/ipv4/tcp_bbr2.c. Function 
 
 from cctrace.cc.ack import Ack
 from cctrace.cc.base import MAX_PACING_RATE, LinuxController, Param
+from cctrace.cc.bbr1_model import BW_SCALE, BW_UNIT, PROBE_BW, PROBE_RTT, STARTUP
+from cctrace.cc.bbr1_model import GAIN_SCALE as BBR_SCALE
+from cctrace.cc.bbr1_model import GAIN_UNIT as BBR_UNIT
 from cctrace.cc.cmath import U32_MAX, s32, u16, u32, u64, u64_lt, u64_shr
 from cctrace.cc.linux import (
     GSO_MAX_SIZE,
@@ -32,16 +35,6 @@ from cctrace.cc.linux import (
     in_256ths,
     socket_rate,
 )
-
-BW_SCALE = 24
-BW_UNIT = 1 << BW_SCALE  # of all Linux BBRs: bandwidths are segments/us times this
-BBR_SCALE = 8
-BBR_UNIT = 1 << BBR_SCALE
-
-STARTUP = 0
-DRAIN = 1
-PROBE_BW = 2
-PROBE_RTT = 3
 
 # Phases of PROBE_BW (cycle_idx); from PRE_UP on those of BBRv2+.
 UP = 0

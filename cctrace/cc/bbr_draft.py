@@ -32,8 +32,9 @@ Differs from its parent in everything: it is written afresh. How it differs from
 """
 
 from cctrace.cc.ack import Ack
+from cctrace.cc.bbr1_model import DRAIN, PROBE_BW, PROBE_RTT, STARTUP
 from cctrace.cc.bbr2_bounds import ACKS_PROBE_STARTING, ACKS_PROBE_STOPPING, ACKS_REFILLING
-from cctrace.cc.bbr2_model import CRUISE, DOWN, DRAIN, PROBE_BW, PROBE_RTT, REFILL, STARTUP, UNSET, UP
+from cctrace.cc.bbr2_model import CRUISE, DOWN, REFILL, UNSET, UP
 from cctrace.cc.bbr_draft_bounds import BBRDraftBounds
 from cctrace.cc.bbr_draft_differs import FROM_BBR2, FROM_BBR3
 from cctrace.cc.cmath import u32

@@ -18,10 +18,8 @@ Left open by the paper, and chosen here:
 * the rate is given as payload, as BBR counts: 1 Gbit/s of 1514-byte frames with 1448 bytes each are 119.55 MB/s.
 """
 
-from typing import TYPE_CHECKING
-
 from cctrace.cc.ack import Ack
-from cctrace.cc.base import Param
+from cctrace.cc.base import LinuxController, Param
 from cctrace.cc.bbr1_model import BW_UNIT
 from cctrace.cc.bbr2 import BBR2
 from cctrace.cc.bbr3 import BBR3
@@ -32,27 +30,8 @@ from cctrace.cc.linux import USEC_PER_SEC
 TRUE_BW = {"true_bw_Bps": Param(119_550_000, 1_000, 10**11, "payload rate of the bottleneck, bytes/s [Kumar19] §IV")}
 TRUE_RTT = {"true_rtt_us": Param(5_000, 1, 10**8, "uncongested average RTT, us [Kumar19] RTT_UCAV")}
 
-if TYPE_CHECKING:
-    from cctrace.cc.base import Controller
 
-    class Parent(Controller):
-        """The methods of the parents that an oracle overrides."""
-
-        min_rtt_us: int
-
-        def init(self, ack: Ack) -> None:
-            """Begin."""
-
-        def on_ack(self, ack: Ack) -> None:
-            """Take an ACK."""
-
-        def update_min_rtt(self, ack: Ack) -> None:
-            """Update the estimate."""
-else:
-    Parent = object
-
-
-class CorrectBandwidth(Parent):
+class CorrectBandwidth(LinuxController):
     """Uses the given rate as the estimate; converts it with the `mss` of the last ACK."""
 
     true_bw_Bps: int  # a parameter
@@ -66,7 +45,7 @@ class CorrectBandwidth(Parent):
     def on_ack(self, ack: Ack) -> None:
         """As the parent, for this segment size."""
         self.mss = ack.mss
-        super().on_ack(ack)
+        super().on_ack(ack)  # type: ignore[misc]  # the parent's
 
     def max_bw(self) -> int:
         """The true bandwidth, in segments/us << 24."""
@@ -77,10 +56,11 @@ class CorrectBandwidth(Parent):
         return self.max_bw()
 
 
-class CorrectMinRtt(Parent):
+class CorrectMinRtt(LinuxController):
     """Uses the given RTT as min_rtt."""
 
     true_rtt_us: int  # a parameter
+    min_rtt_us: int  # the parent's
 
     def init(self, ack: Ack) -> None:
         """The true RTT from the start."""
@@ -89,7 +69,7 @@ class CorrectMinRtt(Parent):
 
     def update_min_rtt(self, ack: Ack) -> None:
         """As the parent, then discard its measurement."""
-        super().update_min_rtt(ack)
+        super().update_min_rtt(ack)  # type: ignore[misc]  # the parent's
         self.min_rtt_us = self.true_rtt_us
 
 

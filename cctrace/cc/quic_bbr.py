@@ -34,18 +34,11 @@ Differs from its parent in everything: it is written afresh (the Linux family st
 
 from cctrace.cc.ack import Ack
 from cctrace.cc.base import Param, ints
+from cctrace.cc.bbr1_model import DRAIN, PROBE_BW, PROBE_RTT, STARTUP
 from cctrace.cc.cmath import f32, u32, u64_lt
 from cctrace.cc.filters import running_max
 from cctrace.cc.quic import INITIAL_WINDOW, MIN_WINDOW, MSEC_PER_SEC, MSS, RTT_UNKNOWN, delivery_rate, float_to_u32
-from cctrace.cc.quic_bbr_common import (
-    DRAIN,
-    IN_RECOVERY,
-    NOT_IN_RECOVERY,
-    PROBE_BW,
-    PROBE_RTT,
-    STARTUP,
-    QuicBBRCommon,
-)
+from cctrace.cc.quic_bbr_common import IN_RECOVERY, NOT_IN_RECOVERY, QuicBBRCommon
 
 MAX_RTT_WINDOW_ROUNDS = 5
 MAX_DOWN_SAMPLES = 30

@@ -21,20 +21,13 @@ Differs from its parent in everything: it is written afresh. What it shares with
 """
 
 from cctrace.cc.ack import Ack
+from cctrace.cc.bbr1_model import DRAIN, PROBE_BW, PROBE_RTT, STARTUP
+from cctrace.cc.bbr2_bounds import ACKS_PROBE_STARTING, ACKS_PROBE_STOPPING, ACKS_REFILLING
+from cctrace.cc.bbr2_model import CRUISE, DOWN, REFILL, UNSET, UP
 from cctrace.cc.cmath import f32, u32
 from cctrace.cc.quic import INITIAL_WINDOW, MIN_WINDOW, RTT_UNKNOWN, delivery_rate, float_to_u32
-from cctrace.cc.quic_bbr2_model import (
-    ACKS_PROBE_STARTING,
-    ACKS_PROBE_STOPPING,
-    ACKS_REFILLING,
-    CRUISE,
-    DOWN,
-    REFILL,
-    UNSET,
-    UP,
-    QuicBBR2Model,
-)
-from cctrace.cc.quic_bbr_common import DRAIN, IN_RECOVERY, NOT_IN_RECOVERY, PROBE_BW, PROBE_RTT, STARTUP
+from cctrace.cc.quic_bbr2_model import QuicBBR2Model
+from cctrace.cc.quic_bbr_common import IN_RECOVERY, NOT_IN_RECOVERY
 
 PHASE_GAINS = (1.25, 0.75, 1.0, 1.0)  # of UP, DOWN, CRUISE, REFILL
 LOSS = 2  # a third `recovery_mode`, after persistent congestion

@@ -17,24 +17,13 @@ Differs from its parent in everything: it is written afresh.
 
 from cctrace.cc.ack import Ack
 from cctrace.cc.base import ints
-from cctrace.cc.cmath import U32_MAX, f32, u32
+from cctrace.cc.bbr1_model import PROBE_BW, STARTUP
+from cctrace.cc.bbr2_bounds import ACKS_INIT, ACKS_PROBE_FEEDBACK, ACKS_PROBE_STARTING, ACKS_PROBE_STOPPING
+from cctrace.cc.bbr2_model import REFILL, UNSET, UP
+from cctrace.cc.cmath import f32, u32
 from cctrace.cc.quic import INITIAL_WINDOW, MIN_WINDOW, MSEC_PER_SEC, MSS, RTT_UNKNOWN, float_to_u32
-from cctrace.cc.quic_bbr_common import PROBE_BW, STARTUP, QuicBBRCommon
+from cctrace.cc.quic_bbr_common import QuicBBRCommon
 
-# Phases of PROBE_BW.
-UP = 0  # push in-flight data up, to probe for bandwidth and volume
-DOWN = 1  # drain the queue this made
-CRUISE = 2  # use the pipe, leave headroom
-REFILL = 3  # fill the pipe before pushing
-
-# What the incoming ACKs indicate about a probe.
-ACKS_INIT = 0  # nothing
-ACKS_REFILLING = 1
-ACKS_PROBE_STARTING = 2  # in-flight data are rising
-ACKS_PROBE_FEEDBACK = 3  # the probe's effect arrives
-ACKS_PROBE_STOPPING = 4  # probing has ended, its effect still arrives
-
-UNSET = U32_MAX
 LOSS_THRESH = f32(0.02)
 BETA = f32(0.3)  # the cut
 HEADROOM = f32(0.15)

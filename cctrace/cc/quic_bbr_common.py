@@ -8,13 +8,9 @@ Sources: [ngx_bbr], [ngx_bbr2] bpq233/oBBR nginx-quic/src/event/quic/ngx_bbr.c a
 
 from cctrace.cc.ack import Ack
 from cctrace.cc.base import Param, QuicController
+from cctrace.cc.bbr1_model import PROBE_BW, PROBE_RTT, STARTUP
 from cctrace.cc.cmath import f32, u32
 from cctrace.cc.quic import MSEC_PER_SEC, float_to_u32
-
-STARTUP = 0
-DRAIN = 1
-PROBE_BW = 2
-PROBE_RTT = 3
 
 NOT_IN_RECOVERY = 0
 IN_RECOVERY = 1
