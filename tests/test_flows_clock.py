@@ -5,7 +5,7 @@ import pytest
 
 import cctrace as cct
 from cctrace import schema
-from cctrace.flows.clock import found_nothing, shared_sizes, writes_on_clock
+from cctrace.flows.clock import found_nothing, shared_sizes
 from cctrace.flows.events import Events
 from cctrace.flows.state import EVENT
 from cctrace.identification import sends as identification_sends
@@ -43,20 +43,30 @@ def small_writes(size, count, apart_ns=lambda number: number * EVERY_NS):
 
 @pytest.mark.parametrize("size", [2_971, 4_187, 20_473])
 def test_short_ends_tell_small_writes_to_the_byte_although_nagle_holds_most(size):
-    found = writes_on_clock(small_writes(size, 200))
+    found = small_writes(size, 200).writes
     assert (found.size, found.every_ns) == (size, EVERY_NS)
+
+
+def test_the_clock_goes_along_the_earliest_of_what_left_upon_its_ticks():
+    """Through fq, or behind other data, writes leave late; and then the bytes of each are known when they came."""
+    late_ns = np.random.default_rng(2).integers(0, EVERY_NS // 50, 300) * (np.arange(300) % 4 != 0)
+    events = small_writes(4_187, 300, lambda number: number * EVERY_NS + int(late_ns[number]))
+    clock = events.writes
+    assert (clock.every_ns, clock.tick_ns % EVERY_NS) == (EVERY_NS, 0)
+    number = np.arange(300)
+    assert np.array_equal(clock.due(events.sends), np.column_stack([number * EVERY_NS, 4_187 * (number + 1)]))
 
 
 def test_writes_that_come_whenever_the_last_is_done_are_on_no_clock():
     gaps = np.cumsum(np.random.default_rng(1).exponential(EVERY_NS, 200)).astype(int)
-    assert writes_on_clock(small_writes(4_187, 200, lambda number: int(gaps[number]))) is None
+    assert small_writes(4_187, 200, lambda number: int(gaps[number])).writes is None
 
 
 def test_what_leaves_first_of_each_write_found_less_than_a_segment_unsent():
     """Only the first two segments of a write of 2971 bytes were not there before; its short end had been written."""
     events = small_writes(2_971, 200)
     sends = events.sends
-    clock = writes_on_clock(events)
+    clock = events.writes
     marked = found_nothing(sends, MSS, clock)
     on_time = sends["time_ns"] % EVERY_NS == 0
     assert np.array_equal(marked, on_time & (sends["begins"] != 0))
@@ -72,7 +82,7 @@ def test_sends_that_a_clock_of_writes_timed_are_the_applications(monkeypatch, tm
     sends = flow.events.sends
     late = np.append(False, np.diff(sends["time_ns"]) > EVERY_NS // 4)
     assert not sends["app_limited"][late].all()  # ACKs come meanwhile: whole segments do not show that none waited
-    monkeypatch.setattr(identification_sends, "writes_on_clock", lambda events: "the clock")
+    monkeypatch.setattr(Events, "writes", "the clock")
     monkeypatch.setattr(identification_sends, "found_nothing", lambda sends, mss, clock: late)
     assert Recorded(flow).record.events.sends["app_limited"][late].all()
     found = cct.identify(flow)

@@ -8,14 +8,13 @@ is left that waits for the ACK of an earlier one (tcp_nagle_test), or for the ne
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cctrace.columns import Ints
-from cctrace.flows.events import Events
 
 EQUAL = 0.05  # of the period: largest difference of equal ones; of the writes, that may be late
 MANY = 100  # pauses between writes that show the period, and sizes that show the right one, as well as all
@@ -29,13 +28,22 @@ class Writes(NamedTuple):
     tick_ns: float
     sent: int
 
+    def due(self, sends: NDArray[np.void]) -> Ints:
+        """Return when each write came by `schema.SENDS`, capture clock, and how many bytes had been written then.
 
-def writes_on_clock(events: Events) -> Writes | None:
+        What left a little before its tick had been written, too; nothing was before the first packet.
+        """
+        new = sends["retransmitted"] == 0
+        time_ns, total = sends["time_ns"][new].astype(np.int64), np.cumsum(sends["payload"][new].astype(np.int64))
+        before = np.arange(-(-self.sent % self.size), total[-1], self.size)
+        left_ns = time_ns[np.searchsorted(total, before, side="right")]
+        due_ns = time_ns[0] + (self.tick_ns + (before - self.sent) // self.size * self.every_ns).astype(np.int64)
+        return np.column_stack([np.clip(due_ns, time_ns[0], left_ns), before + self.size])
+
+
+def writes_on_clock(sends: Mapping[str, NDArray[Any]], mss: int) -> Writes | None:
     """Return the clock of writes of one size, however few of them found nothing left of earlier ones; None without."""
-    sends = events.sent
-    if sends is None:
-        return None
-    new, mss = sends["retransmitted"] == 0, max(events.meta["mss"], 1)
+    new = sends["retransmitted"] == 0
     payload = sends["payload"][new].astype(np.int64)
     time_ns, total, partly = sends["time_ns"][new], np.cumsum(payload), np.flatnonzero(payload[:-1] % mss)
     time_ns = time_ns - time_ns[:1]
@@ -49,7 +57,7 @@ def writes_on_clock(events: Events) -> Writes | None:
         for one, ticks in clocks(size, ends[whole], begins_ns[whole], time_ns, total).items():
             if (share, ticks, size) > best:
                 best, found = (share, ticks, size), one
-    return found
+    return found and latest(found, time_ns, total)
 
 
 def shared_sizes(ends: Ints, mss: int) -> Iterator[tuple[int, int]]:
@@ -86,6 +94,32 @@ def clocks(size: int, ends: Ints, begins_ns: Ints, time_ns: Ints, total: Ints) -
         if ticks > max(2, len(turns) / 2) and not early.any() and overdue <= EQUAL:
             found[Writes(size, every, tick, int(ends[0]))] = ticks
     return found
+
+
+def latest(writes: Writes, time_ns: Ints, total: Ints) -> Writes:
+    """Return the latest clock by which all was written that was sent, from what left about its ticks.
+
+    Through fq, and behind other data, writes leave late: the clock goes along the earliest ones.
+    """
+    turn, first = np.unique(np.ceil((total - writes.sent) / writes.size).astype(np.int64) - 1, return_index=True)
+    left_ns = time_ns[first]
+    on_tick = np.abs(left_ns - writes.tick_ns - turn * writes.every_ns) < EQUAL * writes.every_ns
+    hull: list[tuple[int, int]] = []
+    for x, y in zip(turn[on_tick].tolist(), left_ns[on_tick].tolist(), strict=True):
+        while len(hull) > 1 and _is_above(hull[-1], hull[-2], (x, y)):
+            hull.pop()
+        hull.append((x, y))
+    if len(hull) < 2:
+        return writes
+    middle = (hull[0][0] + hull[-1][0]) / 2
+    (x, y), (later, above) = next(side for side in itertools.pairwise(hull) if side[1][0] >= middle)
+    every = (above - y) / (later - x)
+    return writes._replace(every_ns=every, tick_ns=y - x * every)
+
+
+def _is_above(point: tuple[int, int], left: tuple[int, int], right: tuple[int, int]) -> bool:
+    """Whether a point is not below the line from one to its left to one to its right."""
+    return (point[1] - left[1]) * (right[0] - left[0]) >= (right[1] - left[1]) * (point[0] - left[0])
 
 
 def found_nothing(sends: NDArray[np.void], mss: int, writes: Writes) -> NDArray[np.bool_]:

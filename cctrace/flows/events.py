@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import numpy as np
 from cctrace import schema
 from cctrace.display import Carded, Framed
 from cctrace.errors import FormatError, StreamError
+from cctrace.flows.clock import Writes, writes_on_clock
 from cctrace.flows.packed import EventColumns, Records
 from cctrace.flows.state import CLOCK_START_US, EVENT
 
@@ -96,6 +98,11 @@ class Events(Carded, Framed):
         self.meta, self._zero_ns = dict(meta), zero_ns
         # Columns of `sends`; None if the stream is coarse or was saved.
         self.sent: Any = Records(sends) if isinstance(sends, np.ndarray) else sends
+
+    @functools.cached_property
+    def writes(self) -> Writes | None:
+        """The application's writes, if they are of one size and come on a clock."""
+        return None if self.sent is None else writes_on_clock(self.sent, max(self.meta["mss"], 1))
 
     @property
     def sends(self) -> Any:

@@ -22,7 +22,7 @@ from cctrace.cc.base import Controller, checked_params
 from cctrace.cc.bbr2_model import BBR_UNIT as GAIN_UNIT
 from cctrace.cc.bbr2_model import PROBE_BW
 from cctrace.cc.linux import TCP_INFINITE_SSTHRESH
-from cctrace.flows.clock import found_nothing, writes_on_clock
+from cctrace.flows.clock import found_nothing
 from cctrace.flows.events import Events
 from cctrace.flows.flow import Flow
 from cctrace.flows.missing_sacks import restored
@@ -162,7 +162,7 @@ def record_of(flow: Flow) -> Record:
     exact = "start_ns" not in inferred and not blind
     if exact and flow.through_fq is None:  # what waited in fq was not in flight for the capture
         events = Events(events.stream, events.meta | {"hand_over_unknown": True}, events.sent)
-    if (writes := writes_on_clock(events)) is not None:
+    if (writes := flow.events.writes) is not None:
         sends = events.sends.copy()
         sends["app_limited"] |= found_nothing(sends, events.meta["mss"], writes)
         events = Events(events.stream, events.meta, sends)

@@ -1,10 +1,10 @@
-"""The application's writes into a send buffer of fixed size (SO_SNDBUF), re-enacted beside the recorded sends.
+"""The application's writes, on a clock or into a buffer of fixed size (SO_SNDBUF), re-enacted beside the sends.
 
 The kernel marks what it sends as application-limited if the application found less than a segment unsent, and room in
-cwnd, when it wrote. A capture shows no writes; but an application that always has data writes as soon as a third of
-its buffer is free, until it is full, and the buffer's memory follows from what was sent and acknowledged. So each write
-can be computed, as `cctrace.sim.core.write_queue` and `sendmsg` do, if the buffer's size is known. What was
-sent before the computed application had written it refutes a size. Plain functions, compiled by `buffered`.
+cwnd, when it wrote. A capture shows no writes, but they can be computed, as `cctrace.sim.core.write_queue` and
+`sendmsg` do: on a clock they come when they are due; and an application that always has data writes as soon as a third
+of its buffer is free, until it is full, whose memory follows from what was sent and acknowledged, if its size is known.
+What was sent before it had been written refutes a size. Plain functions, compiled by `writes`.
 
 Positions are bytes of the sequence space. [Linux612] net/ipv4/tcp.c tcp_sendmsg_locked; net/core/stream.c.
 """
@@ -21,16 +21,16 @@ SURE = 8  # super-packets that left before they were written, beside one in `ONE
 # Columns of an event: an ACK and what leaves with it, or what leaves upon a timer.
 # fmt: off
 (
-    ACKS, UNA, DELIVERED, FLIGHT, REPAIRED, CWND, GOAL, PUSH_BYTES, PROBING, TIME_NS, BLOCK, BLOCKS_END, SKB, SKBS_END,
+    ACKS, UNA, DELIVERED, FLIGHT, MISSING, CWND, GOAL, PUSH_BYTES, PROBING, TIME_NS, BLOCK, BLOCKS_END, SKB, SKBS_END,
     RATE_BPS, EVENT_SIZE,
 ) = range(16)
 # Columns of a super-packet that was sent.
-END, BEGIN, IS_NEW, FIRST, LAST, SEGMENTS, LEFT_NS, SKB_SIZE = range(8)
+END, BEGIN, IS_NEW, FIRST, LAST, SEGMENTS, LEFT_NS, SENT_NS, SKB_SIZE = range(9)
 # The socket: positions, memory, the mark, how many of each list, what was found.
 (
     SND_BUF, WRITTEN, NXT, AT_UNA, MEMORY, PUSHED, LIMIT, IN_FLIGHT, QUEUED, KEPT, SACKS, NOW_NS, LEAVES_NS, MSS,
-    OVERHEAD, BY_ACKS, LATE, DONE, NEXT_SIZE, ONE_IN, TOO_LATE, SOCKET_SIZE,
-) = range(22)
+    OVERHEAD, BY_ACKS, LATE, DONE, NEXT_SIZE, ONE_IN, TOO_LATE, HAS, NEXT_DUE, LOST, SOCKET_SIZE,
+) = range(25)
 # fmt: on
 
 
@@ -140,8 +140,10 @@ def merge(m, sacked):
     m[SACKS] = last + 1
 
 
-def is_writeable(m):
-    """sk_stream_is_writeable: a third of the buffer is free. Else a larger buffer might be."""
+def may_write(m):
+    """The application has more, and sk_stream_is_writeable: a third of the buffer is free. Else a larger might be."""
+    if m[HAS] <= m[WRITTEN]:
+        return False
     needed = m[MEMORY] + (m[MEMORY] >> 1)
     if needed <= m[SND_BUF] and m[MEMORY] < m[SND_BUF]:
         return True
@@ -157,7 +159,7 @@ def tail_bytes(m, queue):
 def check_app_limited(m, event):
     """tcp_rate_check_app_limited: less than a segment is unsent, nothing is in fq, window and recovery allow a send."""
     idle = m[WRITTEN] - m[NXT] < m[MSS] and m[LEAVES_NS] <= m[NOW_NS]
-    if idle and m[IN_FLIGHT] < event[CWND] and event[REPAIRED] != 0:
+    if idle and m[IN_FLIGHT] < event[CWND] and m[LOST] <= 0:
         m[LIMIT] = app_limited_until(event[DELIVERED], m[IN_FLIGHT])
 
 
@@ -172,6 +174,7 @@ def leave(m, skb, queue, ends, marks):
     for k in range(skb[FIRST], skb[LAST]):
         marks[k] = MANY << WAITS | (APP_LIMITED if m[LIMIT] != 0 else 0)
     m[IN_FLIGHT] += skb[SEGMENTS]
+    m[LOST] -= skb[SEGMENTS] if skb[IS_NEW] == 0 else 0
     m[LEAVES_NS] = skb[LEFT_NS]
     m[DONE] += 1
 
@@ -231,7 +234,7 @@ def write(m, event, skbs, at, until, queue, ends, marks):
     going = True
     while going:
         check_app_limited(m, event)
-        left, begun, has_room = WRITE_BYTES, m[WRITTEN], True
+        left, begun, has_room = min(WRITE_BYTES, m[HAS] - m[WRITTEN]), m[WRITTEN], True
         while left > 0 and has_room:
             if m[QUEUED] == 0 or tail_bytes(m, queue) >= event[GOAL]:
                 has_room = m[MEMORY] < m[SND_BUF] and m[QUEUED] < queue.size
@@ -255,7 +258,7 @@ def write(m, event, skbs, at, until, queue, ends, marks):
         if m[WRITTEN] > begun:
             m[PUSHED] = m[WRITTEN]
             at = push(m, event, skbs, at, until, until, True, queue, ends, marks)
-        going = m[WRITTEN] > begun and is_writeable(m)
+        going = m[WRITTEN] > begun and may_write(m)
     return at
 
 
@@ -270,7 +273,17 @@ def admit(m, skb, queue):
     m[MEMORY] += missing
 
 
-def happen(m, event, skbs, blocks, queue, ends, sacked, marks):
+def write_due(m, due, event, skbs, at, by_ns, queue, ends, marks):
+    """The application writes what is `due` by a time; return the first super-packet that has not left by then."""
+    while m[NEXT_DUE] < due.shape[0] and due[m[NEXT_DUE], 0] <= by_ns:
+        m[NOW_NS], m[HAS] = due[m[NEXT_DUE], 0], due[m[NEXT_DUE], 1]
+        m[NEXT_DUE] += 1
+        if may_write(m):
+            at = write(m, event, skbs, at, at, queue, ends, marks)
+    return at
+
+
+def happen(m, due, event, skbs, blocks, queue, ends, sacked, marks):
     """One event: the ACK is processed, what was written leaves, and the application writes if it can.
 
     What fq let go much later may have been handed over later than the view says, which knows of no writes.
@@ -282,7 +295,7 @@ def happen(m, event, skbs, blocks, queue, ends, sacked, marks):
             sack(m, ends, sacked, blocks[k, 0], blocks[k, 1])
         m[LIMIT] = app_limited_after(m[LIMIT], event[DELIVERED])
         acknowledge(m, ends, sacked, event[UNA])
-        m[IN_FLIGHT] = event[FLIGHT]
+        m[IN_FLIGHT], m[LOST] = event[FLIGHT], event[MISSING]
         for k in range(at, event[SKB]):
             m[IN_FLIGHT] -= skbs[k, SEGMENTS]
         for k in range(event[SKB], at):
@@ -290,29 +303,34 @@ def happen(m, event, skbs, blocks, queue, ends, sacked, marks):
         if event[PROBING] != 0:  # bbr_update_min_rtt
             m[LIMIT] = app_limited_until(event[DELIVERED], m[IN_FLIGHT])
     at = push(m, event, skbs, at, until, until, False, queue, ends, marks)
-    if is_writeable(m) and (at < until or m[WRITTEN] > 1):
+    if may_write(m) and (at < until or m[WRITTEN] > 1):
         at = write(m, event, skbs, at, until, queue, ends, marks)
     while at < until:
+        at = write_due(m, due, event, skbs, at, skbs[at, SENT_NS], queue, ends, marks)
+        if at >= until:
+            return
         if skbs[at, IS_NEW] != 0 and skbs[at, END] > m[WRITTEN]:
             if skbs[at, LEFT_NS] > m[NOW_NS] + SOON_NS:
                 return
             admit(m, skbs[at], queue)
         leave(m, skbs[at], queue, ends, marks)
         at += 1
-        if is_writeable(m):
+        if may_write(m):
             at = write(m, event, skbs, at, until, queue, ends, marks)
         else:  # nor does the next one leave yet, but it may have become an skb of its own
             at = push(m, event, skbs, at, at, 1, False, queue, ends, marks)
 
 
-def run(m, events, skbs, blocks, queue, ends, sacked, marks):
+def run(m, due, events, skbs, blocks, queue, ends, sacked, marks):
     """All events, or until the size is refuted, or explains no more than another one (`TOO_LATE`)."""
     for k in range(events.shape[0]):
+        waiting, done = (m[WRITTEN] - m[NXT] + m[MSS] - 1) // m[MSS], m[DONE]
+        if k > 0:
+            write_due(m, due, events[k - 1], skbs, m[DONE], events[k, TIME_NS], queue, ends, marks)
         if m[BY_ACKS] != 0 and events[k, ACKS] != 0 and k > 0 and m[WRITTEN] > 1:
             m[NOW_NS] = events[k, TIME_NS]
             check_app_limited(m, events[k - 1])
-        waiting, done = (m[WRITTEN] - m[NXT] + m[MSS] - 1) // m[MSS], m[DONE]
-        happen(m, events[k], skbs, blocks, queue, ends, sacked, marks)
+        happen(m, due, events[k], skbs, blocks, queue, ends, sacked, marks)
         if 0 < done < m[DONE]:
             last = skbs[done - 1, LAST] - 1
             marks[last] = min(waiting, MANY) << WAITS | (marks[last] & APP_LIMITED)

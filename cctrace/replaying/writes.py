@@ -1,5 +1,6 @@
-"""Which packets a fixed send buffer made application-limited: its size is found, and the writes into it (`writer`).
+"""Which packets the application limited: by writes on a clock, or into a send buffer of fixed size (`writer`).
 
+Writes on a clock are known to the byte (`flows.clock`). A buffer's size is found, and so are the writes into it.
 The size is that of the smallest buffer which the sends do not refute: in a smaller one they would not have been written
 when they left. A larger one is refuted by what the replay saw of the real one: ACKs that nothing answered, although
 cwnd and pacing would have. If the computed writes explain these, they are the better account of them, because they tell
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from cctrace.cc.linux import GSO_MAX_SIZE, MAX_TCP_HEADER
 from cctrace.columns import Ints
+from cctrace.flows.clock import Writes
 from cctrace.flows.events import first_ack
 from cctrace.flows.flow import Flow
 from cctrace.flows.state import SYN
@@ -41,13 +43,15 @@ NEVER = 1 << 40  # super-packets
 BEYOND = 1.04, 1.2, 12  # times that size, and how many: larger buffers, with which packets seem to leave too early
 MOST_FLIGHTS = 4  # times the largest flight: a larger buffer never runs dry
 
+ALWAYS = np.zeros((0, 2), np.int64)  # of an application that always has more to write: no time at which it has
+
 _run = Machine(wr.run)
 
 
 def marks_of_writes(run: Run) -> NDArray[np.uint8] | None:
-    """Return which packets writes into a fixed send buffer made application-limited, and what waited behind each.
+    """Return which packets the writes of its application made application-limited, and what waited behind each.
 
-    As `book.APP_LIMITED` and `book.WAITS`; None if no such buffer explains the sends.
+    As `book.APP_LIMITED` and `book.WAITS`; None if neither a clock nor a fixed send buffer explains the sends.
     A capture elsewhere than at the sender does not tell the order of ACKs and sends well enough.
     """
     flow = run.source
@@ -56,6 +60,8 @@ def marks_of_writes(run: Run) -> NDArray[np.uint8] | None:
     decides = {"snd_cwnd", "pacing_rate"} | ({"mode"} if "PROBE_RTT" in run.controller.states else set())
     if flow.taken_at != "sender" or not flow.events.meta["complete"] or not decides <= set(run.held):
         return None
+    if (writes := flow.events.writes) is not None:
+        return Writer(run, flow).on_clock(writes)
     if np.mean(silent(run, flow)) <= RARE:  # a full buffer silences a sender again and again
         return None
     return Writer(run, flow).marks()
@@ -118,6 +124,7 @@ class Writer:
         skbs[:, wr.IS_NEW], skbs[:, wr.FIRST], skbs[:, wr.LAST] = is_new[first], first, last
         skbs[:, wr.SEGMENTS] = np.add.reduceat(sends["segments"].astype(np.int64), first)
         through_fq = bool(self.flow.through_fq)
+        skbs[:, wr.SENT_NS] = sends["time_ns"][first]
         skbs[:, wr.LEFT_NS] = sends["time_ns"][last - 1] if through_fq else 0
         after = row[first].astype(np.int64) - 1
         since = np.maximum(
@@ -148,7 +155,7 @@ class Writer:
         out, sacked, lost, again = (
             stream[name].astype(np.int64)[row] for name in ("packets_out", "sacked_out", "lost_out", "retrans_out")
         )
-        events[:, wr.FLIGHT], events[:, wr.REPAIRED] = out - sacked - lost + again, lost <= again
+        events[:, wr.FLIGHT], events[:, wr.MISSING] = out - sacked - lost + again, lost - again
         events[:, wr.RATE_BPS], events[:, wr.CWND], events[:, wr.PROBING] = run.decided[row, 1:4].T
         events[1:, wr.PROBING] |= events[:-1, wr.PROBING]  # the ACK that ends PROBE_RTT marks, too
         sent_ns = self.flow.events.sends["time_ns"][self.skbs[timers, wr.FIRST]]
@@ -201,10 +208,19 @@ class Writer:
         worse = [socket[wr.DONE] < len(self.skbs) or socket[wr.LATE] > least for socket in others]
         return bool(np.mean(worse) > 1 / 2)
 
-    def write(self, size: int, too_late: int = NEVER) -> tuple[Ints, NDArray[np.uint8]]:
+    def on_clock(self, writes: Writes) -> NDArray[np.uint8] | None:
+        """Return the marks of writes on a clock, if these explain the sends. A FIN takes a sequence number, too."""
+        due = writes.due(self.flow.events.sends)
+        due[:, 1] += 1
+        due[-1, 1] = self.skbs[:, wr.END].max()
+        socket, marks = self.write(NEVER, due=due)
+        return marks if socket[wr.DONE] == len(self.skbs) else None
+
+    def write(self, size: int, too_late: int = NEVER, due: Ints = ALWAYS) -> tuple[Ints, NDArray[np.uint8]]:
         """Return the socket at the end, and each packet's mark, for a buffer of `size` bytes.
 
-        It ends early where the size is refuted, or where `too_late` super-packets left before they were written.
+        `due`: when the application has data to write, and up to which position. It ends early where the size is
+        refuted, or where `too_late` super-packets left before they were written.
         """
         socket = np.zeros(wr.SOCKET_SIZE, np.int64)
         socket[[wr.WRITTEN, wr.NXT, wr.AT_UNA, wr.PUSHED]], socket[wr.TOO_LATE] = 1, too_late
@@ -214,8 +230,9 @@ class Writer:
             self.overhead,
             self.by_acks,
         )
-        socket[wr.ONE_IN] = FEW
+        socket[wr.ONE_IN], socket[wr.HAS] = FEW, 1 if len(due) else NEVER
         socket[wr.NEXT_SIZE] = np.iinfo(np.int64).max
-        queue, marks = np.zeros(size // self.mss + 256, np.int64), np.zeros(self.told.size, np.uint8)
-        _run(socket, self.events, self.skbs, self.blocks, queue, self._ends, self._sacked, marks)
+        marks = np.zeros(self.told.size, np.uint8)
+        queue = np.zeros(min(size // self.mss, len(self.skbs)) + 256, np.int64)
+        _run(socket, due, self.events, self.skbs, self.blocks, queue, self._ends, self._sacked, marks)
         return socket, marks

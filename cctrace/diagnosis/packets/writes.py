@@ -10,7 +10,6 @@ from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.findings import Limit
 from cctrace.diagnosis.limits import outside, written
 from cctrace.diagnosis.record import Record
-from cctrace.flows.clock import writes_on_clock
 
 
 class Clock(NamedTuple):
@@ -52,7 +51,7 @@ def clocked_writes(record: Record, limits: Sequence[Limit]) -> Clock | None:
     Data that wait for room in a send buffer are written when ACKs free it, several times per RTT. Requests follow
     pauses of one length.
     """
-    if (exact := writes_on_clock(record.events)) is not None:
+    if (exact := record.events.writes) is not None:
         return Clock(float(exact.size), exact.every_ns / 1e3)
     busy = np.array([(one.start_s, one.end_s) for one in limits if one.name != "application"]).reshape(-1, 2)
     pauses = outside(written(record), busy)
