@@ -19,10 +19,7 @@ from cctrace.io.source import BOM, BinaryFile, Member, Source, file_path, open_s
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from cctrace.io.frames import Decoder, FrameIterator, Frames
+    from cctrace.io.frames import Decoder, FrameIterator
     from cctrace.io.kernelevents import KernelEvents
     from cctrace.io.linktrace import LinkTrace
     from cctrace.io.packets import Packets
@@ -214,7 +211,7 @@ def _packets(
     names = ["<stdin>" if one == "-" else getattr(one, "name", one) for one in sources]
     name = str(names[0]) if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
     decoder = Decoder(name, decapsulate, chunk or 0, lasting, brief)
-    once = _Glance(name) if not all(_lasts(one) for one in sources) else None
+    once = None if all(_lasts(one) for one in sources) else _survey(name)  # no second look at standard input
     taken = 0
     for source in sorted(sources, key=lambda one: _start_ns(one, format, limit)) if len(sources) > 1 else sources:
         with open_source(source, limit) as opened:
@@ -232,7 +229,7 @@ def _packets(
         yield decoder.take()
 
 
-def _decoded(source: Source, format: str | None, decoder: Decoder, once: _Glance | None) -> Iterator[None]:
+def _decoded(source: Source, format: str | None, decoder: Decoder, once: Survey | None) -> Iterator[None]:
     """Decode an open capture; yield now and then where frames follow. `once`: looks at these frames, too."""
     from cctrace.lang.machine import INTERPRETED
 
@@ -243,9 +240,10 @@ def _decoded(source: Source, format: str | None, decoder: Decoder, once: _Glance
     for data, frames, count in module.frames_of(source, decoder):
         if count > 0:
             yield
+        others = decoder.counters["non_tcp"]
         decoder.feed(data, frames, count)
-        if once:
-            once.look(data, frames, count, decoder)
+        if once and decoder.counters["non_tcp"] > others:
+            once.feed(data, frames, count)
 
 
 def _lasts(source: Input) -> bool:
@@ -256,21 +254,6 @@ def _lasts(source: Input) -> bool:
     )
 
 
-class _Glance:
-    """Looks for QUIC in a source that can be read only once, while its packets are decoded."""
-
-    def __init__(self, name: str) -> None:
-        self._name, self._others = name, 0
-        self.survey: Survey | None = None
-
-    def look(self, data: NDArray[np.uint8], frames: Frames, count: int, decoder: Decoder) -> None:
-        others = decoder.counters["non_tcp"]
-        if others > self._others:
-            self._others = others
-            self.survey = self.survey or _survey(self._name)
-            self.survey.feed(data, frames, count)
-
-
 def _survey(name: str) -> Survey:
     from cctrace.io.quic import Survey
 
@@ -278,13 +261,13 @@ def _survey(name: str) -> Survey:
 
 
 def _quic(
-    sources: Sequence[Input], once: _Glance | None, format: str | None, decoder: Decoder, limit: int | None
+    sources: Sequence[Input], once: Survey | None, format: str | None, decoder: Decoder, limit: int | None
 ) -> str:
     """Return a line about the QUIC connections in captures that hold more than TCP, "" if there are none."""
     if not decoder.counters["non_tcp"]:
         return ""
     if once:
-        return once.survey.text() if once.survey else ""
+        return once.text()
     survey = _survey(decoder.name)
     for source in sources:
         with open_source(getattr(source, "path", None) or source, limit) as opened:

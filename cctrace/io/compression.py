@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from cctrace.errors import FormatError
 from cctrace.extras import needed
@@ -28,32 +28,13 @@ BOMB_FLOOR = 1 << 25
 _UNKNOWN_SIZE = 1 << 22  # bytes: the assumed least size of an archive whose size is unknown
 
 
-class Decompressor(Protocol):
-    """What the standard library's decompressors share, and those of other packages."""
-
-    @property
-    def eof(self) -> bool:
-        """Whether the end of the compressed data was reached."""
-
-    @property
-    def needs_input(self) -> bool:
-        """Whether `decompress` needs more input before it can go on."""
-
-    @property
-    def unused_data(self) -> bytes:
-        """What follows the end of the compressed data."""
-
-    def decompress(self, data: bytes, max_length: int, /) -> bytes:
-        """Return up to `max_length` bytes."""
-
-
-def _gzip() -> Decompressor:
+def _gzip() -> Any:
     from isal import igzip_lib
 
     return igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP)
 
 
-def _zstd() -> Decompressor:
+def _zstd() -> Any:
     if sys.version_info >= (3, 14):
         from compression import zstd
     else:
@@ -74,9 +55,7 @@ DECOMPRESSORS = (
 class Decompressed(io.RawIOBase):
     """The decompressed bytes of a binary file: every member, bounded memory, early ends noticed, bombs refused."""
 
-    def __init__(
-        self, raw: BinaryFile, first: bytes, kind: str, make: Callable[[], Decompressor], source: Source
-    ) -> None:
+    def __init__(self, raw: BinaryFile, first: bytes, kind: str, make: Callable[[], Any], source: Source) -> None:
         self._raw, self._input, self._make, self._source = raw, first, make, source
         self._kind, self._decoder, self._bytes_out, self._is_corrupt = kind, make(), 0, False
 

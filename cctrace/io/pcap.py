@@ -47,7 +47,7 @@ def frames_of(source: Source, decoder: Decoder, chunk: int = CHUNK) -> FrameIter
 
     def find() -> tuple[int, int, int]:
         return find_records(
-            chunks.data, chunks.pos, chunks.end, *dialect, LARGEST_RECORD,
+            chunks.data, chunks.pos, chunks.end, *dialect, LARGEST_RECORD, len(frames.offset),
             frames.offset, frames.caplen, frames.wirelen, frames.time_ns,
         )  # fmt: skip
 

@@ -6,7 +6,7 @@ cache, and Python, which takes longer for a call than a piece takes to decode, c
 
 from cctrace.io.decode import decode_frames
 from cctrace.io.layout import BIG, BLOCKS, FACTOR, HEADER, LARGEST, NO_COUNTER, SWAP, USED_UP
-from cctrace.io.records import find_packets, find_some
+from cctrace.io.records import find_packets, find_records
 from cctrace.io.usual import usual
 from cctrace.lang.memory import call
 
@@ -53,7 +53,7 @@ def decode_packets(
                     counts,
                 )  # fmt: skip
             else:
-                state[COUNT], state[POS], status = find_some(
+                state[COUNT], state[POS], status = find_records(
                     b, state[POS], state[END], big, interfaces[0, FACTOR], rules[HEADER], rules[SWAP], largest, most,
                     offset, caplen, wirelen, stamp,
                 )  # fmt: skip

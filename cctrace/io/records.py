@@ -50,18 +50,12 @@ def enhanced(b, pos, end, big, largest, which, unit_ns, most, offset_ns):
     return now if now <= LATEST_NS else np.int64(-1), captured, original, following
 
 
-def find_records(b, pos, end, big, unit_ns, header, swap, largest, offset, caplen, wirelen, time_ns):
-    """Find the complete records of b[pos:end], as many as the arrays hold.
+def find_records(b, pos, end, big, unit_ns, header, swap, largest, most, offset, caplen, wirelen, time_ns):
+    """Find the complete records of b[pos:end], `most` at most.
 
     Returns (records found, position after them, status). `swap` the two lengths: 0 never, 1 always, 2 where they are
     impossible otherwise (ancient versions).
     """
-    most = len(offset)
-    return find_some(b, pos, end, big, unit_ns, header, swap, largest, most, offset, caplen, wirelen, time_ns)
-
-
-def find_some(b, pos, end, big, unit_ns, header, swap, largest, most, offset, caplen, wirelen, time_ns):
-    """Do what `find_records` does, for at most so many records."""
     n = 0
     while n < most and pos + header <= end:
         second, part, captured, original = words(b, pos, big)
