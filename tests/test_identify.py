@@ -136,12 +136,12 @@ def test_the_command_lists_flows_as_json(tmp_path, capsys):
 
 
 def test_analyze_replays_whom_it_identifies_and_lists_the_candidates(tmp_path, capsys):
-    simulated("reno", 0, 7, "5s", tmp_path)
+    simulated("bbr3", 0, 7, "5s", tmp_path)
     assert main(["analyze", str(tmp_path / "sender.pcap"), "-o", str(tmp_path / "report"), "--json"]) == 0
     (one,) = json.loads(capsys.readouterr().out)
     assert one["controller"] is None
-    assert one["replayed"] == "reno"
-    assert one["candidates"][0]["name"] == "reno"
+    assert one["replayed"] == "bbr3"
+    assert one["candidates"][0]["name"] == "bbr3"
     assert one["candidates"][0]["probability"] > 0.9
 
 

@@ -12,15 +12,15 @@ from cctrace.identification.constants import MOST_AGAINST, RARE, SENDS_ECT1
 from cctrace.identification.flights import Astray, Flights, after_reductions
 from cctrace.identification.halves import HalfRounds
 from cctrace.identification.identify import _somebody
-from cctrace.identification.odds import Fit, Judgement, _said, among_paced, log_odds, wrong_factor
+from cctrace.identification.odds import Fit, Judgement, among_paced, log_odds, wrong_factor
 from cctrace.identification.phases import Cycles
 from cctrace.identification.sends import Record
 from cctrace.replaying.stack import CLOCK_START_US
 
 
-def fit(sends=(), paced=False, scale=0.02, name="reno"):
-    """Return the fit of a sender that sets no rate: its sends' likelihoods by intervals, and right windows."""
-    replay = SimpleNamespace(name=name, sends=np.array(sends), paced=paced, paces=False, ticks=False)
+def fit(sends=(), paced=False, scale=0.02, name="reno", paces=False):
+    """Return the fit of a sender: its sends' likelihoods by intervals, and right windows."""
+    replay = SimpleNamespace(name=name, sends=np.array(sends), paced=paced, paces=paces, ticks=False)
     return Fit(replay, Flights(np.zeros(60), scale, 0.0, 8, Astray(5000, 0.0)))
 
 
@@ -82,9 +82,13 @@ def test_what_was_sent_as_ect1_is_likelier_from_an_l4s_sender(name, more):
     assert log_odds(record(is_l4s=True), sent) - log_odds(record(), sent) == pytest.approx(more)
 
 
+@pytest.mark.parametrize("paces", [False, True])
 @pytest.mark.parametrize(("flight", "most"), [(80, 4.0), (15, 1.75)])
-def test_windows_of_a_few_segments_seen_from_the_receiver_are_hardly_evidence(flight, most):
-    assert log_odds(record(exact=False, flight=flight), fit()) == pytest.approx(most)
+def test_flights_of_a_few_segments_seen_from_the_receiver_are_hardly_evidence(flight, most, paces):
+    """Vegas and NV of five segments fit a BBR's window to one."""
+    sent = fit(paces=paces)
+    sent = sent._replace(flights=sent.flights._replace(after=np.nan))
+    assert log_odds(record(exact=False, flight=flight), sent) == pytest.approx(most)
     off = record(exact=False, flight=flight), fit(scale=0.5)
     assert log_odds(*off) < -5  # but wrong ones are
 
@@ -121,26 +125,21 @@ def test_reductions_of_which_some_are_by_another_factor_are_evidence_against_a_c
     assert odds(1, 5) < 1.0  # one says little
     assert odds(7, 17) > 5.0
     assert odds(1, 2) < odds(4, 8) < odds(10, 20) == 10.0
-    assert wrong_factor(Flights(np.zeros(60), 0.02, 0.0, 10, other_reductions=1, lesser_reductions=1)) > 5.0
 
 
-@pytest.mark.parametrize(("windows", "less"), [([100] * 4, 0), ([100, 140, 100, 100], 1), ([140, 100, 100, 100], 0)])
-def test_a_reduction_that_left_more_in_flight_counts_where_the_window_before_is_known(windows, less):
-    periods = np.arange(4 * 20).reshape(4, 20)
-    blocks = SimpleNamespace(epochs=list(periods), blur=0.01, flights=np.repeat(np.array(windows, float), 20))
-    over = np.repeat(1 - 100 / np.array(windows), 20)
-    assert after_reductions(blocks, over)[1:] == (4, sum(one > 100 for one in windows), less)
-    blocks.epochs[0] = periods[0][:3]  # too short a period to show the window that the second reduction halved
-    assert after_reductions(blocks, over)[3] == 0
+def test_jitter_hides_no_wrong_factor_of_many_reductions():
+    """BIC keeps a tenth more of its window than CUBIC: less than jitter makes of a single flight."""
+    periods, apart = np.arange(40 * 20).reshape(40, 20), np.full(40 * 20, 4.0)
+    blocks = SimpleNamespace(epochs=list(periods), blur=0.1, flights=np.full(40 * 20, 44.0))
+    over = np.full(40 * 20, 0.07)
 
+    def error(apart):
+        return after_reductions(blocks, over, apart)[0]
 
-def test_where_an_unpaced_window_need_not_be_filled_it_explains_no_more_than_the_best_that_paces():
-    """A replayed window that has outgrown all flights is excused all the time; that made it seem exact."""
-    pacing, exact = np.full(60, 1.0), np.full(60, 3.0)
-    for silent in (np.zeros(60, bool), np.arange(60) < 45):
-        fitted = fit()
-        one = fitted._replace(flights=fitted.flights._replace(halves=exact, silent=silent))
-        assert _said(one, np.zeros(60, bool), pacing).sum() == 3 * 60 - 2 * silent.sum()
+    assert error(apart) == pytest.approx(3 / 40)  # but a segment, which an ACK moves
+    assert error(apart / 4) == 0.0
+    jitter = np.repeat(np.random.default_rng(1).normal(0, 8, 40), 20)
+    assert error(apart + jitter) < error(apart)
 
 
 @pytest.mark.parametrize(
@@ -153,3 +152,14 @@ def test_a_reason_names_those_whose_windows_are_renos(how, name, said):
     evidence = dict.fromkeys(pieces, 0.0) | {name: 9.0}
     reason = _somebody(Judgement(how, evidence, 3.0, pieces, dict.fromkeys(pieces, False), ""), (name,), None)
     assert tuple(one for one in ("LP", "Vegas") if one in reason) == said
+
+
+def test_no_evidence_tells_reno_from_lp_which_sends_the_same():
+    for name, most in (("reno", 0.74), ("cubic6", 1.0)):
+        for known in (1.0, 4.0, 12.0):
+            found = Judgement("sends", {name: 0.0, "bbr3": -30.0}, known, {}, {}, "")
+            share = dict(found.candidates)[name]
+            assert share < min(most, 1 / (1 + np.exp(-known)) + 1e-9)
+            assert found.group == (name,)
+    found = Judgement("sends", {"reno": 0.0}, 12.0, {}, {}, "")  # nothing more than beforehand
+    assert dict(found.candidates)["reno"] == pytest.approx(1 / (1 + np.exp(-1.0)), abs=1e-3)

@@ -65,41 +65,25 @@ class Flights(NamedTuple):
     # times are exact
     foreign: float = 0.0
     other_reductions: int = 0  # reductions that differ by more than jitter does; 0 where times are exact
-    lesser_reductions: int = 0  # of these, after a period that shows the window before: what left more in flight
-    # which of them say nothing of an unpaced candidate
-    silent: NDArray[np.bool_] | None = None
 
 
 def flights_of(record: Record, replay: Replay) -> Flights:
     """Compare a replay with the flights of its record."""
     halves = record.halves
     over = halves.excess(replay.cwnd, replay.pacing_Bps, replay.cls.pacing_overhead_bytes)
-    silent = np.zeros(len(halves), np.bool_)
-    if not (record.exact or replay.paces):
-        silent = _silent(halves, replay, over)
-        over = np.where(silent, np.maximum(over, 0), over)
     each, scale = likelihoods(over[halves.busy])
     held = dips.against(one.events, one.halves, replay.cls) if (one := record.dips_in) else 0.0
     if replay.paces:
         return Flights(each, scale, foreign=0.0 if record.exact else held + _foreign(record, replay))
-    after, reductions, wrong, less = after_reductions(halves, over)
+    apart = halves.flights - halves.each(replay.cwnd[np.maximum(halves.acks - 1, 0)])
+    apart = np.where(over < 0, apart, np.maximum(apart, 0))  # what need not fill a window may be below it
+    after, reductions, wrong = after_reductions(halves, over, apart)
     if record.exact:
         return Flights(each, scale, after, reductions, astray(record, replay))
-    foreign = held + outgrown(halves, over)
+    foreign = held + outgrown(halves, over, apart)
     if halves.climbs and "hystart" not in replay.cls.params and record.events.meta["complete"]:
         foreign += const.MOST_AGAINST  # without HyStart, only a reduction ends slow start
-    return Flights(each, scale, after, reductions, None, foreign, wrong, less, silent[halves.busy])
-
-
-def _silent(halves: HalfRounds, replay: Replay, over: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Return which blocks say nothing of an unpaced candidate's window, as they need not fill it.
-
-    Too little was written since a pause; or a timer, which only the sender's capture shows, spreads slow start.
-    """
-    before = np.maximum(halves.acks - 1, 0)
-    window = replay.cwnd[before]
-    excuses = halves.unfilled(window) | (window < replay.ssthresh[before])
-    return np.asarray((over <= 0) & (halves.each(excuses) > 0.5))
+    return Flights(each, scale, after, reductions, None, foreign, wrong)
 
 
 def likelihoods(over: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
@@ -112,26 +96,33 @@ def likelihoods(over: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
     return each[:, best], float(scales[best])
 
 
-def after_reductions(halves: HalfRounds, over: NDArray[np.float64]) -> tuple[float, int, int, int]:
-    """Return the median error of the first open blocks after reductions, their number, how many of them are wrong, and
-    how many of these left more in flight although a period shows the window before.
+def after_reductions(
+    halves: HalfRounds, over: NDArray[np.float64], apart: NDArray[np.float64]
+) -> tuple[float, int, int]:
+    """Return the error of windows after reductions, their number, and how many of them are wrong.
 
-    The better block of a round trip counts: a full send buffer takes that long to refill after a recovery. The median
-    may be off by as much as jitter makes a flight, typically; a single one by JITTER_MOST times as much, and by the
-    segment that an estimated departure moves to the other side of an ACK.
+    `apart`: what was in flight beyond the window in each block, segments. The error is the median over the reductions
+    whose window before is known, of the mean of the first open blocks, beyond a segment and twice its standard error:
+    jitter averages out, a wrong factor does not. Of a single reduction the better block of a round trip counts: a full
+    send buffer takes that long to refill after a recovery. It may be off by JITTER_MOST times what jitter typically
+    makes of a flight, and by the segment that an estimated departure moves to the other side of an ACK.
     """
     periods = halves.epochs
     known = np.array([False, *(len(inside) >= const.SEVERAL for inside in periods[:-1])])
-    filled = [_filled(inside, over, halves.blur)[: const.LEAST_AFTER] for inside in periods]
-    counts = [k for k, inside in enumerate(filled) if len(inside) >= const.LEAST_AFTER]
-    if not counts:
-        return np.nan, 0, 0, 0
-    best = np.array([filled[k][np.argmin(np.abs(over[filled[k]]))] for k in counts])
+    filled = [_filled(inside, over, halves.blur)[: 2 * const.LEAST_AFTER] for inside in periods]
+    counts = np.array([k for k, inside in enumerate(filled) if len(inside) >= const.LEAST_AFTER], int)
+    if not len(counts):
+        return np.nan, 0, 0
+    first = [filled[k][: const.LEAST_AFTER] for k in counts]
+    best = np.array([some[np.argmin(np.abs(over[some]))] for some in first])
     segment = const.ONE_SEGMENT / np.maximum(halves.flights[best], 1)
     most = const.JITTER_MOST * halves.blur + const.AFTER_USUAL + segment
-    less = int(np.sum((over[best] > most) & known[counts]))
-    typical = max(abs(float(np.median(over[best]))) - halves.blur, 0.0)
-    return typical, len(best), int(np.sum(np.abs(over[best]) > most)), less
+    wrong, typical = int(np.sum(np.abs(over[best]) > most)), 0.0
+    if len(some := counts[known[counts]]):
+        each = np.array([np.mean(apart[filled[k]]) for k in some])
+        sure = abs(float(np.median(each))) - const.ONE_SEGMENT - 2 * float(np.std(each)) / math.sqrt(len(each))
+        typical = max(sure, 0.0) / float(np.median([np.mean((halves.flights - apart)[filled[k]]) for k in some]))
+    return typical, len(best), wrong
 
 
 def _filled(inside: NDArray[np.int64], over: NDArray[np.float64], blur: float) -> NDArray[np.int64]:
@@ -144,33 +135,41 @@ def _filled(inside: NDArray[np.int64], over: NDArray[np.float64], blur: float) -
     return inside[begin:] if np.all(later <= const.AFTER_USUAL + blur) else inside
 
 
-def outgrown(halves: HalfRounds, over: NDArray[np.float64]) -> float:
+def outgrown(halves: HalfRounds, over: NDArray[np.float64], apart: NDArray[np.float64]) -> float:
     """Return the log odds, 0 or more, against an unpaced candidate whose window does not grow as the flights do.
 
-    `over`: of each block, from a replay with the right window before each reduction: what is beyond at the end of the
-    period after it and was not at its start is growth. Flights may stay below a window for many reasons, but exceed
-    it for none. They may grow more slowly only if something else holds them, and then they stop to grow. Jitter moves
-    either end, so that the median of many periods is sure, and one of them if it differs by more than jitter does:
-    others grow as a candidate for a part of a flow (H-TCP's first second after a loss; Westwood but after slow start).
+    `over`, `apart`: of each block, from a replay with the right window before each reduction: what is beyond at the end
+    of the period after it and was not at its start is growth. Flights may stay below a window for many reasons, but
+    exceed it for none. They may grow more slowly only if something else holds them, and then they stop to grow.
+
+    The mean of many periods is sure beyond twice its error (what scatters, or jitter leaves of a straight line's rise),
+    a segment, and what half a tick of a time stamp moves; and if it is slower beyond jitter, too, as a delayed flight
+    lags behind its window. One period is sure if it differs by more than jitter does: others grow as a candidate for a
+    part of a flow (H-TCP's first second after a loss; Westwood but after slow start).
     """
     flight, part = halves.flights, const.SEVERAL // 2
-    beyond = flight * over / (1 + np.minimum(over, 0))  # segments
-    growth, surely = [], []
+    growth, surely, most, blocks = [], [0.0], [], 0
     for inside in (_filled(inside, over, halves.blur) for inside in halves.epochs):
         if len(inside) < const.SEVERAL:
             continue
-        share, segments = (float(np.median(x[inside[-part:]]) - np.median(x[inside[:part]])) for x in (over, beyond))
         early, middle, late = (float(np.median(flight[third])) for third in np.array_split(inside, 3))
-        counts = share > 0 or late - middle > const.GROWING * (middle - early)
-        growth.append(counts * abs(share))
-        surely.append(counts * (abs(segments) - const.ONE_SEGMENT) / max(early, late) - const.JITTER_MOST * halves.blur)
+        counts = late - middle > const.GROWING * (middle - early)
+        segments = float(np.median(apart[inside[-part:]]) - np.median(apart[inside[:part]]))
+        if counts or segments > 0:
+            surely.append((abs(segments) - const.ONE_SEGMENT) / max(early, late) - const.JITTER_MOST * halves.blur)
+            growth.append(float(np.polyfit(np.linspace(0, 1, len(inside)), apart[inside], 1)[0]))
+            most.append(max(early, late))
+            blocks += len(inside)
     if not growth:
         return 0.0
-    usual = float(np.median(growth)) - 2 * halves.blur / math.sqrt(len(growth))
+    grown, usual = float(np.mean(growth)), float(np.median(most))
+    error = max(float(np.std(growth)) / math.sqrt(len(growth)) / usual, halves.blur * math.sqrt(12 / blocks))
+    moved = const.ONE_SEGMENT + const.STAMP_ERROR_US * float(np.median(halves.rates(halves.left)))
+    off = (abs(grown) - moved) / usual - 2 * error - (halves.blur if grown < 0 else 0.0)
     each, once = (
-        min(const.AFTER_WEIGHT * max(off - const.AFTER_USUAL, 0.0), const.MOST_AGAINST) for off in (usual, max(surely))
+        min(const.AFTER_WEIGHT * max(one, 0.0), const.MOST_AGAINST) for one in (off, max(surely) - const.AFTER_USUAL)
     )
-    return max(each * min(len(growth) / const.FEWEST, 1.0), once)
+    return float(max(each * min(len(growth) / const.FEWEST, 1.0), once))
 
 
 def awaited(events: Events, rows: NDArray[np.int64], cwnd: NDArray[np.float64], mss: int) -> NDArray[np.float64]:

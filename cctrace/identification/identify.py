@@ -31,7 +31,7 @@ from cctrace.flows.flow import Flow
 from cctrace.flows.large import bulk_of_file
 from cctrace.identification import constants as const
 from cctrace.identification.flights import flights_of
-from cctrace.identification.odds import UNKNOWN, Candidate, Fit, Judgement, judge
+from cctrace.identification.odds import UNKNOWN, Candidate, Fit, Judgement, judge, probabilities
 from cctrace.identification.phases import cycles_of
 from cctrace.identification.polls import judge_polls
 from cctrace.identification.relatives import difference
@@ -167,13 +167,13 @@ def _judged(record: Record, named: str | None) -> tuple[Judgement | None, Record
         if judgement is None:
             continue
         contradicted = most == const.CHECKED_ROWS and judgement.group != (UNKNOWN,)  # by another candidate
-        if contradicted or _confirms(judgement.candidates, named):
+        if contradicted or _confirms(probabilities(judgement.evidence, judgement.known), named):
             return judgement, part
     return _of_packets(part := record.part()), part
 
 
 def _confirms(likely: Sequence[Candidate], named: str | None) -> bool:
-    """Whether the candidates that the kernel calls by a name are likely."""
+    """Whether the candidates that the kernel calls by a name are likely; nobody else is called so."""
     return sum(one.probability for one in likely if kernel_name(one.name) == named) > const.CONFIRMED
 
 

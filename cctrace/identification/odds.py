@@ -82,8 +82,13 @@ class Judgement(NamedTuple):
 
     @property
     def candidates(self) -> list[Candidate]:
-        """The candidates and "unknown", most probable first."""
-        return probabilities(self.evidence, self.known)
+        """The candidates and "unknown", most probable first.
+
+        LP, which is none of them, sends the same as Reno ([Linux618] net/ipv4/tcp_lp.c): no record tells one from the
+        other, so that LP is an alternative as likely as an unknown sender is beforehand.
+        """
+        known = -float(np.logaddexp(-self.known, -const.BEFOREHAND)) if self.best == "reno" else self.known
+        return probabilities(self.evidence, known)
 
     @property
     def group(self) -> tuple[str, ...]:
@@ -112,12 +117,16 @@ def _evidence(record: Record, fits: dict[str, Fit], cycles: Cycles | None) -> di
     if cycles is None:
         return {name: const.TEMPER * float(np.sum(fit.replay.sends)) for name, fit in fits.items()}
     halves = record.halves
-    in_recovery = halves.opened[halves.busy] <= 0.5
+    # In recovery an unpaced replay follows the flight, so that it counts little.
+    limits = np.where(halves.opened[halves.busy] <= 0.5, NEUTRAL, np.inf)
     paces = [name for name, fit in fits.items() if fit.replay.paces]
-    best = max(paces, key=lambda name: float(np.sum(fits[name].flights.halves)))
-    pacing = fits[best].flights.halves
-    flights = {name: float(np.sum(_said(fit, in_recovery, pacing))) for name, fit in fits.items()}
-    count = (const.MANY_BLOCKS / max(len(pacing), 1)) ** const.DEPENDENCE
+    said = {
+        name: one.flights.halves if name in paces else np.minimum(one.flights.halves, limits)
+        for name, one in fits.items()
+    }
+    flights = {name: float(np.sum(each)) for name, each in said.items()}
+    best = max(paces, key=flights.__getitem__)
+    count = (const.MANY_BLOCKS / max(len(limits), 1)) ** const.DEPENDENCE
     own = among_paced(paces, flights, cycles, _length(record), count)
     if halves.policed:
         most = max(own[name] - const.RARE.get(name, 0.0) for name in BOUNDED)
@@ -159,18 +168,6 @@ def among_paced(
     return {name: one - most for name, one in value.items()}
 
 
-def _said(fit: Fit, in_recovery: NDArray[np.bool_], pacing: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return each block's log likelihood; in recovery an unpaced replay follows the flight, so it counts little.
-
-    `pacing`: of the best candidate that paces, which holds where an unpaced window is excused.
-    """
-    each = fit.flights.halves
-    if fit.replay.paces:
-        return each
-    each = np.where(in_recovery, np.minimum(each, NEUTRAL), each)
-    return each if fit.flights.silent is None else np.where(fit.flights.silent, np.minimum(each, pacing), each)
-
-
 def _known(record: Record, fits: dict[str, Fit], evidence: dict[str, float]) -> float:
     """Return the log odds that a candidate sent the flow, averaged over the plausible ones by probability."""
     weights = softmax(evidence)
@@ -189,10 +186,9 @@ def log_odds(record: Record, fit: Fit) -> float:
     halves = min(len(flights.halves) / const.FULL_WEIGHT, 1.0)
     if not record.exact:
         scale = const.PACED_SCALE if replay.paces else const.WINDOW_SCALE
-        # Within a segment, the windows of any sender of short flights are those of a candidate.
-        most = const.MOST_FOR * (1.0 if replay.paces else _length(record))
         fits = const.STRONG_WEIGHT * math.log((scale + record.halves.blur) / flights.scale)
-        total += halves * min(fits, most)
+        # Within a segment, the short flights of any sender are those of a candidate.
+        total += halves * min(fits, const.MOST_FOR * _length(record))
         if record.halves.steady or (record.halves.held_back and not replay.paces):
             total = min(total, const.BEFOREHAND)
         return total - flights.foreign - wrong_factor(flights)
@@ -227,8 +223,7 @@ def wrong_factor(flights: Flights) -> float:
     """Return the reduction of a candidate's log odds due to wrong windows after reductions: of all, or of some.
 
     Others reduce their window as a candidate does for a part of a flow only (H-TCP, YeAH): the likelihood ratio of the
-    share of wrong ones and of the share that may be anything, if it is the smaller one. Of 1,100 reductions of
-    recorded CUBICs and Renos none left too much in flight, if the window before was known.
+    share of wrong ones and of the share that may be anything, if it is the smaller one.
     """
     if math.isnan(flights.after):
         return 0.0
@@ -236,8 +231,7 @@ def wrong_factor(flights: Flights) -> float:
     share = flights.other_reductions / flights.reductions
     some = special.rel_entr([share, 1 - share], [const.STRAY, 1 - const.STRAY]).sum() if share > const.STRAY else 0.0
     usual = wrong * min(flights.reductions / const.FEWEST, 1.0)
-    some = max(flights.reductions * float(some), const.STRONG_WEIGHT * flights.lesser_reductions)
-    return max(usual, min(some, const.MOST_AGAINST))
+    return max(usual, min(flights.reductions * float(some), const.MOST_AGAINST))
 
 
 def softmax(evidence: dict[str, float]) -> dict[str, float]:
