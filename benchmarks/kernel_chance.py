@@ -83,7 +83,8 @@ def places(flows: list[Flow], figure: int) -> NDArray[np.float64]:
 def scores(flows: list[Flow], figure: int) -> NDArray[np.float64]:
     """Return by how many standard deviations of the simulated figures each flow's differs from their mean."""
     mean, sd = (np.array([f(flow.simulated[:, figure]) for flow in flows]) for f in (np.mean, np.std))
-    return np.array([(flow.kernel[figure] - m) / s for flow, m, s in zip(flows, mean, sd, strict=True) if s > 0])
+    differ = [np.ptp(flow.simulated[:, figure]) > 0 for flow in flows]
+    return (np.array([flow.kernel[figure] for flow in flows]) - mean)[differ] / sd[differ]
 
 
 def two_sided(found: NDArray[np.float64]) -> float:

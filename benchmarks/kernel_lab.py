@@ -12,7 +12,7 @@ import cctrace as cct
 from benchmarks.kernel_instants import POLL_LASTS_NS, TIMER_STEP_NS, hz_of, passages, polls_of
 from cctrace.cc import controller
 from cctrace.sim.core.receive_window import scaling_ratio
-from cctrace.sim.core.structs import HANDSHAKE, TAP_ECHO, TAP_LACKS, TAP_SENT, legs
+from cctrace.sim.core.structs import HANDSHAKE, SERVED, TAP_ECHO, TAP_LACKS, TAP_SENT, legs
 from cctrace.sim.core.view import DRAWN
 from cctrace.sim.core.world import FIRST_NS, World
 from cctrace.sim.jitter import Jitter
@@ -34,6 +34,7 @@ JITTER_DELAYS = 4097  # to draw from
 PSCHED_TICK_NS = 64  # in which netem counts delays
 MAX_SKB_FRAGS = 17  # page fragments of an skb; a veth hands segments over in such
 SKB_OVERHEAD = {"6.12": SKB_OVERHEAD_BYTES, "6.1": SKB_OVERHEAD_BYTES_6_1}
+LOOKS_AGAIN_NS = 3 * TIMER_STEP_NS  # until a process that has connected looks whether data are due
 WMEM_MAX = 212_992  # the largest SO_SNDBUF that the lab's kernels grant (net.core.wmem_max)
 NOT_MODELLED = ("jitter_reorders", "rev_jitter_us", "rev_loss", "reorder", "rcvbuf", "gso_max_segs")
 
@@ -218,7 +219,7 @@ class Recording:
         found = [name for name in NOT_MODELLED if p.get(name)]
         found += [f"qdisc {p['qdisc']}"] if p.get("qdisc", "droptail") != "droptail" else []
         found += ["several flows"] if len(p["flows"]) > 1 else []
-        found += ["application"] if flow.get("mode", "bulk") != "bulk" else []
+        found += ["application"] if flow.get("mode", "bulk") not in ("bulk", "chunks") else []
         chance = p.get("loss") or p.get("jitter_us") or p.get("policer")
         found += ["losses, jitter or a policer without receiver.pcap"] if chance and self.lost is None else []
         return found
@@ -284,6 +285,8 @@ class Recording:
         f.rcv_frags = MAX_SKB_FRAGS
         f.rcv_truesize = f.mss + SKB_OVERHEAD[self.release]
         f.rcv_ratio = scaling_ratio(f.kernel, f.rcv_truesize)
+        if self.parameters["flows"][0].get("mode") == "chunks":
+            f.app_kind, f.app_bytes = SERVED, 0
         if seed is not None:
             legs(f.behind)[0].apart_ns = LINK_NS if self.parameters.get("jitter_us") else 0
             return world
@@ -298,6 +301,19 @@ class Recording:
             world.tell_instants([FIRST_NS + times for times in self.instants], FIRST_NS + self.polls, busy)
         return world
 
+    def writes(self, connected_ns):
+        """Return when the application finds that data are due, ns since the start, and how many bytes each time.
+
+        It looks once it is connected, and after each poll of the counters.
+        """
+        flow, first = self.parameters["flows"][0], connected_ns + LOOKS_AGAIN_NS
+        looks = np.asarray(self.busy[1])
+        looks = np.append(first, looks[(looks > first) & (looks < self.seconds * 1e9)])
+        due = np.floor(looks / 1e9 / flow["chunk_interval"]).astype(int) + 1
+        for at_ns, count in zip(looks.tolist(), np.diff(due, prepend=0).tolist(), strict=True):
+            if count:
+                yield at_ns, count * flow["chunk_bytes"]
+
     def simulated(self, seconds, mode="compiled"):
         """Return (first byte, time in ns) of every segment that the simulated sender sends."""
         return self._run(self.world(mode == "compiled"), seconds, mode)[:2]
@@ -306,7 +322,7 @@ class Recording:
         """Return how many of the draws the simulated controller has used by then."""
         world = self.world()
         try:
-            Runner(world, "compiled", trace=False, packets=False).to(FIRST_NS + int(seconds * 1e9))
+            self._advance(Runner(world, "compiled", trace=False, packets=False), seconds)
             w = world.record
             return int(w.given_used) - DRAWN if w.given_used < w.given else len(self.draws)
         finally:
@@ -316,17 +332,29 @@ class Recording:
         """Return the same where the seed decides losses and draws, over the whole time, and the mean RTT in us."""
         return self._run(self.world(seed=seed), self.seconds, "compiled")
 
-    @staticmethod
-    def _run(world, seconds, mode):
+    def _run(self, world, seconds, mode):
         try:
             runner = Runner(world, mode, trace=False, packets=True)
-            runner.to(FIRST_NS + int(seconds * 1e9))
+            self._advance(runner, seconds)
             rows = ends(world.flows[0], runner.packets[0]).rows
             rtt_us = world.flows[0].rtt_sum_us / max(world.flows[0].rtt_count, 1)
         finally:
             world.close()
         sent = rows[(rows[:, 1] & 7) == TAP_SENT]
         return offsets(sent), sent[:, 0] - FIRST_NS, rtt_us
+
+    def _advance(self, runner, seconds):
+        """Run a simulation whose application writes as the recorded one."""
+        f = runner.world.flows[0]
+        if f.app_kind == SERVED:
+            runner.to(f.start_ns)
+            runner.to(connected := int(f.app_at))
+            for at_ns, size in self.writes(connected - FIRST_NS):
+                if at_ns >= seconds * 1e9:
+                    break
+                runner.to(FIRST_NS + at_ns - 1)
+                f.app_at, f.app_bytes = FIRST_NS + at_ns, size
+        runner.to(FIRST_NS + int(seconds * 1e9))
 
     def until(self, seconds):
         """Return (first byte, time in ns) of every segment sent before a time."""

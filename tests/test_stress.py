@@ -252,8 +252,8 @@ def test_the_lab_holds_acks_and_its_application_writes_the_chunks_of_the_simulat
     assert f"delay 0us {written['rev_jitter_us']}us" == "delay 0us 0us slot 20000us 20000us"
     flow = written["flows"][0]
     assert (flow["mode"], flow["chunk_interval"]) == ("chunks", 0.4)
-    app = one.setting.senders(History((), app=(0.3, 0.1)))[0].application(1448)
-    assert (app.segments * 1448, app.period_ns) == (flow["chunk_bytes"], 400_000_000)
+    app = one.setting.senders(History((), app=(0.3, 0.1)))[0].application
+    assert (app.size_bytes, app.period_ns) == (flow["chunk_bytes"], 400_000_000)
     assert flow["chunk_bytes"] == pytest.approx(20e6 / 8 * 0.3 * 1448 / 1514, rel=0.002)
 
 

@@ -129,7 +129,7 @@ def test_writes_that_were_not_done_when_the_next_one_came_keep_their_times_and_s
     path = cct.Path(rate="9Mbit", rtt="20ms", buffer="2bdp", policer=("3.7Mbit", "80kB"))
     sender = cct.Sender("bbr2022", app="chunks:size=225kB,every=500ms", ack_every=2)
     flow = cct.simulate(path, sender, "12s", 3, packets=True).capture().flow(0)
-    held = cct.Sender("reno", app=held_back(Record(flow), cct.diagnose(flow)).app).application(1)
+    held = cct.Sender("reno", app=held_back(Record(flow), cct.diagnose(flow)).app).application
     assert held[1] == pytest.approx(225e3, rel=0.02)
     assert held[2] == pytest.approx(500e6, rel=0.02)
 
@@ -144,7 +144,7 @@ def test_writes_on_a_clock_are_found_beside_a_competitor_whose_queue_leaves_no_p
     (app,) = (one for one in diagnosis.verdicts if one.name == "application_limited")
     assert "writing 589 kB every 400 ms" in app.text  # in full segments
     assert app.evidence["application_share"] < 0.25
-    held = cct.Sender("reno", app=held_back(record, diagnosis).app).application(1)
+    held = cct.Sender("reno", app=held_back(record, diagnosis).app).application
     assert held[1] == pytest.approx(588e3, rel=0.02)
     assert held[2] == pytest.approx(400e6, rel=0.01)
 

@@ -146,7 +146,7 @@ def _in_words(app: str) -> str:
     '1.93 MB every 1 s'
     """
     sender = Sender("reno", app=app)
-    size, period_ns = (sender.application(1))[1:3]
+    size, period_ns = sender.application[1:3]
     when = "every" if app.startswith("chunks") else "each time, after pauses of"
     return f"{format_size(size)} {when} {format_time(period_ns)}"
 

@@ -85,7 +85,7 @@ class Runner:
         """Whether a flow has delivered the data awaited."""
         f = self.world.columns
         got = f["rcv_nxt"] * f["mss"] - f["rcv_lack"]
-        return bool(((f["awaited"] > 0) & (got >= f["awaited"] * f["mss"])).any())
+        return bool(((f["awaited"] > 0) & (got >= f["awaited"])).any())
 
     def empty(self) -> None:
         """Take the rows out of traces and taps, and make room for what one event can add."""

@@ -23,15 +23,14 @@ _APPS = {
     "requests": (structs.REQUESTS, ("size", "think")),
 }
 _OF_LINUX = ("ecn", "max_pacing_rate", "fq", "send_buffer")  # which profile linux has alone
-UNLIMITED = 1 << 40  # segments
 MOST_MSS = 32_000  # two of them are the largest burst that a sender hands over
 
 
 class Application(NamedTuple):
-    """A parsed application: kind, segments per write, interval, on-time."""
+    """A parsed application: kind, bytes per write, interval, on-time."""
 
     kind: int
-    segments: int
+    size_bytes: int
     period_ns: int
     on_ns: int
 
@@ -164,7 +163,7 @@ class Sender(Public):
             raise ArgumentError(f"rwnd={self.rwnd!r} is less than two segments")
         if self.send_buffer is not None and not 1 <= self.send_buffer_bytes < 1 << 30:
             raise ArgumentError(f"send_buffer={self.send_buffer!r} must be from 1 byte to 1 GiB")
-        self.application(self.sizes[0])
+        _ = self.application
 
     @property
     def name(self) -> str:
@@ -229,8 +228,9 @@ class Sender(Public):
         """What SO_SNDBUF asks for, bytes; 0 if the application does not set it."""
         return 0 if self.send_buffer is None else parse_size_bytes(self.send_buffer, name="send_buffer")
 
-    def application(self, mss: int) -> Application:
-        """Return the `Application` that `app` describes, in segments of `mss` bytes."""
+    @property
+    def application(self) -> Application:
+        """The `Application` that `app` describes; only profile linux has segments that are not full."""
         kind, _, rest = str(self.app).partition(":")
         given = dict(re.findall(r"(\w+)=([^,]+)", rest))
         if kind not in _APPS:
@@ -238,7 +238,9 @@ class Sender(Public):
         code, needed = _APPS[kind]
         if set(given) != set(needed) and (kind, set(given)) != ("bulk", {"size"}):
             raise ArgumentError(f"app={self.app!r}: {kind} takes {', '.join(needed) or 'nothing, or size'}")
-        size = -(-parse_size_bytes(given["size"], name="size") // mss) if "size" in given else UNLIMITED
+        size = parse_size_bytes(given["size"], name="size") if "size" in given else structs.UNLIMITED
+        if self.profile == "reference" or controller(self.cc)[0].view == "quic":
+            size = -(-size // self.sizes[0]) * self.sizes[0]
         times = {name: parse_time_ns(given[name], name) for name in ("every", "off", "think", "on") if name in given}
         if size < 1 or any(t < 1000 for t in times.values()):
             raise ArgumentError(f"app={self.app!r}: sizes must be positive, times at least a microsecond")

@@ -14,7 +14,7 @@ from typing import Any
 from cctrace.cc.base import Controller
 from cctrace.errors import ArgumentError
 from cctrace.lang.fields import check_mode
-from cctrace.sim.core.structs import NEVER, RUNNING, SERVED
+from cctrace.sim.core.structs import LINUX, NEVER, RUNNING, SERVED
 from cctrace.sim.core.world import FIRST_NS, World
 from cctrace.sim.core.write_queue import discard_unsent
 from cctrace.sim.path import Path
@@ -79,9 +79,9 @@ class Served:
         self.path, self.flows = path, flows
         self._world = World(path, flows, seed, mode == "compiled", len(flows) == 1 or path.has_jitter)
         self._flow = self._world.flows[0]
-        self._flow.app_kind, self._flow.app_segments = SERVED, 0
+        self._flow.app_kind, self._flow.app_bytes = SERVED, 0
         self._runner = Runner(self._world, mode, False, packets)
-        self._base = 0  # segments before the response
+        self._base = 0  # bytes before the response
         self._cancelled = False  # the client wants no more of the last response
         self._cut_ns: int | None = None  # when the server hears that a response is not wanted any more
         self.now_ns = 0
@@ -107,29 +107,29 @@ class Served:
         f = self._flow
         if size_bytes <= 0:
             raise ArgumentError(f"size_bytes={size_bytes!r} must be positive")
-        if not self._cancelled and f.rcv_nxt < f.app_end:
+        if not self._cancelled and self._arrived() < f.app_end:
             raise ArgumentError("a response is under way: wait for it, or cancel it")
         heard_ns = self.now_ns + int(f.rev_ns)
         if self._cut_ns is not None:
             self._advance(heard_ns)  # the client hears nothing of the new response meanwhile
         self._cancelled = False
-        f.app_segments = -(-int(size_bytes) // self.segment_bytes)
+        f.app_bytes = self._whole(size_bytes)
         f.app_at = FIRST_NS + heard_ns
         self._base = int(f.app_end)
 
     def wait(self, size_bytes: int, until_ns: int | None = None) -> int:
         """Let time pass until so many bytes of the response have arrived, or until an instant; return it, ns."""
         f = self._world.columns[:1]
-        wanted = self._base + -(-int(size_bytes) // self.segment_bytes)
-        if f["rcv_nxt"][0] < wanted:
+        wanted = self._base + self._whole(size_bytes)
+        if self._arrived() < wanted:
             f["awaited"] = wanted
             self._advance(NEVER if until_ns is None else until_ns)
             f["awaited"] = 0
         return self.now_ns
 
     def received_bytes(self) -> int:
-        """Return how much of the response has arrived in order, in whole packets."""
-        return max(int(self._world.columns["rcv_nxt"][0]) - self._base, 0) * self.segment_bytes
+        """Return how many bytes of the response have arrived in order."""
+        return max(self._arrived() - self._base, 0)
 
     def idle(self, until_ns: int) -> None:
         """Let time pass."""
@@ -158,6 +158,16 @@ class Served:
         """Forget the simulation."""
         self._world.close()
 
+    def _arrived(self) -> int:
+        """Return how many bytes have arrived in order."""
+        f = self._world.columns
+        return int(f["rcv_nxt"][0]) * self.segment_bytes - int(f["rcv_lack"][0])
+
+    def _whole(self, size_bytes: float) -> int:
+        """Return what is sent of so many bytes: only profile linux has packets that are not full."""
+        packets = 1 if self._world.columns["profile"][0] == LINUX else self.segment_bytes
+        return -(-int(size_bytes) // packets) * packets
+
     def _advance(self, until_ns: int) -> None:
         """Let events happen until an instant, or until what is awaited is there."""
         f = self._world.columns
@@ -165,7 +175,7 @@ class Served:
             if self._cut_ns is not None and self.now_ns >= self._cut_ns:
                 discard_unsent(self._flow)
                 self._cut_ns = None
-            if self.now_ns >= until_ns or 0 < f["awaited"][0] <= f["rcv_nxt"][0]:
+            if self.now_ns >= until_ns or 0 < f["awaited"][0] <= self._arrived():
                 return
             stop_ns = until_ns if self._cut_ns is None else min(until_ns, self._cut_ns)
             self.now_ns = min(self._runner.to(FIRST_NS + stop_ns) - FIRST_NS, stop_ns)

@@ -133,7 +133,7 @@ def simulate(
     try:
         run = Runner(world, mode, trace, packets, untraced=untraced)
         if until_bytes is not None:
-            world.flows.awaited = -(-until_bytes // world.flows.mss)
+            world.flows.awaited = until_bytes
         tail_ns = tail_start_ns(duration_ns)
         first, samples = None, []
         for at in stops(duration_ns, tail_ns, sample_ns):

@@ -8,6 +8,7 @@ from cctrace.sim.core.calls import CWND_EVENT, INIT, call, current_ssthresh
 from cctrace.sim.core.delay import draw_anew, forward_delay
 from cctrace.sim.core.entry import forward_bare
 from cctrace.sim.core.output import push
+from cctrace.sim.core.positions import next_begins
 from cctrace.sim.core.quic_sender import q_start
 from cctrace.sim.core.reduction import update_pacing_rate
 from cctrace.sim.core.samples import take_rtt
@@ -17,7 +18,6 @@ from cctrace.sim.core.view import CWND, SSTHRESH
 from cctrace.sim.core.write_queue import discard_unsent, expand_sndbuf
 from cctrace.tcp.window import cwnd_after_idle
 
-UNLIMITED = 1 << 40
 SYN_OPTIONS_BYTES = 8  # MSS, window scale, SACK permitted: beside the time stamps that all segments have
 
 
@@ -80,14 +80,14 @@ def offer(w, f, now):
     if f.profile == structs.LINUX and f.has_on_ack == 0:
         restart_after_idle(w, f, now)
     if f.app_kind == structs.ON_OFF:
-        on = f.app_end <= f.nxt
+        on = f.app_end <= next_begins(f)
         if on:
-            f.app_end = UNLIMITED
+            f.app_end = structs.UNLIMITED
         else:
             discard_unsent(f)
         f.app_at = now + (f.app_on_ns if on else f.app_period_ns)
     else:
-        f.app_end += f.app_segments
+        f.app_end += f.app_bytes
         if f.app_kind == structs.CHUNKS:
             f.app_at = now + f.app_period_ns
     if f.app_kind == structs.BULK or f.app_at > f.stop_ns:
@@ -95,7 +95,7 @@ def offer(w, f, now):
     if f.profile == structs.LINUX:
         write(w, f, now)
     else:
-        f.write_seq = f.app_end
+        f.write_seq = f.app_end // f.mss
         if f.profile != structs.QUIC:
             push(w, f, now)
 

@@ -8,6 +8,7 @@ from cctrace.sim.core.fq import free_left, has_small_queues, release
 from cctrace.sim.core.linux_sender import linux_ack, linux_timer
 from cctrace.sim.core.managed import serve_on
 from cctrace.sim.core.output import push
+from cctrace.sim.core.positions import begins
 from cctrace.sim.core.quic_sender import q_probe, q_process_ack, q_push
 from cctrace.sim.core.receiver import delack_timer, receive, send_ack
 from cctrace.sim.core.reference import on_rto, process_ack
@@ -85,8 +86,8 @@ def soft_timer(w, f, now):
 def all_delivered(f):
     """Whether everything the application has written was acknowledged."""
     if f.profile == QUIC:
-        return f.nxt == f.app_end and f.q_in_flight == 0 and f.resend_head == f.resend_tail
-    return f.una == f.app_end
+        return f.nxt * f.mss == f.app_end and f.q_in_flight == 0 and f.resend_head == f.resend_tail
+    return begins(f, f.una) == f.app_end
 
 
 def run_world(worlds, until_ns):
@@ -125,7 +126,7 @@ def run(w, until_ns, check=None):
         schedule(w, f)
         if check is not None:
             check(w, f)
-        if f.awaited > 0 and f.rcv_nxt * f.mss - f.rcv_lack >= f.awaited * f.mss:
+        if f.awaited > 0 and f.rcv_nxt * f.mss - f.rcv_lack >= f.awaited:
             return now
 
 

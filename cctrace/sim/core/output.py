@@ -13,7 +13,6 @@ from cctrace.sim.core.rtx_timer import arm, current_rto, probes, rearm_rto, sche
 from cctrace.sim.core.samples import rate_skb_sent
 from cctrace.sim.core.skbs import fragment, join_skbs, share_in_flight, skb_of
 from cctrace.sim.core.structs import (
-    BULK,
     EVER_RETRANS,
     LINUX,
     LOST,
@@ -180,10 +179,8 @@ def split_point(f, held, most, nagle):
     """tcp_mss_split_point, tcp_nagle_check: how much of an skb of `held` bytes is sent, in at most so many segments.
 
     Bytes beyond a multiple of the MSS, left by the end of a write or the window's edge, wait with `nagle` while
-    such a segment is outstanding [Minshall]; those of applications other than bulk always do.
+    such a segment is outstanding [Minshall].
     """
-    if f.app_kind != BULK:
-        return window_left(f, min(most, min(-(-held // f.mss), f.write_seq - f.nxt))) * f.mss
     size, window = min(held, most * f.mss), window_bytes(f)
     last = held >= unsent(f)
     if not last and size <= window and (held <= f.mss or most * f.mss <= window):

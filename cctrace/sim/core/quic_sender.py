@@ -99,7 +99,7 @@ def q_push(w, f, now):
         if delay > 0:
             f.push_at = (now_ms + delay) * MS
             break
-        if f.resend_head == f.resend_tail and f.nxt >= f.app_end:
+        if f.resend_head == f.resend_tail and f.nxt * f.mss >= f.app_end:
             if f.q_window - f.q_in_flight >= f.mss:
                 words(f.state)[view.Q_APP_LIMITED] = max(f.q_delivered + f.q_in_flight, 1)
                 f.q_budget = MAX_BURST_PACKETS * f.mss

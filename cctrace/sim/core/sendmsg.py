@@ -22,8 +22,8 @@ def write(w, f, now):
         return
     now = read_clock(w, f, now)
     f.in_process = 1
-    while f.written < f.app_end * f.mss:
-        sendmsg(w, f, min(write_queue.WRITE_BYTES, f.app_end * f.mss - f.written), now)
+    while f.written < f.app_end:
+        sendmsg(w, f, min(write_queue.WRITE_BYTES, f.app_end - f.written), now)
         if not write_queue.is_writeable(f):
             write_queue.wait_for_space(f, now)
             break

@@ -77,7 +77,7 @@ _FLOW = (
     # what few events need: losses, ECN, reordering, fq (`fq_next` is a transmission), the application (app.py); bounds
     # of `mask` (rings.py)
     "way", "lacks", "least_mask", "most_mask", "trace_buffer", "trace_rows", "tap_buffer", "tap_rows", "start_ns",
-    "stop_ns", "fwd_ns", "delack_ns", "app_segments", "app_period_ns", "app_on_ns", "app_end", "app_stage", "fq_next",
+    "stop_ns", "fwd_ns", "delack_ns", "app_bytes", "app_period_ns", "app_on_ns", "app_end", "app_stage", "fq_next",
     "fq_due_ns", "fq_soft_ns", "wmem_alloc", "wmem_leaving", "in_process", "cuts_skbs", "tsq_throttled", "tsq_at",
     "left_at",
     "prior_ssthresh", "lost_orders", "lost_given", "lost_at", "dsacks", "retrans_stamp", "tlp_retrans", "frto",
@@ -171,6 +171,7 @@ transmissions, coming, acks, told = ArrayAt(TRANSMISSION), ArrayAt(COMING), Arra
 HANDSHAKE = 2  # packets of a handshake that the bottleneck sees: SYN, ACK
 NO_DATA = -1  # in the queue: a packet of a handshake
 NEVER = 1 << 62
+UNLIMITED = 1 << 51  # bytes of an application that always has data
 CODEL, RED, PIE, FQ_CODEL, DUALPI2 = range(1, 6)  # `kind` of an AQM; drop-tail has none
 NO_LANE = -1
 TBF, HTB = 1, 2  # `shaping`; 0: there is none

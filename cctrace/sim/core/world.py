@@ -294,7 +294,7 @@ class World:
             f.ect_marks = structs.ECT | structs.ECT_1 if cls.ect_1 else structs.ECT
             f.ect_always = int(cls.ecn_echo != "classic" or f.ecn == ACCURATE_ECN)
         f.delivered = 1
-        f.app_kind, f.app_segments, f.app_period_ns, f.app_on_ns = flow.application(int(f.mss))
+        f.app_kind, f.app_bytes, f.app_period_ns, f.app_on_ns = flow.application
         f.app_at = f.start_ns
         for timer in structs.TIMERS:
             setattr(f, timer, structs.NEVER)

@@ -15,7 +15,7 @@ from cctrace.cc.linux import GSO_MAX_SIZE, MAX_TCP_HEADER, TCP_INIT_CWND
 from cctrace.lang.memory import words
 from cctrace.sim.core.calls import in_flight
 from cctrace.sim.core.positions import next_begins
-from cctrace.sim.core.structs import BULK, LINUX_6_1, NEVER, SACKED, SKB_END, segments
+from cctrace.sim.core.structs import LINUX_6_1, NEVER, SACKED, SKB_END, segments
 from cctrace.sim.core.view import CWND
 from cctrace.tcp.small_queue import SKB_OVERHEAD_BYTES, SKB_OVERHEAD_BYTES_6_1
 
@@ -48,9 +48,8 @@ def unsent(f):
 
 
 def count_unsent(f):
-    """Note up to which segment what was written goes: only a bulk sender sends a last one that is not full."""
-    more = f.mss - 1 if f.app_kind == BULK else 0
-    f.write_seq = f.nxt + (unsent(f) + more) // f.mss
+    """Note up to which segment what was written goes; the last need not be full."""
+    f.write_seq = f.nxt + (unsent(f) + f.mss - 1) // f.mss
 
 
 def grow_skb(f, wanted):
@@ -133,7 +132,7 @@ def discard_unsent(f):
     f.wmem_queued -= unsent(f) + (f.wq_tail - f.wq_head) * overhead(f)
     f.wq_head = f.wq_tail
     f.written = next_begins(f)
-    f.app_end = min(f.app_end, f.written // f.mss)
+    f.app_end = min(f.app_end, f.written)
     f.write_seq = f.nxt
 
 
