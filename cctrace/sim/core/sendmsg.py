@@ -24,7 +24,7 @@ def write(w, f, now):
     f.in_process = 1
     while f.written < f.app_end:
         sendmsg(w, f, min(write_queue.WRITE_BYTES, f.app_end - f.written), now)
-        if not write_queue.is_writeable(f):
+        if f.written < f.app_end and not write_queue.is_writeable(f):
             write_queue.wait_for_space(f, now)
             break
     f.in_process = 0
