@@ -12,6 +12,7 @@ READS_TCP = "tcpinfo.csv"
 POLLED = {READS_TCP: 768, "queue.csv": 256}  # readings of the clock between what wakes a process and what it notes
 POLL_ENDS_NS = 1536  # after it has noted its time, the process that polls TCP's counters waits again
 NOTED_NS, TICK_LASTS_NS = 2048, 1000  # the same where other processes had their turn; after a tick is due
+LOOKS_AGAIN_NS = 6 * TIMER_STEP_NS  # readings of the clock, after connecting, before it looks whether data are due
 POLL_LASTS_NS = {"6.12": 1792, "6.1": 2304}  # a poll of the counters: readings of the clock
 
 
@@ -108,6 +109,19 @@ def full_blocks(c, snaplen, hz):
             due_ns = fires_ns(time_ns, BLOCK_LASTS_S * hz, hz)
         used += size * PACKET_STEP
     return np.array(full, np.int64)
+
+
+def writes(flow, looks, connected_ns):
+    """Yield when an application that writes pieces on a clock finds some due, ns since the start, and their bytes.
+
+    It looks once it is connected, and after each poll of the counters.
+    """
+    first = connected_ns + LOOKS_AGAIN_NS
+    looks = np.append(first, looks[(looks > first) & (looks < flow["stop"] * 1e9)])
+    due = np.floor(looks / 1e9 / flow["chunk_interval"]).astype(int) + 1
+    for at_ns, count in zip(looks.tolist(), np.diff(due, prepend=0).tolist(), strict=True):
+        if count:
+            yield at_ns, count * flow["chunk_bytes"]
 
 
 def times_of(file):

@@ -9,7 +9,7 @@ import json
 import numpy as np
 
 import cctrace as cct
-from benchmarks.kernel_instants import POLL_LASTS_NS, TIMER_STEP_NS, hz_of, passages, polls_of
+from benchmarks.kernel_instants import POLL_LASTS_NS, TIMER_STEP_NS, hz_of, passages, polls_of, writes
 from cctrace.cc import controller
 from cctrace.sim.core.receive_window import scaling_ratio
 from cctrace.sim.core.structs import HANDSHAKE, SERVED, TAP_ECHO, TAP_LACKS, TAP_SENT, legs
@@ -34,7 +34,6 @@ JITTER_DELAYS = 4097  # to draw from
 PSCHED_TICK_NS = 64  # in which netem counts delays
 MAX_SKB_FRAGS = 17  # page fragments of an skb; a veth hands segments over in such
 SKB_OVERHEAD = {"6.12": SKB_OVERHEAD_BYTES, "6.1": SKB_OVERHEAD_BYTES_6_1}
-LOOKS_AGAIN_NS = 3 * TIMER_STEP_NS  # until a process that has connected looks whether data are due
 WMEM_MAX = 212_992  # the largest SO_SNDBUF that the lab's kernels grant (net.core.wmem_max)
 NOT_MODELLED = ("jitter_reorders", "rev_jitter_us", "rev_loss", "reorder", "rcvbuf", "gso_max_segs")
 
@@ -163,7 +162,7 @@ class Recording:
     those that did not arrive (None: nobody looked), `lost_behind` of those of them that the bottleneck had served,
     `draws` BBR's random numbers, `phase_ns` the hidden part of the clock, in a list of one. `instants` are the times at
     which the captures show packets (`passages`), none where the simulation is to have a clock of its own; `polls` those
-    at which another process woke, `busy` from when to when it ran (`polls_of`); `delays` those of packets behind the
+    at which another process woke, `busy` from when to when it ran (`polls_of`), `looks` when it then looked whether it is to write; `delays` those of packets behind the
     bottleneck if it has jitter (`delays_of`).
     """
 
@@ -177,6 +176,7 @@ class Recording:
         self.offsets, self.times, self.syn_ns = offsets, times, syn_ns
         self.draws, self.lost, self.lost_behind, self.phase_ns = draws, losses, behind, [0]
         self.instants, self.polls, self.delays, self.busy = instants, polls, late, busy
+        self.looks = np.asarray(busy[1])
 
     @classmethod
     def read(cls, folder, inferring=True):
@@ -213,13 +213,18 @@ class Recording:
         """Whether the bottleneck is a token bucket: where its rate changes, or super-packets reach it."""
         return bool(self.parameters.get("steps") or self.parameters.get("tso"))
 
+    @property
+    def is_app(self):
+        """Whether its application writes pieces on a clock."""
+        return self.parameters["flows"][0].get("mode") == "chunks"
+
     def not_modelled(self):
         """Return what of the scenario the simulated lab does not have."""
         p, flow = self.parameters, self.parameters["flows"][0]
         found = [name for name in NOT_MODELLED if p.get(name)]
         found += [f"qdisc {p['qdisc']}"] if p.get("qdisc", "droptail") != "droptail" else []
         found += ["several flows"] if len(p["flows"]) > 1 else []
-        found += ["application"] if flow.get("mode", "bulk") not in ("bulk", "chunks") else []
+        found += [] if self.is_app or flow.get("mode", "bulk") == "bulk" else ["application"]
         chance = p.get("loss") or p.get("jitter_us") or p.get("policer")
         found += ["losses, jitter or a policer without receiver.pcap"] if chance and self.lost is None else []
         return found
@@ -285,7 +290,7 @@ class Recording:
         f.rcv_frags = MAX_SKB_FRAGS
         f.rcv_truesize = f.mss + SKB_OVERHEAD[self.release]
         f.rcv_ratio = scaling_ratio(f.kernel, f.rcv_truesize)
-        if self.parameters["flows"][0].get("mode") == "chunks":
+        if self.is_app:
             f.app_kind, f.app_bytes = SERVED, 0
         if seed is not None:
             legs(f.behind)[0].apart_ns = LINK_NS if self.parameters.get("jitter_us") else 0
@@ -300,19 +305,6 @@ class Recording:
             busy = FIRST_NS + np.asarray(self.busy, np.int64)
             world.tell_instants([FIRST_NS + times for times in self.instants], FIRST_NS + self.polls, busy)
         return world
-
-    def writes(self, connected_ns):
-        """Return when the application finds that data are due, ns since the start, and how many bytes each time.
-
-        It looks once it is connected, and after each poll of the counters.
-        """
-        flow, first = self.parameters["flows"][0], connected_ns + LOOKS_AGAIN_NS
-        looks = np.asarray(self.busy[1])
-        looks = np.append(first, looks[(looks > first) & (looks < self.seconds * 1e9)])
-        due = np.floor(looks / 1e9 / flow["chunk_interval"]).astype(int) + 1
-        for at_ns, count in zip(looks.tolist(), np.diff(due, prepend=0).tolist(), strict=True):
-            if count:
-                yield at_ns, count * flow["chunk_bytes"]
 
     def simulated(self, seconds, mode="compiled"):
         """Return (first byte, time in ns) of every segment that the simulated sender sends."""
@@ -346,12 +338,11 @@ class Recording:
     def _advance(self, runner, seconds):
         """Run a simulation whose application writes as the recorded one."""
         f = runner.world.flows[0]
-        if f.app_kind == SERVED:
+        if self.is_app:
             runner.to(f.start_ns)
             runner.to(connected := int(f.app_at))
-            for at_ns, size in self.writes(connected - FIRST_NS):
-                if at_ns >= seconds * 1e9:
-                    break
+            due = writes(self.parameters["flows"][0], self.looks[self.looks < seconds * 1e9], connected - FIRST_NS)
+            for at_ns, size in due:
                 runner.to(FIRST_NS + at_ns - 1)
                 f.app_at, f.app_bytes = FIRST_NS + at_ns, size
         runner.to(FIRST_NS + int(seconds * 1e9))
@@ -386,6 +377,7 @@ def keep(recordings, seconds, file):
             f"instants_{k}_{kind}": np.diff(times[times < seconds * 1e9], prepend=0)
             for kind, times in enumerate([*r.instants, r.polls])
         }
+        arrays |= {f"looks_{k}": np.diff(r.looks[r.looks < seconds * 1e9], prepend=0)} if r.is_app else {}
         arrays |= {f"delays_{k}": np.asarray(r.delays[: len(offsets) + HANDSHAKE], np.int32)} if len(r.delays) else {}
         told["lost_behind"] = [number for number in r.lost_behind if number < len(offsets)]
         scenario = {name: r.scenario[name] for name in ("name", "parameters", "kernel", "kernel_image", "sha256")}
@@ -404,5 +396,6 @@ def kept(file):
         r.phase_ns, r.delays = entry["phase_ns"], held.get(f"delays_{k}", ())
         names = [f"instants_{k}_{kind}" for kind in range(5)]
         *r.instants, r.polls = [np.cumsum(held.get(name, ())).astype(np.int64) for name in names]
+        r.looks = np.cumsum(held.get(f"looks_{k}", ()))
         found[r.name] = r, entry["seconds"]
     return found

@@ -22,7 +22,7 @@ def test_without_jitter_it_does_not_matter_where_the_delay_is():
 
 @pytest.mark.parametrize("part", ["0ms", "4ms", "10ms"])
 def test_an_idle_path_takes_its_rtt_wherever_the_queue_is(part):
-    sim = simulate(Path(**WIDE, delay_before=part), "reno", "1s", app="requests:size=1kB,think=100ms", ack_every=1)
+    sim = simulate(Path(**WIDE, delay_before=part), "reno", "1s", app="requests:size=1448B,think=100ms", ack_every=1)
     assert sim.flows.rtt_mean_us[0] == pytest.approx(10_000 + 121, abs=2)  # 1514 bytes at 100 Mbit/s
 
 

@@ -111,10 +111,11 @@ def close(r: Record, row: int, value: float, low: float, high: float, what: str)
 
 
 def app(stage: Stage, share: float) -> dict[str, Any]:
-    """Return a sender whose application writes that share of the rate, in small pieces."""
+    """Return a sender whose application writes that share of the rate, in small pieces of full segments."""
     cell = stage.cell
     every = max(cell.rtt_s / 8, 2 * cell.mss / (share * cell.payload_Bps))
-    return {"app": f"chunks:size={max(int(share * cell.payload_Bps * every), 1)}B,every={every * 1e6:.0f}us"}
+    segments = -(-int(share * cell.payload_Bps * every) // cell.mss)
+    return {"app": f"chunks:size={segments * cell.mss}B,every={every * 1e6:.0f}us"}
 
 
 def burst(stage: Stage, at_s: float, share: str, rtts: float) -> list[tuple[float, str]]:
