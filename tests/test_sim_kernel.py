@@ -69,7 +69,7 @@ RECORDINGS = FilePath(__file__).with_name("recordings")
         ("v2_eq_fq_325456", 0.95),  # an skb shorter than a segment leaves if the receive window holds it
         ("v1_app_fq_336814", 0.95),  # writes of 7.4 segments, every 20 ms
         ("cubic_app_335732", 0.99),  # of two segments and 75 bytes, for which Nagle's rule decides
-        ("reno_app_fq_335768", 0.99),  # what has nothing left to write does not wait for room, so no buffer grows for it
+        ("reno_app_fq_335768", 0.99),  # with nothing left to write it does not wait for room: no buffer grows for it
         ("v3_loss_327637", 0.95),  # at .09 s a filled hole has been read, and twice the window is told at once
     ],
 )
