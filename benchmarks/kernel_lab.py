@@ -162,7 +162,7 @@ class Recording:
     those that did not arrive (None: nobody looked), `lost_behind` of those of them that the bottleneck had served,
     `draws` BBR's random numbers, `phase_ns` the hidden part of the clock, in a list of one. `instants` are the times at
     which the captures show packets (`passages`), none where the simulation is to have a clock of its own; `polls` those
-    at which another process woke, `busy` from when to when it ran (`polls_of`), `looks` when it then looked whether data
+    at which another process woke, `busy` from when to when it ran (`polls_of`), `looks` when it then looked if data
     were due; `delays` those of packets behind the bottleneck if it has jitter (`delays_of`).
     """
 
