@@ -127,7 +127,10 @@ class Agreement(Public):
         got, want = self.values(column), self.kernel[column][self.states["poll"]]
         if counter and not self.flow.facts["complete"]:
             got, want = got - got[0], want - want[0]
-        return self._any(compare(got.astype(np.float64) if compare is not _equal else got, want))
+        found = np.zeros(len(self.polls), bool)
+        matches = compare(got.astype(np.float64) if compare is not _equal else got, want)
+        np.logical_or.at(found, self.states["poll"], matches)
+        return found
 
     def values(self, column: str) -> NDArray[Any]:
         """Return the reconstructed values of a tcp_info column, one for each of `states`."""
@@ -136,11 +139,6 @@ class Agreement(Public):
             rate = self.states["rate_delivered"] * self.flow.facts["mss"] * 1_000_000 // interval
             return np.where(self.states["rate_interval_us"] > 0, rate, 0)
         return self.states[column]
-
-    def _any(self, matches: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        found = np.zeros(len(self.polls), bool)
-        np.logical_or.at(found, self.states["poll"], matches)
-        return found
 
     def _figures(self) -> list[Figure]:
         out = []

@@ -1,7 +1,5 @@
 """`cctrace verify`: golden vectors through the controllers, every recorded column compared."""
 
-from typing import Any
-
 import click
 
 from cctrace.cli.arguments import paths
@@ -26,13 +24,11 @@ def verify(vectors: tuple[str, ...], interpreted: bool, as_json: bool) -> int:
         print_json(result)
     else:
         keys = ("path", "variant", "rows", "mismatching_rows")
-        rows = [(*(vector[key] for key in keys), _words(vector["first"])) for vector in result["vectors"]]
+        words = "row {row}, {column}: expected {expected}, got {got}"
+        rows = [
+            (*(vector[key] for key in keys), words.format(**vector["first"]) if vector["first"] else "")
+            for vector in result["vectors"]
+        ]
         print_table(("vector", "controller", "rows", "mismatching", "first mismatch"), rows)
         echo(f"{result['files']} files, {result['rows']} rows, {result['mismatching_rows']} mismatching")
     return 1 if result["mismatching_rows"] else 0
-
-
-def _words(first: dict[str, Any] | None) -> str:
-    if first is None:
-        return ""
-    return f"row {first['row']}, {first['column']}: expected {first['expected']}, got {first['got']}"

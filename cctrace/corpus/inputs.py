@@ -171,7 +171,8 @@ def _expand(one: str) -> dict[str, int]:
     path = os.path.abspath(one)
     try:
         if os.path.isdir(path):
-            return _sizes(taken(_walk(path)))
+            walked = os.walk(path, onerror=_fail)
+            return _sizes(taken([os.path.join(root, name) for root, _, files in walked for name in files]))
         if os.path.isfile(path) and _LIST.search(path) and _names_files(path):
             return _of_list(path)
     except OSError as error:
@@ -195,11 +196,8 @@ def _sizes(names: Iterable[str]) -> dict[str, int]:
     return found
 
 
-def _walk(folder: str) -> list[str]:
-    def fail(error: OSError) -> None:
-        raise error
-
-    return [os.path.join(root, name) for root, _, files in os.walk(folder, onerror=fail) for name in files]
+def _fail(error: OSError) -> None:
+    raise error
 
 
 def _size(path: str) -> int:

@@ -8,14 +8,11 @@ a batch that is committed is done. Inputs that a later run adds become another p
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from cctrace.corpus.inputs import Entry
 from cctrace.corpus.store import ROWS, Store, parquet_bytes
 from cctrace.extras import needed
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 FOLDER = "manifest"
 MOST, FEWEST, PER_CORPUS = 500, 1, 40
@@ -35,15 +32,10 @@ def write(store: Store, entries: Sequence[Entry]) -> bool:
     """Add entries to the manifest, in batches. `entries` are sorted."""
     pa = needed("pyarrow", "parquet")
     number = len(store.names(FOLDER, ".parquet"))
-    columns = [list(column) for column in zip(*entries, strict=True)]
-    table = pa.table(dict(zip(COLUMNS, [_cut(entries, number), *columns], strict=True)), _schema())
-    return store.create(f"{FOLDER}/part-{number:05d}.parquet", parquet_bytes(table))
-
-
-def _schema() -> pa.Schema:
-    pa = needed("pyarrow", "parquet")
+    columns = [_cut(entries, number), *map(list, zip(*entries, strict=True))]
     types = [pa.string(), pa.string(), pa.int64(), pa.bool_(), pa.string(), pa.string(), pa.list_(pa.string())]
-    return pa.schema(list(zip(COLUMNS, types, strict=True)))
+    table = pa.table(columns, pa.schema(list(zip(COLUMNS, types, strict=True))))
+    return store.create(f"{FOLDER}/part-{number:05d}.parquet", parquet_bytes(table))
 
 
 def _cut(entries: Sequence[Entry], number: int) -> list[str]:

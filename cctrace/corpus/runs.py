@@ -109,13 +109,10 @@ class Tally:
         rate = (self.done - self._before) / passed if passed > 0 else 0.0
         left = (self.total - self.done) / rate if rate > 0 else 0.0
         wrong = f", {self.errors:,} errors" if self.errors else ""
-        return f"{self.done:,} of {self.total:,} inputs{wrong}, {rate:,.1f}/s, {_clock(left)} left"
-
-
-def _clock(seconds: float) -> str:
-    minutes, seconds = divmod(round(max(seconds, 0)), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
+        minutes, seconds = divmod(round(max(left, 0)), 60)
+        hours, minutes = divmod(minutes, 60)
+        clock = f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
+        return f"{self.done:,} of {self.total:,} inputs{wrong}, {rate:,.1f}/s, {clock} left"
 
 
 def run(

@@ -104,7 +104,9 @@ def _warm() -> None:
 
 def _serve(connection: socket.socket) -> None:
     """Analyse inputs until the worker is gone."""
-    used, (_, hard) = _address_space(), resource.getrlimit(resource.RLIMIT_AS)
+    with open("/proc/self/statm") as file:
+        used = int(file.read().split()[0]) * resource.getpagesize()
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
     most = sys.maxsize if hard == resource.RLIM_INFINITY else hard
     while (order := receive(connection)) is not None:
         resource.setrlimit(resource.RLIMIT_AS, (min(used + order["memory"], most), hard))
@@ -112,11 +114,6 @@ def _serve(connection: socket.socket) -> None:
             send(connection, message)
             if message.get("error") == "memory":
                 return  # how much memory is left is unknown
-
-
-def _address_space() -> int:
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[0]) * resource.getpagesize()
 
 
 def _messages(order: Row) -> Iterator[Row]:

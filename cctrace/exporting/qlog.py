@@ -137,7 +137,10 @@ def _packets(flow: Flow) -> Iterator[Event]:
     size = (capture.packets["ip_len"][rows].astype(np.int64) - ip_header).tolist()
     time_ns = _since(flow, clock[rows]).tolist()
     kind, seq, payload = sent.kind.tolist(), sent.seq.tolist(), sent.size.tolist()
-    ack, window, blocks = received.ack.tolist(), received.window.tolist(), _blocks(received)
+    edges = list(zip(received.left.tolist(), received.right.tolist(), strict=True))
+    counts, ends = received.blocks.tolist(), np.cumsum(received.blocks).tolist()
+    blocks = [edges[end - count : end] for end, count in zip(ends, counts, strict=True)]  # of every packet, SACK's
+    ack, window = received.ack.tolist(), received.window.tolist()
     account, number, heard = Acked(), 0, 0
     for i, mine, at in zip(known.tolist(), forth[known].tolist(), place[known].tolist(), strict=True):
         raw = {"length": size[i]}
@@ -161,13 +164,6 @@ def _packets(flow: Flow) -> Iterator[Event]:
 
 def _packet(number: int, raw: dict[str, int], frames: list[dict[str, Any]]) -> dict[str, Any]:
     return {"header": {"packet_type": PACKET_TYPE, "packet_number": number}, "raw": raw, "frames": frames}
-
-
-def _blocks(received: Any) -> list[list[tuple[int, int]]]:
-    """Return the SACK blocks of every packet of the receiver."""
-    edges = list(zip(received.left.tolist(), received.right.tolist(), strict=True))
-    ends = np.cumsum(received.blocks).tolist()
-    return [edges[end - count : end] for end, count in zip(ends, received.blocks.tolist(), strict=True)]
 
 
 def _lost(flow: Flow) -> Iterator[Event]:

@@ -236,7 +236,10 @@ class Collapse(Serialised):
         return flow.tail_goodput_bps * WIRE_PER_PAYLOAD / self.rate_bps_.number, flow.tail_queue_delay_mean_us
 
     def _search(self, controller: str, per: str | None = None) -> Threshold:
-        most = self.delay_us_
+        most, enough = self.delay_us_, None
+        if self.quick:  # an sd at which runs without a collapse rule one out at the path's jitter
+            largest = max(self.sd_us_.sides()[2], self._now_us)
+            enough = max(largest / const.NO_COLLAPSE, const.FAR_SHARE * most)
         return simulated_threshold(
             lambda sd: self.path(sd, per),
             controller,
@@ -244,17 +247,11 @@ class Collapse(Serialised):
             0.3 * most,
             most,
             now_us=self._now_us,
-            enough_us=self._enough_us(most) if self.quick else None,
+            enough_us=enough if enough is not None and enough < most else None,
             ack_every=self.ack_every_,
             segments=const.QUICK_SEGMENTS if self.quick else const.SEGMENTS,
             seed=self.seed,
         )
-
-    def _enough_us(self, most_us: float) -> float | None:
-        """Return an sd at which runs without a collapse rule one out at the path's jitter; None beyond `most_us`."""
-        largest = max(self.sd_us_.sides()[2], self._now_us)
-        enough = max(largest / const.NO_COLLAPSE, const.FAR_SHARE * self.delay_us_)
-        return enough if enough < most_us else None
 
     @property
     def _now_us(self) -> float:

@@ -21,11 +21,9 @@ def export(path: FittedPath, to: str) -> str:
     """Return `path` as text; see `FittedPath.export`."""
     if to not in FORMS:
         raise ArgumentError(f"export to {to!r}: use {', '.join(FORMS)}")
-    return {"netem": _netem, "mahimahi": _mahimahi, "json": _json}[to](path)
-
-
-def _json(path: FittedPath) -> str:
-    return json.dumps(plain(path.estimates), indent=1)
+    if to == "json":
+        return json.dumps(plain(path.estimates), indent=1)
+    return _netem(path) if to == "netem" else _mahimahi(path)
 
 
 def _netem(path: FittedPath) -> str:

@@ -20,7 +20,6 @@ from cctrace.documents import of_shape
 from cctrace.estimates import Estimate
 from cctrace.fit.components import bucket_bytes, components_of
 from cctrace.fit.draws import draws, fields_of, read_estimates
-from cctrace.path.delays import Delays
 from cctrace.path.evidence import PathEvidence, evidence_of
 from cctrace.path.losses import losses_of
 from cctrace.sim.path import Path
@@ -228,6 +227,7 @@ def _path_of(evidence: PathEvidence, progress: Progress, quick: bool) -> FittedP
     base, (rates, is_bounded) = parts.base(), parts.rates(flow)
     jitter, correlation = parts.as_jitter(), parts.correlation()
     losses = losses_of(evidence, parts.steps, parts.errors)
+    held, quiet = bucket_bytes(shaper), 0.0 if parts.delays is None else parts.delays.quiet_share
     unknown = {
         "rate": is_bounded,
         "base_rtt": parts.delays is None,  # other flows occupied the queue all the time
@@ -238,14 +238,21 @@ def _path_of(evidence: PathEvidence, progress: Progress, quick: bool) -> FittedP
     estimates: dict[str, Any] = {
         "rate_bps": rates,
         "base_rtt_us": base,
-        "buffer_bytes": _less(losses.buffer_bytes, bucket_bytes(shaper)),
+        "buffer_bytes": Estimate(
+            *(None if side is None else max(side - held, float(PACKET_BYTES)) for side in losses.buffer_bytes)
+        ),
         "loss": _loss(losses, evidence.loses_behind),
         "jitter": jitter,
         "policer": None if policer is None else policer.as_estimates(),
         "shaper": None if shaper is None else shaper.as_estimates(),
         "aqm": losses.aqm,
         "acks": None if evidence.acks is None else evidence.acks._asdict(),
-        "cross_traffic": _cross_traffic(parts.delays, others),
+        "cross_traffic": {
+            # Unknown: for half of the time, a backlog stood that the flow did not cause.
+            "kind": "elastic" if others else "unknown" if quiet < 0.5 else "none",
+            "flows_in_capture": len(others),
+            "quiet_share": quiet,
+        },
         "undetermined": [name for name, is_unknown in unknown.items() if is_unknown],
         "correlation": correlation,
         "rate_counts": COUNTS,
@@ -265,15 +272,3 @@ def _loss(losses: Losses, is_behind: bool) -> dict[str, Any]:
     found = {"model": model, "share": losses.share, "congestive": losses.congestive, "random": losses.random}
     found |= {"is_behind": True} if is_behind and losses.random else {}
     return found | ({"burst": losses.burst} if losses.burst else {})
-
-
-def _cross_traffic(delays: Delays | None, others: tuple[int, ...]) -> dict[str, float | str]:
-    """Return the detectable cross traffic of the bottleneck."""
-    quiet = 0.0 if delays is None else delays.quiet_share
-    # Unknown: for half of the time, a backlog stood that the flow did not cause.
-    kind = "elastic" if others else "unknown" if quiet < 0.5 else "none"
-    return {"kind": kind, "flows_in_capture": len(others), "quiet_share": quiet}
-
-
-def _less(estimate: Estimate, size: float) -> Estimate:
-    return Estimate(*(None if side is None else max(side - size, float(PACKET_BYTES)) for side in estimate))

@@ -229,14 +229,11 @@ class Parameters(Summarized):
             f"{self.controller} explains {format_percent(self.explained_)} of {self.intervals_} intervals of 0.2 s"
         ]
         for name, estimate in self.estimates_.items():
-            lines.append(f"{name}: {estimate.text()}" + (f" (default {self._default(name):g})"))
+            lines.append(f"{name}: {estimate.text()} (default {self.cls.params[name].default:g})")
         lines += [f"{name} {why}" for name, why in self.unidentified_.items()]
         if self.correlation_ is not None:
             lines.append(f"correlation of {' and '.join(self.estimates_)}: {self.correlation_:.2f}")
         return "\n".join(lines)
-
-    def _default(self, name: str) -> float:
-        return self.cls.params[name].default
 
     def to_dict(self) -> dict[str, Any]:
         """Return the output of `cctrace fit parameters --json`."""

@@ -91,7 +91,8 @@ def _shared(
     if not len(ends):
         why = "draws end between bursts only: how long they hold does not show"
         return Process("slot", Estimate(packets_us, packets_us, None), share, correlation, why)
-    starts_burst = _burst_between(delays)
+    first = np.searchsorted(delays.group, np.arange(delays.group[-1] + 1))
+    starts_burst = np.add.reduceat(delays.burst.astype(int), first)[1:] > 0  # of each pair, with the later group
     at_burst, usual = starts_burst[ends].mean(), starts_burst[pairs].mean()
     middle = (departed[:-1] + departed[1:]) / 2
     # Draws hold for at least a slot, so no slot is longer than the shortest times between changes.
@@ -106,13 +107,6 @@ def _shared(
         return Process("slot", slot, share, correlation, "changes come on a grid in time")
     why = f"draws hold for {shortest:.0f} us or so, on no grid in time"
     return Process("slot", Estimate(shortest, packets_us, None), share, correlation, why)
-
-
-def _burst_between(delays: Delays) -> Bools:
-    """Return for each pair of neighbouring groups whether a burst of the sender starts with the later one."""
-    first = np.searchsorted(delays.group, np.arange(delays.group[-1] + 1))
-    begins = np.add.reduceat(delays.burst.astype(int), first) > 0
-    return begins[1:]
 
 
 def slot_length(
@@ -151,15 +145,10 @@ def slot_length(
     at = strong[0]
     near = np.arange(max(at - 3, 1), min(at + 4, len(power)))
     at = near[np.argmax(power[near])]
-    period = _refined(times_us, 1 / frequency[at], span)
+    grid = (1 + np.linspace(-1, 1, 401) / frequency[at] / span) / frequency[at]
+    period = float(grid[np.argmax([abs(np.exp(2j * np.pi * times_us / p).sum()) for p in grid])])
     phases = np.exp(2j * np.pi * times_us / period)
     concentration = abs(phases.mean())
     scatter = np.sqrt(-2 * np.log(max(concentration, 1e-6))) / (2 * np.pi) * period
     error = scatter * period / span * np.sqrt(12 / len(times_us))
     return Estimate.around(period, max(error, max(least_us / 6, BIN_US / 4) * period / span))
-
-
-def _refined(times_us: Floats, period: float, span: float) -> float:
-    grid = period * (1 + np.linspace(-1, 1, 401) * period / span)
-    power = [abs(np.exp(2j * np.pi * times_us / p).sum()) for p in grid]
-    return float(grid[int(np.argmax(power))])

@@ -56,8 +56,8 @@ class Captures:
         The number of a connection is what the other tools take as `flow`.
         """
         data = self.data(file)
-        rows = [{"flow": i, **{name: row[name] for name in _ROW if name in row}} for i, row in enumerate(_rows(data))]
-        found: dict[str, Any] = some(rows, limit)
+        table = data.flows[[name for name in _ROW if name in data.flows]]
+        found: dict[str, Any] = some([{"flow": i} | row for i, row in enumerate(table.to_dict("records"))], limit)
         return answer({"file": file} | found | {"warnings": list(data.warnings)[:20]})
 
     def explain(self, file: str, flow: int | None = None, tcpinfo: str | None = None) -> dict[str, Any]:

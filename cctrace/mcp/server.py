@@ -36,13 +36,11 @@ class Server(MCPServer):
         try:
             return await super().call_tool(name, arguments, context)
         except ToolError as error:
-            cause = error.__cause__
-            return _refused(f"{name}: {_of_argument(cause) if isinstance(cause, ValidationError) else error}")
-
-
-def _of_argument(error: ValidationError) -> str:
-    first = error.errors()[0]
-    return f"argument {'.'.join(map(str, first['loc'][:1]))}: {first['msg'].lower()}"
+            why = str(error)
+            if isinstance(error.__cause__, ValidationError):
+                first = error.__cause__.errors()[0]
+                why = f"argument {'.'.join(map(str, first['loc'][:1]))}: {first['msg'].lower()}"
+            return _refused(f"{name}: {why}")
 
 
 def _refused(why: str) -> CallToolResult:

@@ -9,18 +9,16 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path as FilePath
-from typing import Any
 
 import pandas as pd
 
-from cctrace import plot, presets
+from cctrace import plot
 from cctrace.papers.bbr2plus import BBR, BBR2, CUBIC, FORMS, SEEDS, Yang22, run_of
 from cctrace.papers.claims import Claim, Stated
 from cctrace.papers.figure import Drawn, Fields, Formula, Reproduction, drawing
 from cctrace.papers.normalised import SCATTERED, normalised, over_runs
 from cctrace.papers.runs import Run
 from cctrace.papers.traces import of_preset, over_trace, own, rates_of, read_trace
-from cctrace.units import parse_rate_bps
 
 STATIONARY = ("5g_static1", "5g_static2", "lte_tmobile", "lte_verizon")
 MOVING = ("5g_car1", "5g_car2", "lte_att_driving")
@@ -128,10 +126,6 @@ def _both(rate: Means, delay: Means, systems: tuple[str, ...]) -> str:
     return ", ".join(f"{s} {rate[s]:.2f} at {delay[s]:.1f}" for s in systems) + " (normalised throughput at delay)"
 
 
-def _mbps(rate: Any) -> float:
-    return (rate if isinstance(rate, float) else parse_rate_bps(rate, "rate")) / 1e6
-
-
 class Fig22(Formula, Yang22):
     """Examples of the paths."""
 
@@ -141,9 +135,11 @@ class Fig22(Formula, Yang22):
             drawn = {FilePath(file).name: rates_of(read_trace(file)) for file in p["traces"]}
         else:
             names = (*p["stationary"], *p["moving"])
-            drawn = {name: presets.path_fields(name, 1)["rate"] for name in names}
+            drawn = {name: of_preset(name, 1)["rate"] for name in names}
         rows = [
-            {"path": name, "time_s": t, "mbps": _mbps(rate), "seed": 1} for name in drawn for t, rate in drawn[name]
+            {"path": name, "time_s": t, "mbps": float(rate) / 1e6, "seed": 1}
+            for name, steps in drawn.items()
+            for t, rate in steps
         ]
         return pd.DataFrame(rows)
 

@@ -16,7 +16,9 @@ of the link, and below nine tenths of it, where the text's "close to the link ca
 Sources: [Kumar19].
 """
 
+import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -69,12 +71,6 @@ def run_of(
     return Run(arguments | {"sample": "100ms", "watch": list(WATCH)})
 
 
-def _run_under(jitter: str, cc: str, sd_ms: float, seed: int, duration: str) -> Run:
-    """Return the `Run` of one flow under a process of jitter and what else its name says."""
-    run = run_of(cc, sd_ms, seed, duration, jitter.partition(",")[0], sender=SENDERS.get(jitter))
-    return Run(run.arguments, kumar_unpaced.simulation) if jitter == UNPACED else run
-
-
 class OverTestbed(Figure):
     """A figure of single flows over the testbed."""
 
@@ -110,15 +106,17 @@ class OverJitter(OverTestbed):
                     panel_by="jitter", xlabel=OVER_JITTER)  # fmt: skip
 
     def runs(self, p: Fields) -> list[tuple[Fields, Run]]:
-        """One run per controller, process of jitter, standard deviation and seed."""
-        return [
-            ({"cc": cc, "jitter": jitter, "sd_ms": sd, "seed": seed}, _run_under(jitter, cc, sd, seed, duration))
-            for cc in p["cc"]
-            for jitter, (duration, seeds) in p["jitter"].items()
-            if jitter != UNPACED or cc in kumar_unpaced.UNPACED
-            for sd in (p["sd_ms"][:2] if jitter in STARTING else p["sd_ms"])
-            for seed in range(1, seeds + 1)
-        ]
+        """One run per controller, process of jitter and what else its name says, standard deviation and seed."""
+        out = []
+        for cc, (jitter, (duration, seeds)) in itertools.product(p["cc"], p["jitter"].items()):
+            if jitter == UNPACED and cc not in kumar_unpaced.UNPACED:
+                continue
+            sds = p["sd_ms"][:2] if jitter in STARTING else p["sd_ms"]
+            for sd, seed in itertools.product(sds, range(1, seeds + 1)):
+                run = run_of(cc, sd, seed, duration, jitter.partition(",")[0], sender=SENDERS.get(jitter))
+                run = replace(run, function=kumar_unpaced.simulation) if jitter == UNPACED else run
+                out.append(({"cc": cc, "jitter": jitter, "sd_ms": sd, "seed": seed}, run))
+        return out
 
     def over(self, made: Reproduction, column: str, cc: str, jitter: str = "reordering") -> dict[float, float]:
         """Return {standard deviation: mean of a column} of a controller."""

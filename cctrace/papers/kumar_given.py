@@ -91,8 +91,9 @@ class Fig8(OverJitter):
         )
         for last in (1.0, 1.5):
             if last in cmrt:
+                least = min(rate for sd, rate in cmrt.items() if sd <= last)
                 yield Stated("8a", f"with the RTT given, {base} does not collapse", "very high throughput").judged(
-                    {"at least 90 % of the link at every jitter": _least(cmrt, last) >= 0.9 * LINK_MBPS},
+                    {"at least 90 % of the link at every jitter": least >= 0.9 * LINK_MBPS},
                     listed(cmrt.values(), "{:.0f}") + " Mbit/s",
                     reading=f"jitters of Fig. 2's axis, up to {last:g} ms"
                     if last == 1
@@ -130,10 +131,6 @@ class Fig8(OverJitter):
                 f"{three(given.values())} against {three(plain.values())} ms at {three(plain)} ms",
                 reading=f"{reading}; {jitter}",
             )
-
-
-def _least(values: dict[float, float], last: float) -> float:
-    return min(value for at, value in values.items() if at <= last)
 
 
 CONTROLLERS = ("bbr2016", "bbr2016_cbe", "bbr2016_cmrt", "bbr2019", "bbr2019_cbe", "bbr2019_cmrt")

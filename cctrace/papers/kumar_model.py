@@ -198,7 +198,11 @@ class Fig7(_ModelAndTestbed):
         out = super().derived(frame, p)
         rows = []
         for sd in p["sd_ms"]:
-            chance = closedloop.collapse_probability(_link(sd), jittered.SENDERS["bbr2016"]) if sd > 0 else 0.0
+            chance = 0.0
+            if sd > 0:
+                delay = TruncatedNormal(UCAV_US, 1e3 * sd, FLOOR_US)
+                link = jittered.Link(1e9, delay, ordered=False, ack_every=1)
+                chance = closedloop.collapse_probability(link, jittered.SENDERS["bbr2016"])
             rows += [
                 {"source": IN_LOOP, "sd_ms": sd, "seed": seed, "collapsed": chance, "degraded": chance}
                 for seed in p["seeds"]
@@ -234,10 +238,6 @@ class Fig7(_ModelAndTestbed):
             {"ms": (threshold, half)},
             ours=True,
         )
-
-
-def _link(sd_ms: float) -> jittered.Link:
-    return jittered.Link(1e9, TruncatedNormal(UCAV_US, 1e3 * sd_ms, FLOOR_US), ordered=False, ack_every=1)
 
 
 def _share_crossing(sds: Numbers, share: Numbers) -> float:

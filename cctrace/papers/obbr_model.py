@@ -48,7 +48,8 @@ class Fig2(Formula, ob.Bi23):
         """Section 3.1."""
         deep = 1 - float(share.loss_based_share(2, 16))
         points = {r: 1 - float(share.loss_based_share(2, r)) for r in (0.5, 1, 2, 4, 8, 16)}
-        met = _crossing(made.rows(g=2, ratio=16))
+        curve = made.rows(g=2, ratio=16).sort_values("p")
+        met = 1 - curve.p[curve.occupied >= curve.remaining - 1e-9].min()  # at the first p at which it reaches 1 - p
         one = made.rows(g=1)
         yield Stated("2", "with g 2 and R 16 the BBR flow occupies almost half of the buffer", "almost half").judged(
             {"the curve meets 1 - p there": abs(met - deep) < 0.03},
@@ -85,13 +86,6 @@ class Fig2(Formula, ob.Bi23):
         )
         rest = table[table.ratio == table.ratio.iloc[0]]
         return pd.concat([table, rest.assign(line="1 - p", occupied=rest.remaining)])
-
-
-def _crossing(curve: pd.DataFrame) -> float:
-    """Return 1 - p at the first p > 0 at which a curve reaches 1 - p."""
-    curve = curve.sort_values("p")
-    there = curve[curve.occupied >= curve.remaining - 1e-9]
-    return 1 - float(there.p.iloc[0]) if len(there) else 0.0
 
 
 class Fig3(ob.Bi23):

@@ -37,7 +37,12 @@ def arrow_tables(columns: Mapping[str, Any], nullable: Collection[str] = ()) -> 
     # The type of a column of other objects than texts follows from all of them.
     first = columns.part(0, 1) if isinstance(columns, Held | EventColumns) else columns
     others = [name for name, values in first.items() if not _is_numeric(values)]
-    objects = {name: _of_objects(pa, columns[name]) for name in others if not _is_flat(_distinct(columns, name))}
+    runs = columns.runs if isinstance(columns, Held) else {}
+    objects = {
+        name: _of_objects(pa, columns[name])
+        for name in others
+        if not _is_flat(runs[name].value if name in runs else columns[name])
+    }
     integers = [name for name in columns if name in nullable and name not in objects]
     told = [
         {"name": name, "field_name": name, "pandas_type": "int64", "numpy_type": "Int64", "metadata": None}
@@ -65,11 +70,6 @@ def _parts(columns: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any]]
         return
     for begin in range(0, max(map(len, columns.values()), default=0) or 1, ROWS):
         yield begin, {name: values[begin : begin + ROWS] for name, values in columns.items()}
-
-
-def _distinct(columns: Mapping[str, Any], name: str) -> Any:
-    """Return a column, or the values of its runs."""
-    return columns.runs[name].value if isinstance(columns, Held) and name in columns.runs else columns[name]
 
 
 def _is_numeric(values: Any) -> bool:

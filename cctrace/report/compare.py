@@ -38,11 +38,10 @@ def differences(one: FlowAnalysis, other: FlowAnalysis) -> list[dict[str, Any]]:
     limits = _limits(one, other)
     for name in dict.fromkeys([*limits[0], *limits[1]]):
         rows.append((f"limit_{name}", float(limits[0].get(name, 0.0)), float(limits[1].get(name, 0.0))))
-    return [{"figure": name, "a": a, "b": b, "ratio": _ratio(a, b)} for name, a, b in rows]
-
-
-def _ratio(a: float, b: float) -> float | None:
-    return None if not a or np.isnan(a) or np.isnan(b) else b / a
+    return [
+        {"figure": name, "a": a, "b": b, "ratio": b / a if a and np.isfinite([a, b]).all() else None}
+        for name, a, b in rows
+    ]
 
 
 def _limits(one: FlowAnalysis, other: FlowAnalysis) -> list[dict[str, float]]:
@@ -68,8 +67,11 @@ def write_comparison(left: Sequence[FlowAnalysis], right: Sequence[FlowAnalysis]
     ]
     columns = ["Which", *COLUMNS, "Verdict"]
     rows = [[mark, *row_of(side), side.sentence] for mark, side in zip(marks, chosen, strict=True)]
+    names = [Path(side[0].file).name for side in (left, right)]
+    if names[0] == names[1]:
+        names = short_names([left[0].file, right[0].file])
     report = Report(
-        title=" against ".join(_names(left[0].file, right[0].file)),
+        title=" against ".join(names),
         source=f"A: {left[0].file} · B: {right[0].file}",
         columns=columns,
         rows=rows,
@@ -80,12 +82,6 @@ def write_comparison(left: Sequence[FlowAnalysis], right: Sequence[FlowAnalysis]
     page = folder / "report.html"
     write_pages(report, page)
     return page
-
-
-def _names(*files: str) -> list[str]:
-    """Return the names of two files, with as many folders as distinguish equal names."""
-    names = [Path(file).name for file in files]
-    return names if len(set(names)) > 1 else short_names(files)
 
 
 def _curves(marks: Sequence[str], chosen: Sequence[FlowAnalysis]) -> FlowSection | None:

@@ -49,7 +49,9 @@ def write_pages(
     flows = _flows(corpus, by)
     folder.mkdir(parents=True, exist_ok=True)
     links: dict[tuple[str, int], str] = {}
-    for capture, chosen in _chosen(flows, pages).groupby("capture", sort=False):
+    rank = flows.groupby("verdict").cumcount().to_numpy()  # the largest of every verdict, then the second largest
+    drawn = flows.iloc[np.lexsort((np.arange(len(flows)), rank))[:pages]]
+    for capture, chosen in drawn.groupby("capture", sort=False):
         progress(f"drawing {capture}")
         links |= _pages_of(corpus, str(capture), chosen, folder)
     page = folder / "index.html"
@@ -82,12 +84,6 @@ def _flows(corpus: Corpus, by: str) -> pd.DataFrame:
 
 
 _ENDS = ["src", "sport", "dst", "dport"]
-
-
-def _chosen(flows: pd.DataFrame, pages: int) -> pd.DataFrame:
-    """Return the flows that get a page: of every verdict the largest, then the second largest, and so on."""
-    rank = flows.groupby("verdict").cumcount()
-    return flows.iloc[np.lexsort((np.arange(len(flows)), rank.to_numpy()))[:pages]]
 
 
 def _pages_of(corpus: Corpus, capture: str, chosen: pd.DataFrame, folder: Path) -> dict[tuple[str, int], str]:

@@ -29,21 +29,12 @@ def forecast_section(forecast: Collapse | Refusal | None) -> str:
     if isinstance(forecast, Refusal):
         return card(_ASKED, f"<p>Not known: {escape(forecast.reason)}.</p>")
     heads = ("Controller", "Collapses", "Threshold of the sd", "Jitter’s sd", "Chance now", "Within an hour")
-    rows = (
-        map(
-            escape,
-            (
-                name,
-                one.verdict,
-                *map(_between, (one.threshold_sd_us, one.sd_us)),
-                *(
-                    "-" if chance.value is None else format_share(max(chance.value, _LEAST))
-                    for chance in (one.probability, one.probability_hour)
-                ),
-            ),
-        )
-        for name, one in forecast.forecasts_.items()
-    )
+    rows = []
+    for name, one in forecast.forecasts_.items():
+        chances = (one.probability.value, one.probability_hour.value)
+        texts = [name, one.verdict, _between(one.threshold_sd_us), _between(one.sd_us)]
+        texts += ["-" if chance is None else format_share(max(chance, _LEAST)) for chance in chances]
+        rows.append(map(escape, texts))
     cells = table("narrow", heads, rows, "Forecast of minRTT collapse")
     body = f'{cells}{_runs(forecast)}<p class="soft">{_NOTE}</p>'
     return card(f"{_ASKED} {escape(forecast.line())}", body, "forecast")

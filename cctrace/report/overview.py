@@ -12,7 +12,7 @@ import numpy as np
 
 from cctrace.analysis.flow_analysis import SIMULATED, FlowAnalysis
 from cctrace.analysis.flow_view import FlowView
-from cctrace.columns import Columns, Table, Values, give_back
+from cctrace.columns import Table, give_back
 from cctrace.display import Progress, silent, visible
 from cctrace.errors import StreamError
 from cctrace.flows.counters import CounterFlow
@@ -45,20 +45,19 @@ _SECTIONS = 24  # flows drawn on one page; all are in the table and in the Parqu
 
 def table(analyses: Sequence[FlowAnalysis]) -> tuple[list[str], list[list[str]]]:
     """Return the columns and rows of texts that summarise flows, one row per flow."""
-    compared = any(analysis.agreement for analysis in analyses)
-    rows = [[*row_of(analysis), *([_agreement(analysis)] if compared else [])] for analysis in analyses]
-    return [*COLUMNS, *([AGREEMENT] if compared else [])], rows
-
-
-def _agreement(analysis: FlowAnalysis) -> str:
-    found = analysis.agreement or {}
-    figures = [f"{short} {format_share(found[key])}" for key, short, _ in _FIGURES if key in found]
-    return ", ".join(figures[:3])
+    rows = [row_of(analysis) for analysis in analyses]
+    if not any(analysis.agreement for analysis in analyses):
+        return [*COLUMNS], rows
+    for row, analysis in zip(rows, analyses, strict=True):
+        found = analysis.agreement or {}
+        figures = [f"{short} {format_share(found[key])}" for key, short, _ in _FIGURES if key in found]
+        row.append(", ".join(figures[:3]))
+    return [*COLUMNS, AGREEMENT], rows
 
 
 def row_of(analysis: FlowAnalysis) -> list[str]:
     """Return the texts of one flow under `COLUMNS`."""
-    row = analysis.row
+    row, named, replayed = analysis.row, analysis.controller, analysis.replayed
     return [
         analysis.title,
         analysis.diagnosis.in_words if analysis.diagnosis else "",
@@ -66,14 +65,8 @@ def row_of(analysis: FlowAnalysis) -> list[str]:
         format_rate(row["goodput_bps"]),
         *(format_rtt(row[f"rtt_{which}_us"]) for which in ("min", "median", "p95")),
         format_share(analysis.retransmitted_share),
-        _controller(analysis),
+        f"{named} (as {replayed})" if named and replayed not in (None, named) else _sender(analysis),
     ]
-
-
-def _controller(analysis: FlowAnalysis) -> str:
-    """Return a flow's sender; if the counters name it, also the replayed variant if that has another name."""
-    named, replayed = analysis.controller, analysis.replayed
-    return f"{named} (as {replayed})" if named and replayed not in (None, named) else _sender(analysis)
 
 
 def _sender(analysis: FlowAnalysis) -> str:
@@ -108,7 +101,9 @@ def write_report(analyses: Sequence[FlowAnalysis], folder: str | Path, progress:
 
 
 def _save_tables(analyses: Sequence[FlowAnalysis], folder: Path) -> None:
-    save(_listed(analyses), folder, "flows")
+    rows = [_storable(one.to_dict()) for one in analyses]
+    names = [name for name in dict.fromkeys(itertools.chain(*rows)) if name not in SIMULATED]
+    save({name: [row.get(name) for row in rows] for name in names}, folder, "flows")
     for i, analysis in enumerate(analyses):
         tables: dict[str, Table] = {}
         with Attempt(f"table of {analysis.title}"):
@@ -116,13 +111,6 @@ def _save_tables(analyses: Sequence[FlowAnalysis], folder: Path) -> None:
         for name, columns in tables.items():
             nullable = set(columns) - {"connection"} if name == "tcpinfo" else ()
             save(columns, folder, f"flow{i}-{name}", nullable)
-
-
-def _listed(analyses: Sequence[FlowAnalysis]) -> dict[str, list[Any]]:
-    """Return the columns of the table of flows."""
-    rows = [_storable(one.to_dict()) for one in analyses]
-    names = [name for name in dict.fromkeys(itertools.chain(*rows)) if name not in SIMULATED]
-    return {name: [row.get(name) for row in rows] for name in names}
 
 
 def _storable(value: Any) -> Any:
@@ -165,21 +153,14 @@ def _tables(analysis: FlowAnalysis) -> dict[str, Table]:
     if analysis.counters is not None:
         tables |= {"tcpinfo": analysis.counters.polls.table(), "replay": analysis.modelled}
         with contextlib.suppress(StreamError):  # missing data have been noted already
-            tables["events"] = _columns(analysis.counters.events.rows)
+            records = analysis.counters.events.rows
+            tables["events"] = {name: records[name] for name in records.dtype.names or ()}
     if view is not None:
-        tables |= {
-            "events": view.events,
-            "tcpinfo": view.kernel,
-            "replay": view.model,
-        }
+        tables |= {"events": view.events, "tcpinfo": view.kernel, "replay": view.model}
     if analysis.whatif is not None and not isinstance(analysis.whatif, Refusal):
         found = analysis.whatif.frame()
         tables["whatif"] = {str(name): found[name].to_numpy() for name in found}
     return {name: columns for name, columns in tables.items() if columns is not None}
-
-
-def _columns(records: Values) -> Columns:
-    return {name: records[name] for name in records.dtype.names or ()}
 
 
 def _lasted(view: FlowView) -> tuple[int, int]:

@@ -213,23 +213,17 @@ aria-label="Limits and states in view"></div></details>
 
 def _states(lanes: Iterable[Lane]) -> str:
     """Return the legend of the state colours, one line per timeline."""
-    lines = []
+    lines, order = [], list(STATE_COLOURS)
     for lane in lanes:
-        names = sorted({name for _, _, name in lane.phases.spans}, key=_order)
-        chips = "".join(f'<span><i class="{_state_class(name)}"></i>{escape(name)}</span>' for name in names)
+        names = {name for _, _, name in lane.phases.spans}
+        kinds = [(f"s-{name.replace(' ', '-')}", name) for name in order if name in names]
+        kinds += [("other", name) for name in sorted(names - STATE_COLOURS.keys())]
+        chips = "".join(f'<span><i class="{kind}"></i>{escape(name)}</span>' for kind, name in kinds)
         lines.append(f'<p class="phases">{escape(_LANES.get(lane.label, lane.label))}: {chips}</p>')
     return "\n".join(lines)
 
 
 _LANES = {"mode": "Mode of the replayed controller", "TCP": "TCP’s state", "ECN": "Marks that ACKs report"}
-
-
-def _order(name: str) -> int:
-    return list(STATE_COLOURS).index(name) if name in STATE_COLOURS else len(STATE_COLOURS)
-
-
-def _state_class(name: str) -> str:
-    return f"s-{name.replace(' ', '-')}" if name in STATE_COLOURS else "other"
 
 
 def _beside(spans: Sequence[dict[str, Any]]) -> str:

@@ -62,10 +62,12 @@ def widget(flow: Flow, run: Run | None = None, diagnosis: Diagnosis | None = Non
     <Widget 10.99.0.1:40001 → 10.99.0.2:5001: 9,381 packets>
     """
     section = section_of(flow, run, diagnosis)
+    # In a shadow tree the root is `:host`.
+    sheet = re.sub(r":root(\[[^\]]+\]|:not\(\[[^\]]+\]\))", r":host(\1)", style()).replace(":root", ":host")
     return _widget_class()(
         name=f"{section.title}: {format_counted(section.packet_count, 'packet', 'packets')}",
         section=section,
-        html=_fragment(section),
+        html=f"<style>{sheet}</style>\n{flow_section(0, section)}",
         data=widget_data("flow0", section),
         span=[0.0, 0.0],
     )
@@ -87,12 +89,6 @@ def section_of(flow: Flow, run: Run | None = None, diagnosis: Diagnosis | None =
         events=diagnosis.events if diagnosis else [],
     )
     return with_plots(section, FlowView.of(flow, run), packets_of(flow))
-
-
-def _fragment(section: FlowSection) -> str:
-    """Return style sheet and section for a shadow tree, whose root the sheet calls `:host` and not `:root`."""
-    sheet = re.sub(r":root(\[[^\]]+\]|:not\(\[[^\]]+\]\))", r":host(\1)", style()).replace(":root", ":host")
-    return f"<style>{sheet}</style>\n{flow_section(0, section)}"
 
 
 def _fallback(section: FlowSection) -> str:
