@@ -67,11 +67,8 @@ def write_comparison(left: Sequence[FlowAnalysis], right: Sequence[FlowAnalysis]
     ]
     columns = ["Which", *COLUMNS, "Verdict"]
     rows = [[mark, *row_of(side), side.sentence] for mark, side in zip(marks, chosen, strict=True)]
-    names = [Path(side[0].file).name for side in (left, right)]
-    if names[0] == names[1]:
-        names = short_names([left[0].file, right[0].file])
     report = Report(
-        title=" against ".join(names),
+        title=" against ".join(_names(left[0].file, right[0].file)),
         source=f"A: {left[0].file} · B: {right[0].file}",
         columns=columns,
         rows=rows,
@@ -82,6 +79,12 @@ def write_comparison(left: Sequence[FlowAnalysis], right: Sequence[FlowAnalysis]
     page = folder / "report.html"
     write_pages(report, page)
     return page
+
+
+def _names(*files: str) -> list[str]:
+    """Return the names of two files, with as many folders as distinguish equal names."""
+    names = [Path(file).name for file in files]
+    return names if len(set(names)) > 1 else short_names(files)
 
 
 def _curves(marks: Sequence[str], chosen: Sequence[FlowAnalysis]) -> FlowSection | None:
