@@ -59,6 +59,7 @@ from cctrace.tcp.pacing import waits_for_ack
 from cctrace.tcp.small_queue import SKB_OVERHEAD_BYTES, is_throttled
 
 RECORDINGS = Path(__file__).parent / "recordings"
+NOTHING_TOLD = np.zeros(0, np.uint8), np.zeros((0, 2), np.int64)
 SENDERS = {"fq_bbr1": "bbr2022", "fq_bbr3_loss": "bbr3", "fq_cubic": "cubic6"}
 SENDERS |= {"fq_cubic_sndbuf": "cubic6", "fq_v2_probe_rtt": "bbr2", "fq_v3_down": "bbr3"}
 SENDERS |= {"fq_v2_short_rtt": "bbr2", "fq_v1_chunks": "bbr2022"}
@@ -652,7 +653,7 @@ def test_an_echo_dates_a_hand_over_however_short_the_packet_is(overdue, handed, 
     one, sent = np.zeros(1, np.int64), []
     packets = (one, one, one, one, one, one, one + 2896, one, one, one, one, one, one)
     tp, p = SimpleNamespace(established=1, handed=0, snd_nxt=0, mss=1448, queued=0, skb_overhead=896), SimpleNamespace()
-    tp.queue_empty = 0
+    tp.queue_empty, tp.due = 0, 0
     p.sender, p.isn, p.same_skb_ns, p.ack_delay_ns, p.echoes, p.mss = 0, 0, 1, 0, 1, 1448
     monkeypatch.setattr(continuing, "may_hand_over", lambda *_: True)
     monkeypatch.setattr(continuing, "is_too_short", lambda *_: True)
@@ -661,7 +662,7 @@ def test_an_echo_dates_a_hand_over_however_short_the_packet_is(overdue, handed, 
     monkeypatch.setattr(continuing.echoes, "is_early", lambda *_: False)
     monkeypatch.setattr(continuing.echoes, "is_overdue", lambda *_: overdue)
     monkeypatch.setattr(continuing.tcp_sender, "send", lambda *_: sent.append(1))
-    continuing.hand_over(tp, None, None, None, None, None, p, one, -1, packets, None, 1 if overdue else -1)
+    continuing.hand_over(tp, None, None, None, None, None, p, one, -1, packets, NOTHING_TOLD, 1 if overdue else -1)
     assert len(sent) == handed
 
 
@@ -681,15 +682,19 @@ def test_an_echo_dates_a_hand_over_however_short_the_packet_is(overdue, handed, 
         (5, 9, {"cut_seq": 2 * 1448}, False),  # TCP Small Queues held back what had been cut off already
         (5, 5, {"skb_end": 5 * 1448}, False),  # what is left of an skb, three, grew into the room (tcp_grow_skb)
         (4, 5, {"skb_end": 5 * 1448}, True),  # it would have grown further
+        (5, 9, {"written": 5 * 1448 + 700}, False),  # no more is written but a short end
+        (5, 9, {"written": 6 * 1448}, True),
     ],
 )
 def test_what_is_shorter_than_rate_and_window_allow_was_made_at_another_rate(segments, room, changed, short):
     tp, seg = with_skbs(), np.array([SimpleNamespace(tx_us=state.CLOCK_START_US - 6_000)] * 2)
     tp.snd_nxt, tp.made, tp.now_us = 2 * 1448, 9 * 1448, state.CLOCK_START_US
+    written = changed.get("written", state.NEVER)
     for name, value in changed.items():
-        tp[name] = value
+        if name != "written":
+            tp[name] = value
     tp.packets_out = tp.cwnd - room
-    assert is_too_short(tp, seg, segments * 1448) == short
+    assert is_too_short(tp, seg, segments * 1448, written) == short
 
 
 @pytest.mark.parametrize(

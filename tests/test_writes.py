@@ -283,3 +283,21 @@ def test_what_follows_the_short_end_of_a_write_was_not_handed_over_with_it(size,
     at_ns = EPOCH_NS + round((talk.rtt_ms + left_ms + 1.0) * 1e6)
     flow = talk.ack(120.0, end + size + 2 * MSS).flow().paced_by(THROUGH_FQ)
     assert flow.answers([[at_ns, at_ns + 1]])["unacked"].tolist() == [flying]
+
+
+@pytest.mark.parametrize(("at_ms", "flying"), [(60.5, 4), (61.5, 6), (63.5, 8)])
+def test_what_waits_in_fq_had_been_written_when_it_was_handed_over(monkeypatch, at_ms, flying):
+    """A write comes at 61 ms, while the end of the last one waits in fq; it leaves at 64 and 66 ms."""
+    talk, end = Conversation(), 1 + 20 * MSS
+    for k in range(10):
+        talk.data(2.0 * k, 1 + 2 * k * MSS, segments=2)
+    talk.ack(60.0, end)
+    for k in range(4):
+        talk.data(60.0 + 2 * k, end + 2 * k * MSS, segments=2)
+    flow = talk.ack(120.0, end + 8 * MSS).flow()
+    first_ns = EPOCH_NS + round(talk.rtt_ms * 1e6)
+    due_ns = np.array([0, 60_000_000, 61_000_000]) + first_ns
+    monkeypatch.setattr(Events, "due", np.column_stack([due_ns, end + MSS * np.array([0, 4, 8])]))
+    at_ns = first_ns + round(at_ms * 1e6)
+    flow = flow.by_echoes().paced_by(THROUGH_FQ)
+    assert flow.answers([[at_ns, at_ns + 1]])["unacked"].tolist() == [flying]

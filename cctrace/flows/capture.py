@@ -280,14 +280,15 @@ class Capture(Gridded):
         most: int | None = None,
         misses_marks: bool = False,
         hz: int | None = None,
-        is_echoed: bool = False,
+        due: Ints | None = None,
     ) -> Pass:
         """Return a re-enactment ready to run, a `Pass`.
 
         `fq`: how packets left the senders, `state.THROUGH_FQ` or others; see `handover`. `misses_marks`: whether the
         senders' kernels do, see `ecn.misses_marks`. `hz`: see `params`. Only for a single connection: `polls`, shape
         (n, 2), intervals (capture clock, ns) in which to answer as TCP_INFO would; `decided` and `marked`, as for
-        `Flow.answers`; `most`, the largest number of packets; `is_echoed`, whether echoes date hand-overs: `echoes`.
+        `Flow.answers`; `most`, the largest number of packets; `due`, if echoes date hand-overs (`echoes`): when each
+        write came, and where its data end.
         """
         rows = np.asarray(rows, np.int64)
         clock, order, first = self.at_the_sender(rows)
@@ -305,8 +306,9 @@ class Capture(Gridded):
         decided = np.pad(decided, ((0, 0), (0, 6 - decided.shape[1])))
         marked = np.zeros(0, np.uint8) if marked is None else np.ascontiguousarray(marked, np.uint8)
         params = self.params(rows, fq, misses_marks, hz)
-        params["echoes"] = is_echoed and fq == THROUGH_FQ
-        return Pass(packets, sacks, order, first, params, polls, decided, marked)
+        params["echoes"] = due is not None and fq == THROUGH_FQ
+        told = marked, np.zeros((0, 2), np.int64) if due is None else due
+        return Pass(packets, sacks, order, first, params, polls, decided, told)
 
     def seen_by_sender(self, index: int) -> tuple[Ints, Ints, Bools]:
         """Return times (ns) of a connection's packets at its sender, in order; their rows, and which it sent."""

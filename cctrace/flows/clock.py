@@ -29,7 +29,7 @@ class Writes(NamedTuple):
     sent: int
 
     def due(self, sends: NDArray[np.void]) -> Ints:
-        """Return when each write came by `schema.SENDS`, capture clock, and how many bytes had been written then.
+        """Return when each write came by `schema.SENDS`, capture clock, and where its data end: unwrapped `snd_nxt`.
 
         What left a little before its tick had been written, too; nothing was before the first packet.
         """
@@ -38,7 +38,9 @@ class Writes(NamedTuple):
         before = np.arange(-(-self.sent % self.size), total[-1], self.size)
         left_ns = time_ns[np.searchsorted(total, before, side="right")]
         due_ns = time_ns[0] + (self.tick_ns + (before - self.sent) // self.size * self.every_ns).astype(np.int64)
-        return np.column_stack([np.clip(due_ns, time_ns[0], left_ns), before + self.size])
+        due = np.column_stack([np.clip(due_ns, time_ns[0], left_ns), 1 + before + self.size])
+        due[-1, 1] = sends["snd_nxt"].max()
+        return due
 
 
 def writes_on_clock(sends: Mapping[str, NDArray[Any]], mss: int) -> Writes | None:

@@ -21,6 +21,8 @@ from cctrace.flows.handover import (
     next_data,
     note_made,
     super_packet,
+    waits_in_fq,
+    written_by_now,
 )
 from cctrace.flows.sends import CWND_EVENT, stamp_next
 from cctrace.tcp.sequence import unwrap
@@ -36,17 +38,19 @@ def decide(tp, decided, i):
     tp.skb_overhead = decided[i, 5] if decided[i, 5] > 0 else SKB_OVERHEAD_BYTES
 
 
-def mark(tp, marked):
+def mark(tp, told):
     """Record whether a replay, if any, marks the next packet as application-limited."""
+    marked, _ = told
     if tp.sent < marked.size:
         tp.mark = np.int64(marked[tp.sent])
 
 
-def precede(tp, seg, rs, out, snap, p, at, sequence, k, packets, polls):
-    """Let happen what did before the packet at place `k`: RACK's timer, and hand-overs that echoes show.
+def precede(tp, seg, rs, out, snap, p, at, sequence, k, packets, polls, told):
+    """Let happen what did before the packet at place `k`: RACK's timer, writes, and hand-overs that echoes show.
 
     `at.asks` is BEFORE if TCP may have handed over data then.
     """
+    _, due = told
     time_ns, direction, _, seq, _, _, payload, _, _, _, _, _, _ = packets
     q = sequence[k]
     event_ns = handled_ns(p, time_ns[q], direction[q] == p.sender)
@@ -58,14 +62,18 @@ def precede(tp, seg, rs, out, snap, p, at, sequence, k, packets, polls):
             q = sequence[next_data(p, sequence, max(k + 1, tp.handed), direction, payload)]
             if shows_timer(tp, seg, unwrap(seq[q], p.isn, tp.snd_nxt)):
                 timers.note_tick(tp, tp.reo_first_us, tcp_sender.clock_us(event_ns, p.start_ns))
-        due = (timers.tick_by(tp, tp.reo_first_us) - state.CLOCK_START_US) * 1000 + p.start_ns
-        if due < event_ns:
-            tcp_sender.answer(tp, snap, at, polls, due, p.start_ns)
-            tcp_sender.set_clock(tp, due, p.start_ns)
+        fires_ns = (timers.tick_by(tp, tp.reo_first_us) - state.CLOCK_START_US) * 1000 + p.start_ns
+        if fires_ns < event_ns:
+            tcp_sender.answer(tp, snap, at, polls, fires_ns, p.start_ns)
+            tcp_sender.set_clock(tp, fires_ns, p.start_ns)
             clear(rs)
             rs.ack = tp.snd_una
             recovery.reordering_timeout(tp, seg, rs, out)
             at.asks = BEFORE if p.fq == state.THROUGH_FQ else 0
+    if tp.due < due.shape[0] and tp.clock_ns < due[tp.due, 0] < event_ns and waits_in_fq(tp, due[tp.due, 0]):
+        tcp_sender.answer(tp, snap, at, polls, due[tp.due, 0], p.start_ns)
+        tcp_sender.set_clock(tp, due[tp.due, 0], p.start_ns)
+        at.stamp = at.stamp if at.stamp != 0 else np.int64(-1)
     if at.stamp != 0:
         at.asks = BEFORE
 
@@ -77,7 +85,7 @@ def shows_timer(tp, seg, a):
     return seg[sb.find(tp, seg, a) & (seg.size - 1)].flags & (state.SACKED | state.LOST | state.RETRANS) == 0
 
 
-def continue_sending(tp, seg, rs, out, log, sent, p, at, sequence, k, packets, decided, marked):
+def continue_sending(tp, seg, rs, out, log, sent, p, at, sequence, k, packets, decided, told):
     """TCP may hand over data after the packet at place `k`, with what the controller has decided."""
     if at.led == 0 and decided.shape[0] > 0:
         decide(tp, decided, min(tp.rows, decided.shape[0]) - 1)
@@ -86,15 +94,17 @@ def continue_sending(tp, seg, rs, out, log, sent, p, at, sequence, k, packets, d
         stamp_next(tp)
     stamp = at.stamp if at.asks == BEFORE else -1
     at.asks = 0
-    hand_over(tp, seg, rs, out, log, sent, p, sequence, k, packets, marked, stamp)
+    hand_over(tp, seg, rs, out, log, sent, p, sequence, k, packets, told, stamp)
 
 
-def hand_over(tp, seg, rs, out, log, sent, p, sequence, k, packets, marked, stamp):
+def hand_over(tp, seg, rs, out, log, sent, p, sequence, k, packets, told, stamp):
     """Send what TCP hands to fq now, after the packet at place `k`: it leaves later; see `handover`.
 
     `stamp`: -1, or only retransmissions are, and what echoes show to have been before an ACK with this time stamp.
     """
     time_ns, direction, flags, seq, _, _, payload, tsval, tsecr, options, _, _, _ = packets
+    _, due = told
+    written = written_by_now(tp, due)
     room = HANDED_SEGMENTS - 1
     while tp.established:
         first = next_data(p, sequence, max(k + 1, tp.handed), direction, payload)
@@ -104,7 +114,7 @@ def hand_over(tp, seg, rs, out, log, sent, p, sequence, k, packets, marked, stam
         q = sequence[first]
         a = unwrap(seq[q], p.isn, tp.snd_nxt)
         room -= size // max(1, p.mss) + 1
-        if a > tp.snd_nxt or room < 0 or echoes.is_early(tp, p, options[q], np.int64(tsecr[q])):
+        if a > tp.snd_nxt or a + size > written or room < 0 or echoes.is_early(tp, p, options[q], np.int64(tsecr[q])):
             return
         with_ack = leaves_with_ack(p, sequence, k, first, time_ns, direction)
         may = may_hand_over(tp, seg, time_ns[q], a, a + size, flags[sequence[last]], with_ack)
@@ -113,7 +123,7 @@ def hand_over(tp, seg, rs, out, log, sent, p, sequence, k, packets, marked, stam
             may = overdue or (may and a < tp.snd_nxt)
         if not may:
             return
-        short = not overdue and a == tp.snd_nxt and is_too_short(tp, seg, size)
+        short = not overdue and a == tp.snd_nxt and is_too_short(tp, seg, size, written - a)
         if short and not ends_skb(tp, p, sequence, last, a + size, size, packets):
             return
         again = a < tp.snd_nxt
@@ -123,7 +133,7 @@ def hand_over(tp, seg, rs, out, log, sent, p, sequence, k, packets, marked, stam
             data = np.int64(payload[q])
             if direction[q] == p.sender and data > 0:
                 end = a + data + (1 if flags[q] & state.FIN else 0)
-                mark(tp, marked)
+                mark(tp, told)
                 tcp_sender.send(tp, seg, rs, out, log, sent, p, time_ns[q], a, end, data, flags[q], tsval[q])
                 a += data
         tp.handed = last + 1

@@ -105,6 +105,11 @@ class Events(Carded, Framed):
         return None if self.sent is None else writes_on_clock(self.sent, max(self.meta["mss"], 1))
 
     @property
+    def due(self) -> Ints:
+        """When each of these writes came, capture clock, and where its data end; none if it is not known."""
+        return np.zeros((0, 2), np.int64) if self.writes is None else self.writes.due(self.sends)
+
+    @property
     def sends(self) -> Any:
         """The packets sent as records, None if unknown; once packed they are made anew."""
         return None if self.sent is None else self.sent.records

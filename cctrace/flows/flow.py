@@ -63,13 +63,13 @@ class Flow(Carded):
     ) -> None:
         self.capture, self.index, self.tcpinfo, self.alignment = capture, index, tcpinfo, alignment
         self.through_fq, self._left, self._decided, self._most, self._hz = None, DIRECTLY, None, None, capture.hz
-        self._is_echoed, self.is_missing_marks = False, misses_marks(tcpinfo)  # what its kernel does, see there
+        self._due, self.is_missing_marks = None, misses_marks(tcpinfo)  # what its kernel does, see there
         self._kept: dict[object, Any] = {}  # cached results of other packages
 
     def _like(self, **changes: Any) -> Flow:
         """Return this flow with other attributes."""
         other = Flow(self.capture, self.index)
-        enacted = ("_left", "_decided", "_most", "_hz", "_is_echoed", "is_missing_marks")  # what re-enacting needs
+        enacted = ("_left", "_decided", "_most", "_hz", "_due", "is_missing_marks")  # what re-enacting needs
         kept = "tcpinfo", "alignment", "through_fq", "_kept", *enacted
         vars(other).update({k: getattr(self, k) for k in kept} | changes)
         if "_reenacted" in vars(self) and all(getattr(other, name) is getattr(self, name) for name in enacted):
@@ -118,7 +118,7 @@ class Flow(Carded):
         return rows, log, Records(sent), finals[0]
 
     def _pass(self, polls: Any = None, decided: Any = None, marked: Any = None) -> Pass:
-        how = self._left, self._most, self.is_missing_marks, self._hz, self._is_echoed
+        how = self._left, self._most, self.is_missing_marks, self._hz, self._due
         decided = self._decided if decided is None else decided
         return self.capture.reenactment([self.index], polls, decided, marked, *how)
 
@@ -236,8 +236,8 @@ class Flow(Carded):
         return self._like(through_fq=how == THROUGH_FQ, _left=how, _decided=decided)
 
     def by_echoes(self) -> Flow:
-        """Return this flow, whose hand-overs to fq the echoes of time stamps date: for one that is known to have fq."""
-        return self._like(_is_echoed=True)
+        """Return this flow, known to have fq: echoes of time stamps, and writes on a clock, date its hand-overs."""
+        return self._like(_due=self._kept.setdefault(("due", self._most), self.events.due))
 
     def first(self, packets: int) -> Flow:
         """Return this flow, limited to its first packets."""

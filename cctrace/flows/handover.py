@@ -18,7 +18,7 @@ import numpy as np
 from cctrace.cc.linux import CA_RECOVERY, GSO_MAX_SIZE_5_19, MIN_TSO_SEGS
 from cctrace.flows import scoreboard as sb
 from cctrace.flows.sends import full_skb, left_of_skb
-from cctrace.flows.state import CLOCK_START_US, LATE_TIMER, LOST, PSH, RETRANS, SACKED, THROUGH_FQ
+from cctrace.flows.state import CLOCK_START_US, LATE_TIMER, LOST, NEVER, PSH, RETRANS, SACKED, THROUGH_FQ
 from cctrace.tcp.pacing import TSO_WIN_DIVISOR, near_peer_bytes, tso_autosize, waits_for_ack
 from cctrace.tcp.sequence import unwrap
 from cctrace.tcp.small_queue import TIMER_SLACK_NS, is_throttled
@@ -114,6 +114,11 @@ def timer_late_ns(tp, late_ns):
     return tp.usual_late_ns if tp.whole_slacks > 0 and tp.doubted > 0 else late_ns
 
 
+def waits_in_fq(tp, ns):
+    """Return whether what is written at `ns` waits in fq: else it leaves at once, which tells better when that was."""
+    return tp.hands_over and (tp.queued > 0 or paced_until_ns(tp) > ns)
+
+
 def may_wait_ns(tp):
     """Return how much longer than pacing explains a packet may wait in fq: for a super-packet, as rates may be wrong.
 
@@ -139,14 +144,24 @@ def longest(tp, rate_Bps):
     return tso_autosize(rate_Bps, near_peer_bytes(GSO_MAX_SIZE_5_19, tp.min0), tp.mss, MIN_TSO_SEGS) * tp.mss
 
 
-def is_too_short(tp, seg, size):
+def written_by_now(tp, due):
+    """Return where what is written ends, if it is known when writes were `due`."""
+    while tp.due < due.shape[0] and due[tp.due, 0] <= tp.clock_ns:
+        tp.due += 1
+    if due.shape[0] == 0:
+        return NEVER
+    return due[tp.due - 1, 1] if tp.due > 0 else np.int64(0)
+
+
+def is_too_short(tp, seg, size, written):
     """Return whether TCP, had it handed over new data now, would have made more than this, or waited for more room.
 
-    It makes what rate and cwnd allow. But it keeps what it had cut off when TCP Small Queues held it back.
+    It makes what rate and cwnd allow of what is `written`, of which a short end may wait. But it keeps what it had cut
+    off when TCP Small Queues held it back.
     """
     full, left = tp.longest * tp.mss, left_of_skb(tp, tp.snd_nxt)
     room = (tp.cwnd - sb.in_flight(tp)) * tp.mss
-    made = min(full, room)
+    made = min(full, room, written // tp.mss * tp.mss)
     if tp.cut_seq == tp.snd_nxt or left == size or left < size == made:  # an skb ends, or grows into the room
         return False
     if full <= size or tp.ca_state >= CA_RECOVERY or size % tp.mss != 0:

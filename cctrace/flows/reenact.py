@@ -33,8 +33,8 @@ PAUSED = ASKS + 1
 FINALS, SCRATCH = 6, 8  # of the tables, besides those
 
 
-def reenact(packets, sacks, order, first, params, polls, decided, marked, place, tables):
-    """Re-enact the connections from where `place`, a PASS record, is; see `run`.
+def reenact(packets, sacks, order, first, params, polls, decided, told, place, tables):
+    """Re-enact the connections from where `place`, a PASS record, is; see `run`. `told`: of `Capture.reenactment`.
 
     Returns the number of the table that lacks room, NOTHING if all is done. The packet at which it stops has not been
     processed, so it continues there once the table is larger. A pass that a controller leads (`place.led`) also
@@ -64,23 +64,23 @@ def reenact(packets, sacks, order, first, params, polls, decided, marked, place,
                 if lacks >= OUT:
                     return lacks
                 if lacks == NOTHING:
-                    precede(tp, seg, rs, out, snap, p, at, sequence, k, packets, polls)
+                    precede(tp, seg, rs, out, snap, p, at, sequence, k, packets, polls, told)
                 if at.asks == BEFORE and at.led != 0 and tp.rows > at.led_rows:
                     at.packet = k
                     return ASKS
             if at.asks == BEFORE:
-                continue_sending(tp, seg, rs, out, log, sent, p, at, sequence, k - 1, packets, decided, marked)
+                continue_sending(tp, seg, rs, out, log, sent, p, at, sequence, k - 1, packets, decided, told)
                 lacks = lacking(tp, p, at, sequence, k, packets, polls, out, log, sent, snap, seg)
                 if lacks >= OUT:
                     return lacks
             if at.asks == 0:
                 if lacks == NOTHING:
-                    take(tp, p, at, sequence, k, packets, sacks, polls, decided, marked, tables)
+                    take(tp, p, at, sequence, k, packets, sacks, polls, decided, told, tables)
                 if at.asks != 0 and at.led != 0 and tp.rows > at.led_rows:
                     at.packet = k
                     return ASKS
             if at.asks != 0:
-                continue_sending(tp, seg, rs, out, log, sent, p, at, sequence, k, packets, decided, marked)
+                continue_sending(tp, seg, rs, out, log, sent, p, at, sequence, k, packets, decided, told)
         if at.until < sequence.size:
             at.packet = at.until
             return PAUSED
@@ -130,7 +130,7 @@ def lacking(tp, p, at, sequence, k, packets, polls, out, log, sent, snap, seg):
     return lacks
 
 
-def take(tp, p, at, sequence, k, packets, sacks, polls, decided, marked, tables):
+def take(tp, p, at, sequence, k, packets, sacks, polls, decided, told, tables):
     """Process the packet at place `k`; `at.asks` says whether TCP may hand over data to fq next."""
     out, log, sent, snap, seg, _, _, blocks, scratch = tables
     rs = scratch[0]
@@ -152,13 +152,13 @@ def take(tp, p, at, sequence, k, packets, sacks, polls, decided, marked, tables)
             tcp_sender.answer(tp, snap, at, polls, event_ns + TASKLET_NS, p.start_ns)
             at.asks = 0 if is_ack_first(p, sequence, k, time_ns, direction) else 1
     elif mine:
-        take_own(tp, seg, rs, out, log, sent, p, at, sequence, k, packets, marked)
+        take_own(tp, seg, rs, out, log, sent, p, at, sequence, k, packets, told)
     elif fl & state.ACK:
         take_ack(tp, seg, rs, out, log, blocks, p, sequence, k, packets, sacks)
         at.asks = 1 if p.fq == state.THROUGH_FQ else 0
 
 
-def take_own(tp, seg, rs, out, log, sent, p, at, sequence, k, packets, marked):
+def take_own(tp, seg, rs, out, log, sent, p, at, sequence, k, packets, told):
     """The sender transmits the packet at place `k`, which TCP had not handed over before."""
     time_ns, direction, flags, seq, _, _, payload, tsval, _, _, _, _, _ = packets
     q = sequence[k]
@@ -177,7 +177,7 @@ def take_own(tp, seg, rs, out, log, sent, p, at, sequence, k, packets, marked):
         return
     if not tp.established:
         tcp_sender.establish(tp, rs, out, 1)
-    mark(tp, marked)
+    mark(tp, told)
     prior = tp.snd_nxt
     tcp_sender.send(tp, seg, rs, out, log, sent, p, time_ns[q], a, end, size, fl, tsval[q])
     if not tp.queue_empty and runs_dry(tp, p, sequence, k, packets):
@@ -239,7 +239,7 @@ class Pass:
         params: NDArray[Any],
         polls: NDArray[np.int64],
         decided: NDArray[np.int64],
-        marked: NDArray[np.uint8],
+        told: tuple[NDArray[np.uint8], NDArray[np.int64]],
     ) -> None:
         self._growing = [
             np.empty(max(256, order.size + order.size // 2), state.CALL),
@@ -254,7 +254,7 @@ class Pass:
         self.at = np.zeros(1, state.PASS)
         self.at["packet"], self.at["until"] = -1, state.NEVER
         # `order` changes: packets are brought forward in it.
-        self.given = packets, sacks, order, first, params, polls, decided, marked, self.at
+        self.given = packets, sacks, order, first, params, polls, decided, told, self.at
 
     @property
     def tables(self) -> tuple[Any, ...]:

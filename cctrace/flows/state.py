@@ -94,7 +94,9 @@ TP = _i8(
     # the one that leaves did so with another packet, how often more fq's timer was late by all its slack than not, how
     # late then, and for how many more the replayed rate is doubted
     "hands_over handed queued skb_overhead throttled skb_end skb_sure short_end made made_before cut_seq "
-    "gap_ns woken whole_slacks usual_late_ns doubted"
+    "gap_ns woken whole_slacks usual_late_ns doubted "
+    # the next of the writes that were not due when TCP last handed over data
+    "due"
 )
 
 RS = _i8(

@@ -92,7 +92,7 @@ def lead(given: Any, tables: Any, controller: Any, script: Any, notes: Any, mark
     Returns as `reenact` does, but never ASKS; or DRAWN, if an unknown number is drawn, WATCHED, or ENDED where the
     likelihood cannot reach LEAST. Called again, it continues from there.
     """
-    packets, sacks, order, first, params, polls, nothing, marked, place = given
+    packets, sacks, order, first, params, polls, nothing, told, place = given
     out, _, sent, _, _, _, finals, _, _ = tables
     at, tp = place[0], finals[0]
     status = notes[STATUS]
@@ -103,7 +103,7 @@ def lead(given: Any, tables: Any, controller: Any, script: Any, notes: Any, mark
         if stopped != 0 or status != ASKS:
             going = 0
         else:
-            status = reenact(packets, sacks, order, first, params, polls, nothing, marked, place, tables)
+            status = reenact(packets, sacks, order, first, params, polls, nothing, told, place, tables)
     if stopped != 0:
         notes[STATUS] = status
         return stopped

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from cctrace.cc.linux import GSO_MAX_SIZE, MAX_TCP_HEADER
 from cctrace.columns import Ints
-from cctrace.flows.clock import Writes
 from cctrace.flows.events import first_ack
 from cctrace.flows.flow import Flow
 from cctrace.flows.state import SYN
@@ -60,8 +59,8 @@ def marks_of_writes(run: Run) -> NDArray[np.uint8] | None:
     decides = {"snd_cwnd", "pacing_rate"} | ({"mode"} if "PROBE_RTT" in run.controller.states else set())
     if flow.taken_at != "sender" or not flow.events.meta["complete"] or not decides <= set(run.held):
         return None
-    if (writes := flow.events.writes) is not None:
-        return Writer(run, flow).on_clock(writes)
+    if len(due := flow.events.due):
+        return Writer(run, flow).on_clock(due)
     if np.mean(silent(run, flow)) <= RARE:  # a full buffer silences a sender again and again
         return None
     return Writer(run, flow).marks()
@@ -208,11 +207,8 @@ class Writer:
         worse = [socket[wr.DONE] < len(self.skbs) or socket[wr.LATE] > least for socket in others]
         return bool(np.mean(worse) > 1 / 2)
 
-    def on_clock(self, writes: Writes) -> NDArray[np.uint8] | None:
-        """Return the marks of writes on a clock, if these explain the sends. A FIN takes a sequence number, too."""
-        due = writes.due(self.flow.events.sends)
-        due[:, 1] += 1
-        due[-1, 1] = self.skbs[:, wr.END].max()
+    def on_clock(self, due: Ints) -> NDArray[np.uint8] | None:
+        """Return the marks of writes on a clock, if these explain the sends."""
         socket, marks = self.write(NEVER, due=due)
         return marks if socket[wr.DONE] == len(self.skbs) else None
 
