@@ -160,12 +160,15 @@ def report(recording, seconds, options):
     share, apart = compare(mine, theirs, within_ns)
     refined = ""
     if not options.as_inferred and share < NEARLY_ALL:
-        inferred = list(recording.draws)
+        inferred, before = list(recording.draws), (share, apart, mine)
         refine(recording, seconds, within_ns)
         changed = sum(a != b for a, b in zip(inferred, recording.draws, strict=False))
-        refined = f"; as inferred {100 * share:.2f} %, {changed} of {len(inferred)} draws changed"
         mine = recording.simulated(seconds)
         share, apart = compare(mine, theirs, within_ns)
+        refined = f"; as inferred {100 * before[0]:.2f} %, {changed} of {len(inferred)} draws changed"
+        if share < before[0]:  # together for longer at first, and then apart for good
+            share, apart, mine = before
+            refined = "; as inferred"
     again = [len(o) - len(np.unique(o)) for o, _ in (theirs, mine)]
     when = f"; first apart: {apart[0]} at {theirs[1][apart[0]] / 1e9:.6f} s" if len(apart) else ""
     sent = f"{len(theirs[0])} sent, simulated {len(mine[0])}, again {again[0]} and {again[1]}"

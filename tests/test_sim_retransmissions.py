@@ -7,7 +7,7 @@ from cctrace import Path, Sender
 from cctrace.lang.memory import words
 from cctrace.sim.core import output
 from cctrace.sim.core.fq import free_left, truesize
-from cctrace.sim.core.structs import LOST, RETRANS, SKB_END, segments
+from cctrace.sim.core.structs import LOST, PUSHED, RETRANS, SKB_END, TAP_SENT, segments
 from cctrace.sim.core.view import CWND, PACING
 from cctrace.sim.core.world import FIRST_NS, World
 from cctrace.sim.runner import Runner
@@ -76,3 +76,27 @@ def test_small_queues_judge_a_retransmission_by_the_whole_skb_that_it_will_be_cu
     with np.errstate(over="ignore"):
         assert output.retransmit(w, f, FIRST_NS) == 2  # the memory of all four allows more to wait than that of two
     built.close()
+
+
+def sent(sender, lost=(), seconds=3):
+    """Return (segment, marks) of each transmission of a sender whose transmissions `lost` do not arrive."""
+    built = World(Path(rate="40Mbit", rtt="10ms", buffer="2bdp"), [sender], 1, False, True)
+    try:
+        built.lose(0, lost)
+        runner = Runner(built, "interpreted", trace=False, packets=True)
+        runner.to(FIRST_NS + int(seconds * 1e9))
+        rows = np.concatenate(runner.packets[0])
+    finally:
+        built.close()
+    of_data = rows[(rows[:, 1] & 7) == TAP_SENT]
+    return [(int(row[2]), int(row[1]) >> 3 & 255) for row in of_data]
+
+
+def test_a_probe_and_a_timeout_send_the_last_segment_of_a_write_again_with_psh():
+    assert sent(Sender("reno", app="bulk:size=1kB"), lost=[0, 1]) == 3 * [(0, PUSHED)]
+
+
+def test_a_segment_that_waits_in_fq_is_not_sent_again_by_a_probe():
+    """[Linux612] skb_still_in_host_queue: ten segments leave at once, two every 116 ms, a probe is due after 39."""
+    slow = Sender("reno", app="bulk:size=20kB", fq=True, max_pacing_rate="200kbit")
+    assert [segment for segment, _ in sent(slow)] == list(range(14))

@@ -9,17 +9,16 @@ from cctrace.lang.memory import words
 from cctrace.sim.core import reduction
 from cctrace.sim.core.ca_states import LOST_DATA, NEW_DATA, NOTHING, begin_recovery, linux_alert, try_keep_open
 from cctrace.sim.core.calls import CWND_EVENT, PKTS_ACKED, call, current_ssthresh, in_flight, mstamp, set_state
-from cctrace.sim.core.fq import hand_over, has_small_queues
-from cctrace.sim.core.output import must_wait, push_new, retransmit, transmit
+from cctrace.sim.core.output import must_wait, push_new, retransmit, retransmit_skb
 from cctrace.sim.core.positions import begins
-from cctrace.sim.core.receive_window import window_left
+from cctrace.sim.core.receive_window import window_bytes
 from cctrace.sim.core.rtx_timer import arm, current_rto, rearm_rto, set_xmit_timer
 from cctrace.sim.core.sack import rack_detect_loss, rack_update_reo_wnd, take_report
 from cctrace.sim.core.samples import rate_gen, start_rate_sample
 from cctrace.sim.core.sendmsg import check_app_limited
 from cctrace.sim.core.structs import NEVER, PROBE_TIMER, REORDERING_TIMER, RTO_TIMER, SACKED, acks, segments, told
 from cctrace.sim.core.view import CWND, CWND_CNT
-from cctrace.sim.core.write_queue import check_space, note_sent, unsent
+from cctrace.sim.core.write_queue import check_space, unsent
 from cctrace.tcp.ecn import ACCURATE_ECN
 from cctrace.tcp.rack import DEFAULT_REORDERING
 
@@ -117,17 +116,15 @@ def rack_reo_timeout(w, f, now):
 
 
 def send_loss_probe(w, f, now):
-    """tcp_send_loss_probe: new data if there are any, else the last segment again."""
+    """tcp_send_loss_probe: new data if there are any, else the last segment again unless it still waits in fq."""
     if f.tlp_high_seq == 0:
-        new = f.nxt < f.write_seq and window_left(f, 1) > 0
-        f.tlp_retrans = 0 if new else 1
-        lacks = max(f.mss - unsent(f), 0) if new else 0
-        transmit(w, f, f.nxt if new else f.nxt - 1, 0, now, True, lacks)
-        if new:
-            note_sent(f)
-        if has_small_queues(w, f):
-            hand_over(w, f, 1, now)
-        f.tlp_high_seq = f.nxt
+        f.tlp_retrans, sent = 0, f.n_sent
+        if f.nxt < f.write_seq and window_bytes(f) >= min(unsent(f), f.mss):
+            push_new(w, f, 0, now, True, False, True)
+        elif f.fq == 0 or segments(f.seg)[(f.nxt - 1) & f.mask].order < f.fq_next:
+            retransmit_skb(w, f, f.nxt - 1, 1, now, True)
+            f.tlp_retrans = 1
+        f.tlp_high_seq = f.nxt if f.n_sent > sent else 0
     rearm_rto(f, now)
 
 
@@ -172,7 +169,5 @@ def linux_timeout(w, f, now):
     f.frto = 1 if new_recovery or f.retransmits > 0 else 0
     f.retransmits += 1
     f.backoff = min(f.backoff + 1, 15)
-    transmit(w, f, f.una, 0, now)
-    if has_small_queues(w, f):
-        hand_over(w, f, 1, now)
+    retransmit_skb(w, f, f.una, 1, now)
     arm(f, RTO_TIMER, current_rto(f), now)

@@ -80,7 +80,7 @@ def lost_together(f, index, most):
     return count
 
 
-def retransmit_skb(w, f, index, burst, now):
+def retransmit_skb(w, f, index, burst, now, probe=False):
     """__tcp_retransmit_skb: `burst` segments; the last carries PSH if there are several, or as its skb does."""
     if f.profile == LINUX:
         f.burst_id += 1
@@ -88,7 +88,7 @@ def retransmit_skb(w, f, index, burst, now):
         transmit(w, f, k, 0, now)
     last = index + burst - 1
     pushed = segments(f.seg)[last & f.mask].marks & SKB_PUSHED or (burst > 1 and f.profile == LINUX)
-    transmit(w, f, last, PUSHED if pushed else 0, now)
+    transmit(w, f, last, PUSHED if pushed else 0, now, probe)
     if f.profile == LINUX:
         join_skbs(f, index, last + 1, in_flight(f))
         end_skb(f, last)
@@ -108,9 +108,9 @@ def transmit_new(w, f, burst, size, now):
         segments(f.seg)[(f.nxt - 1) & f.mask].marks |= SKB_PUSHED
 
 
-def push_new(w, f, sent, now, once=False, nagle=True):
+def push_new(w, f, sent, now, once=False, nagle=True, probe=False):
     """tcp_write_xmit: new data, as far as window, pacing and application allow; `once` sends one burst
-    unconditionally.
+    unconditionally, and a `probe` a segment beyond the window (`push_one`).
 
     Without `nagle` a partial segment is sent even if another is outstanding (TCP_NAGLE_PUSH).
     """
@@ -120,7 +120,9 @@ def push_new(w, f, sent, now, once=False, nagle=True):
             break
         quota = words(f.state)[CWND] - in_flight(f)
         if quota <= 0:
-            break
+            if not probe:
+                break
+            quota = 1
         if f.profile != LINUX and (window_bytes(f) < f.mss or must_wait(w, f, now)):
             break
         longest = tso_segments(w, f)
@@ -159,7 +161,7 @@ def push_new(w, f, sent, now, once=False, nagle=True):
     if f.profile == LINUX:
         if sent > 0 or limited:
             validate_cwnd(f, limited)
-        if sent > 0:
+        if sent > 0 and not probe:
             schedule_loss_probe(f, False, now)
     elif sent > 0:
         if not limited:
