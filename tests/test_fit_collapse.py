@@ -7,6 +7,7 @@ import pytest
 
 import cctrace as cct
 from cctrace.cli import main
+from cctrace.errors import ArgumentError
 
 FAST = {"rate": "40Mbit", "rtt": "40ms", "buffer": "8bdp"}
 
@@ -15,17 +16,19 @@ def simulated(jitter, **flow):
     return cct.simulate(cct.Path(**FAST, jitter=jitter), cct.Sender("bbr2016", **flow), "8s", packets=True)
 
 
-# Where bbr2016 is below half the link in closed loop (docs/models.md), us.
+# Where bbr2016 is below half the link in closed loop, us: docs/models.md, and with half of the RTT before the jitter.
 @pytest.mark.parametrize(
-    ("jitter", "threshold"),
+    ("jitter", "floor", "threshold"),
     [
-        ("normal:sd=4ms,per=packet", 11_000),
-        ("normal:sd=4ms,per=slot:5ms", 12_000),
-        ("normal:sd=2ms,reorder", 6_400),
+        ("normal:sd=4ms,per=packet", "0ms", 11_000),
+        ("normal:sd=4ms,per=slot:5ms", "0ms", 12_000),
+        ("normal:sd=2ms,reorder", "0ms", 6_400),
+        ("normal:sd=4ms,per=packet", None, 12_900),
+        ("normal:sd=2ms,reorder", None, 21_300),
     ],
 )
-def test_threshold_from_a_flow_below_it_is_near_that_of_simulated_flows(jitter, threshold):
-    forecast = cct.fit.Collapse(["bbr2016"]).fit(simulated(jitter)).forecasts_["bbr2016"]
+def test_threshold_from_a_flow_below_it_is_near_that_of_simulated_flows(jitter, floor, threshold):
+    forecast = cct.fit.Collapse(["bbr2016"], floor=floor).fit(simulated(jitter)).forecasts_["bbr2016"]
     assert forecast.threshold_sd_us.value == pytest.approx(threshold, rel=0.2)
     assert forecast.threshold_sd_us.low < forecast.threshold_sd_us.value < forecast.threshold_sd_us.high
     assert forecast.verdict == "no"
@@ -88,8 +91,14 @@ def test_a_flow_that_collapsed_says_so():
     assert later.flows.tail_goodput_bps[0] < 12e6
     fit = cct.fit.Collapse(["bbr2016"], quick=True).fit(later)
     assert fit.fell_to_ < 0.4
+    assert fit.floor_us_ < 0.4 * fit.delay_us_  # as short as one that it had
     assert fit.forecasts_["bbr2016"].verdict != "no"
     assert fit.forecasts_["bbr2016"].probability.high > 0.5
+
+
+def test_a_floor_that_is_no_duration_is_refused():
+    with pytest.raises(ArgumentError, match="floor='soon'"):
+        cct.fit.Collapse(floor="soon")
 
 
 def test_a_rate_that_changed_is_refused():

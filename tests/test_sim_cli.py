@@ -11,6 +11,14 @@ from cctrace.cli.simulate import KEYS
 PATH = ["simulate", "--rtt", "20ms", "--buffer", "1bdp", "--duration", "3s"]
 
 
+def test_controllers_are_a_list_or_options_of_their_own(capsys):
+    outs = []
+    for given in (["--cc", "reno,cubic"], ["--cc", "reno", "--cc", "cubic"]):
+        assert main([*PATH, "--rate", "10Mbit", *given, "--json"]) == 0
+        outs.append(capsys.readouterr().out)
+    assert outs[0] == outs[1]
+
+
 def test_it_prints_every_key_for_the_run_and_its_tail(capsys):
     assert main([*PATH, "--rate", "10Mbit", "--cc", "bbr2022,obbr:mu=0.5", "--loss", "1%", "--json"]) == 0
     out = json.loads(capsys.readouterr().out)

@@ -29,8 +29,8 @@ def collapse(
     `mean_us`, `sd_us`, `floor_us`: RTT without queue, its jitter, and the propagation delay below which no RTT can
     fall, microseconds. `samples`, `probe_rtt_samples`: M = L (PROBE_BW) and N (PROBE_RTT); effective numbers where the
     samples are dependent. Returns ``probability``, ``expected_min_rtt_us``, ``threshold_sd_us``, ``domain``. Raises
-    `ArgumentError` for negative or inconsistent parameters, or where no jitter makes the flow collapse, naming the
-    parameter.
+    `ArgumentError` for negative or inconsistent parameters, naming the parameter. The threshold is None where no jitter
+    makes the flow collapse (the floor is above the mean over the gain), or any does (the gain is one).
 
     >>> collapse(5000, 750, 75)["threshold_sd_us"]
     656.063
@@ -45,10 +45,15 @@ def collapse(
         queue_delay_us=queue_delay_us,
     )
     domain = collapse_domain(samples, mean_us / gain, floor_us, autocorrelated=False, ordered=False)
+    probability = float(model.probability())
+    try:
+        threshold = round(float(model.threshold("sd_us")), 3)
+    except ArgumentError:  # the parameters are allowed: nothing is found up to three times the mean
+        threshold = None
     return {
-        "probability": float(model.probability()),
+        "probability": probability,
         "expected_min_rtt_us": round(float(model.expected_min_rtt()), 3),
-        "threshold_sd_us": round(float(model.threshold("sd_us")), 3),
+        "threshold_sd_us": threshold,
         "domain": domain.text + "; assumes independent samples (see docs/models.md)",
     }
 

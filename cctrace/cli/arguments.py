@@ -312,14 +312,8 @@ JITTER = Text("kind:…", jitter_text)
 QUEUE = Text("size", queue_size)
 NAMES = Text("name,…", lambda text, called: None, completed="controller")
 AQM = Text("name[:param=value,…]", _aqm)
-# Texts that become values: names of controllers, ns, bit/s, parts of one, bytes.
+# Texts that become values: a controller's name, ns, bit/s, parts of one, bytes.
 CONTROLLER = Text("name", controller_name, is_parsed=True, completed="controller")
-CONTROLLERS = Text(
-    "name,…",
-    lambda text, called: [controller_name(name, called) for name in split_controllers(text)],
-    is_parsed=True,
-    completed="controller",
-)
 TIME_NS = Text("time", _time_ns, is_parsed=True)
 POSITIVE_TIME_NS = Text("time", _positive_time_ns, is_parsed=True)
 RATE_BPS = Text("rate", parse_rate_bps, is_parsed=True)
@@ -348,3 +342,18 @@ def changed(name: str, parse: Callable[[str, str], Any], zero: bool = False, non
             parse(text, called)
 
     return Text(name, check)
+
+
+def controllers_option(*names: str, **more: Any) -> Decorator:
+    """Declare a repeatable option of controllers, ``bbr2022,cubic6``; the command receives a list."""
+    kind = Text(
+        "name,…",
+        lambda text, called: [controller_name(name, called) for name in split_controllers(text)],
+        is_parsed=True,
+        completed="controller",
+    )
+
+    def joined(context: click.Context, option: click.Parameter, given: tuple[list[str], ...]) -> list[str]:
+        return [name for names in given for name in names]
+
+    return click.option(*names, type=kind, multiple=True, callback=joined, **more)

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cctrace.cli.arguments import check_flow, controller_option, options, paths, trust_option
+from cctrace.cli.arguments import Text, check_flow, controller_option, options, paths, trust_option
 from cctrace.cli.common import command_options, echo, print_json, progress, reading_options, warn
 from cctrace.display import connection
 from cctrace.errors import ArgumentError, FitError, StreamError
+from cctrace.units import parse_time_ns
 
 if TYPE_CHECKING:
     from cctrace.flows.capture import Capture
@@ -109,8 +110,15 @@ def path(flow: Flow, update: Callable[[str], None]) -> Any:
     return fitted(flow, update)
 
 
-@_command("collapse", "Would BBR's minRTT collapse on this path?")
-def collapse(flow: Flow, update: Callable[[str], None]) -> Any:
+@fit.command("collapse", short_help="Would BBR's minRTT collapse on this path?")
+@options(
+    paths("files", "FILE..."),
+    click.option("--floor", type=Text("time", parse_time_ns), metavar="TIME",
+                 help="The RTT that no jitter shortens.  [default: half of it, or the shortest seen]"),
+)  # fmt: skip
+@reading_options
+@command_options()
+def collapse(files: tuple[str, ...], floor: str | None, reading: dict[str, Any], as_json: bool) -> None:
     """Fit minRTT collapse: the jitter at which BBR of 2016, 2019 and 2022 would collapse, and the path's jitter.
 
     With --json: a list with one object per flow: flow (as `cctrace flows`), and per controller (bbr2016, bbr2019,
@@ -119,7 +127,7 @@ def collapse(flow: Flow, update: Callable[[str], None]) -> Any:
     """
     from cctrace.fit import Collapse
 
-    return Collapse().fit(flow, update)
+    over_flows(Collapse(floor=floor).fit, files, reading, as_json)
 
 
 @fit.command("parameters", short_help="Parameters of the sender's controller.")

@@ -21,6 +21,7 @@ path_options = options(
     click.option("--rate-steps", type=FILE, help="Steps: lines `seconds Mbit/s [RTT in ms [loss in %]]`."),
     click.option("--trace", type=FILE, help="Mahimahi trace or UCC log (its RTT and loss too), repeated for an hour."),
     click.option("--rtt", type=TIME, help="Base RTT.  [default: that of the file, if it has one, else 40ms]"),
+    click.option("--reverse", type=TIME, default="0ms", help="The part of it that ACKs take: no jitter shortens it."),
     buffer_option(help="Size of the queue: 200kB, 2bdp, 100packets."),
     click.option("--jitter", type=JITTER, default="none",
                  help="Delay variation: normal:sd=10ms,per=packet|burst|slot:5ms[,reorder]"),
@@ -38,7 +39,7 @@ path_options = options(
 )  # fmt: skip
 _CHOICES = ("preset", "rate", "rate_steps", "trace")
 _BUCKETS = ("shaper", "policer")
-_FIELDS = ("rtt", "buffer", "jitter", "jitter_before", "delay_before", "loss", "aqm", "ecn_threshold")
+_FIELDS = ("rtt", "reverse", "buffer", "jitter", "jitter_before", "delay_before", "loss", "aqm", "ecn_threshold")
 
 
 def path_of(options: Mapping[str, Any], seed: int) -> Path:

@@ -67,10 +67,12 @@ def _collapse_words(out: dict[str, Any], mean_us: float, sd_us: float, gain: flo
     chance, limit, least = out["probability"], out["threshold_sd_us"], out["expected_min_rtt_us"]
     likely = "likely" if chance >= 0.5 else "unlikely"
     likely = "certain" if chance > 0.999 else "excluded" if chance < 0.001 else likely
-    side = "above" if sd_us > limit else "at most"
+    where = f"{'any' if chance >= 0.5 else 'no'} jitter makes it the rule"
+    if limit is not None:
+        side = "above" if sd_us > limit else "at most"
+        where = f"a jitter of {time(sd_us)} is {side} the {time(limit)} at which it becomes the rule"
     words = [
-        f"If RTT samples are independent, minRTT collapse is {likely} (probability {format_share(chance)}): a jitter "
-        f"of {time(sd_us)} is {side} the {time(limit)} at which it becomes the rule.",
+        f"If RTT samples are independent, minRTT collapse is {likely} (probability {format_share(chance)}): {where}.",
         f"BBR is expected to take {time(least)} for the path's RTT, whose mean is {time(mean_us)}; below "
         f"{time(mean_us / gain)} its window no longer fills the path.",
     ]
@@ -132,5 +134,8 @@ def _print(out: dict[str, Any], as_json: bool, words: Iterable[str]) -> None:
     rows = []
     for name, value in out.items():
         nested = value.items() if isinstance(value, dict) else [("", value)]
-        rows += [(f"{name} {key}".strip(), f"{v:.6g}" if isinstance(v, float) else v) for key, v in nested]
+        rows += [
+            (f"{name} {key}".strip(), f"{v:.6g}" if isinstance(v, float) else "none" if v is None else v)
+            for key, v in nested
+        ]
     print_table(("figure", "value"), rows)

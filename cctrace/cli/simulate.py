@@ -5,7 +5,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from cctrace.cli.arguments import CONTROLLERS, FILE, FOLDER, POSITIVE_TIME, options, trust_option
+from cctrace.cli.arguments import FILE, FOLDER, POSITIVE_TIME, controllers_option, options, trust_option
 from cctrace.cli.common import command_options, echo, print_json, print_table, progress
 from cctrace.cli.path_options import given, path_of, path_options
 from cctrace.errors import ArgumentError
@@ -20,8 +20,8 @@ KEYS = (
 @click.command(short_help="Simulate controllers over a path.")
 @path_options
 @options(
-    click.option("--cc", "--controller", "controllers", type=CONTROLLERS,
-                 help="A controller per flow: bbr2022,obbr:mu=0.5; needed without --scenario."),
+    controllers_option("--cc", "--controller", "controllers",
+                       help="A controller per flow: bbr2022,obbr:mu=0.5; needed without --scenario."),
     click.option("--scenario", type=FILE,
                  help="Path, senders, duration and seed in TOML, as `cctrace stress` writes them."),
     click.option("--ack-every", default=1, type=click.IntRange(1, 1000), help="Segments per ACK."),
@@ -43,7 +43,7 @@ KEYS = (
 @trust_option
 @command_options()
 def simulate(
-    controllers: list[str] | None,
+    controllers: list[str],
     ack_every: int,
     profile: str,
     duration: str,
@@ -59,7 +59,6 @@ def simulate(
     """
     from cctrace.cc import controller
 
-    controllers = controllers or []
     common: dict[str, Any] = {"profile": profile, "ack_every": ack_every, "ecn": options["ecn"]}
     common |= {name: options[name] for name in ("ack", "send_buffer") if options[name] is not None}
     if options["scenario"] is not None:

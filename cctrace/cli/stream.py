@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from cctrace.cli.arguments import CONTROLLERS, FILE, TIME_NS, trust_option
+from cctrace.cli.arguments import FILE, TIME_NS, controllers_option, trust_option
 from cctrace.cli.common import command_options, print_json, print_table, progress
 from cctrace.cli.path_options import given, path_of, path_options
 from cctrace.errors import ArgumentError
@@ -13,8 +13,8 @@ from cctrace.units import format_percent
 
 @click.command(short_help="A video (DASH) over a simulated path: quality, switches, rebuffering.")
 @path_options
-@click.option("--cc", "--controller", "names", type=CONTROLLERS, help="Controllers of the server, one session each.")
-@click.option("--beside", "others", type=CONTROLLERS, help="Controllers of flows that share the path throughout.")
+@controllers_option("--cc", "--controller", "names", help="Controllers of the server, one session each.")
+@controllers_option("--beside", "others", help="Controllers of flows that share the path throughout.")
 @click.option("--network", type=FILE, help="A network trace of Sabre instead of a path: rates, no transport.")
 @click.option("--movie", type=FILE, help="A manifest of Sabre.  [default: Big Buck Bunny's ten bitrates, 4 s]")
 @click.option(
@@ -34,8 +34,8 @@ from cctrace.units import format_percent
 @trust_option
 @command_options()
 def stream(
-    names: list[str] | None,
-    others: list[str] | None,
+    names: list[str],
+    others: list[str],
     network: Any,
     movie: Any,
     length_ns: int | None,
@@ -69,7 +69,7 @@ def stream(
     else:
         path = path_of(options, seed)
         with progress("streaming (what a machine simulates first is compiled before, some seconds)"):
-            sessions = {name: play(path, name, video, seed, others=others or [], **settings) for name in names or []}
+            sessions = {name: play(path, name, video, seed, others=others, **settings) for name in names}
     if csv is not None:
         import pandas as pd
 

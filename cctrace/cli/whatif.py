@@ -9,10 +9,10 @@ import click
 
 from cctrace.cli.arguments import (
     AQM,
-    CONTROLLERS,
     FOLDER,
     changed,
     controller_option,
+    controllers_option,
     jitter_text,
     options,
     paths,
@@ -46,8 +46,7 @@ _CHANGED = "or x and a factor"
 @click.command(short_help="How would another controller have performed?")
 @options(
     paths("files", "FILE..."),
-    click.option("--cc", "--controller", "candidates", type=CONTROLLERS,
-                 help="Controllers to simulate: cubic6,bbr2,obbr:mu=0.5"),
+    controllers_option("--cc", "--controller", "candidates", help="Controllers to simulate: cubic6,bbr2,obbr:mu=0.5"),
     controller_option("--own", help="The flows' own controller; default: as identified."),
     click.option("--rate", type=changed("rate", parse_rate_bps),
                  help=f"Another bottleneck rate: 40Mbit, {_CHANGED}: x2."),
@@ -79,7 +78,7 @@ _CHANGED = "or x and a factor"
 @command_options()
 def whatif(
     files: tuple[str, ...],
-    candidates: list[str] | None,
+    candidates: list[str],
     own: str | None,
     index: int | None,
     draws: int,
@@ -108,7 +107,7 @@ def whatif(
     def question(flow: Flow, update: Callable[[str], None]) -> Any:
         from cctrace.counterfactual.whatif import whatif as ask  # takes time: mistakes are said before
 
-        return ask(flow, candidates or [], own=own, draws=draws, seed=seed, progress=update, **changes)
+        return ask(flow, candidates, own=own, draws=draws, seed=seed, progress=update, **changes)
 
     if folder and index is not None:
         raise ArgumentError("--flow and -o: the report is of all bulk flows; leave out one of the two")

@@ -23,7 +23,7 @@ from cctrace.display import Progress, plain, silent
 from cctrace.errors import FitError
 from cctrace.estimates import Z95, Estimate, Serialised
 from cctrace.fit import constants as const
-from cctrace.fit.components import quick_jitter
+from cctrace.fit.components import floor_us, quick_jitter
 from cctrace.fit.delays import of_counters
 from cctrace.fit.filled import fall, filled_rate
 from cctrace.fit.forecast import Forecast, answer_text, chance_of, milli_text, updated_chance
@@ -35,7 +35,7 @@ from cctrace.path.delays import delays_of
 from cctrace.path.evidence import evidence_of
 from cctrace.sim.sender import Sender
 from cctrace.tcp.wire import PACKET_BYTES, WIRE_PER_PAYLOAD
-from cctrace.units import format_percent, format_rate, format_share
+from cctrace.units import format_percent, format_rate, format_share, format_time, parse_time_ns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -65,6 +65,9 @@ class Collapse(Serialised):
     quick : bool
         Take about a second, as `cctrace analyze` does: fewer runs, families and packets, and no threshold if runs
         far above the path's jitter do not collapse.
+    floor : str, optional
+        The RTT that no jitter shortens, such as ``"30ms"``: where packets overtake each other, thresholds depend on it,
+        and little jitter does not show it. By default `floor_us`: half of the RTT without jitter, or the shortest seen.
     seed : int
         Of the first run.
 
@@ -82,6 +85,8 @@ class Collapse(Serialised):
         As `Delays.place`: jitter ``"before"`` the queue is simulated there, any other behind it.
     queue_us_ : float
         Mean queueing delay of the flow itself.
+    floor_us_ : float
+        The RTT that no simulated jitter shortens.
     fell_to_ : float or None
         Smallest share of the rate that this flow got over 5 s; None if it is at least one half, if the flow never
         had more than 0.8 in a second, if losses may be the cause, or if there is little jitter.
@@ -96,11 +101,20 @@ class Collapse(Serialised):
 
     shown_as, fitted_by = "minRTT collapse", "forecasts_"
 
-    def __init__(self, controllers: Sequence[str] = CONTROLLERS, quick: bool = False, seed: int = 1) -> None:
+    def __init__(
+        self,
+        controllers: Sequence[str] = CONTROLLERS,
+        quick: bool = False,
+        seed: int = 1,
+        *,
+        floor: str | None = None,
+    ) -> None:
         self.controllers = tuple(as_list(controllers))
         for name in self.controllers:
             Sender(name)  # raises if unknown
-        self.quick, self.seed = quick, whole("seed", seed)
+        if floor is not None:
+            parse_time_ns(floor, "floor")
+        self.quick, self.seed, self.floor = quick, whole("seed", seed), floor
 
     def fit(self, source: Flow | Simulation | CounterFlow, progress: Progress = silent) -> Self:
         """Fit to a flow of a capture, or a simulation with ``packets=True``.
@@ -133,6 +147,8 @@ class Collapse(Serialised):
                 "nothing is left of the RTTs without the queue that the rate of the path would have made: the rate, or "
                 "the capture's times, are not what they seem"
             )
+        floor = floor_us(self.delay_us_, path.least_rtt_us) if self.floor is None else parse_time_ns(self.floor) / 1e3
+        self.floor_us_ = min(floor, self.base_us_)
         self.ack_every_ = 2 if delays.segments_per_ack > 1.2 else 1
         self.queue_us_ = float(np.mean(delays.queue_us))
         lost = float(np.mean(path.lost))
@@ -208,6 +224,7 @@ class Collapse(Serialised):
         return Path(
             rate=f"{self.rate_bps_.value:.0f}bit",
             rtt=f"{max(base_us, 1.0):.2f}us",
+            reverse=f"{0.0 if is_before else min(self.floor_us_, base_us):.2f}us",
             buffer=f"{20 * max(self.rate_bps_.number / 8e6 * longest_us, PACKET_BYTES):.0f}B",
             jitter=None if is_before else drawn,
             jitter_before=drawn if is_before else None,
@@ -323,7 +340,8 @@ class Collapse(Serialised):
 
     def summary(self) -> str:
         """Return the result as text."""
-        lines = [f"jitter: sd {self.sd_us_.text('{:.0f}')} us, process {self.process_}"]
+        floor = f"no RTT below {format_time(self.floor_us_ * 1e3)}"
+        lines = [f"jitter: sd {self.sd_us_.text('{:.0f}')} us, process {self.process_}, {floor}"]
         for name, f in self.forecasts_.items():
             chances = " now, ".join(format_share(each.number) for each in (f.probability, f.probability_hour))
             lines.append(f"{name}: collapses: {f.verdict}; threshold {f.threshold_sd_us.text('{:.0f}')} us, {chances}")

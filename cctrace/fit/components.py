@@ -113,6 +113,8 @@ class Components(NamedTuple):
             return None
         delays = None if self.jitter.process_.name == "unknown" else self.delays
         found = self.jitter.as_estimates() | {"place": None if delays is None else delays.place}
+        base = self.base()
+        found["floor_us"] = floor_us(self.least_rtt_us if base.value is None else base.value, self.least_rtt_us)
         if found["distribution"] not in DRAWN:
             # On a reordering path every delay is a draw: few packets are early, and must remain few.
             quantiles = self._overtaking_us
@@ -126,6 +128,14 @@ class Components(NamedTuple):
         if self.jitter.mean_us_.value:
             found["mean_us"] = _of_log(self.joint.beyond_us, spread[k + 2])
         return found
+
+
+def floor_us(base_us: float, least_rtt_us: float) -> float:
+    """Return the RTT that no jitter shortens, us: half of the RTT without a queue, unless shorter ones were seen.
+
+    Jitter on the data's way leaves the ACKs', and a packet arrives after it was sent at the earliest.
+    """
+    return min(base_us / 2, least_rtt_us)
 
 
 def _of_log(value: float, error: float) -> Estimate:

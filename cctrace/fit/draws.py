@@ -66,13 +66,17 @@ def fields_of(estimates: dict[str, Any]) -> dict[str, Any]:
     drawn = None if jitter is None or jitter["process"] == "unknown" else simulated(jitter)
     beyond = 0.0 if drawn is None or drawn.kind == "normal" else _mean_us(jitter)
     rtt = [(start, f"{max(value - beyond, 1.0):.1f}us") for start, value in base]
+    is_before = drawn is not None and jitter.get("place") == "before"
+    may_shorten = drawn is not None and drawn.kind == "normal" and not is_before
+    floor_us = min([jitter.get("floor_us", 0.0), *(us for _, us in base)]) if may_shorten else 0.0
     buffer, loss, burst = estimates["buffer_bytes"], estimates["loss"], estimates["loss"].get("burst")
     room = buffer.value if buffer.value is not None else 2 * buffer.low
     return {
         "rate": rates if len(rates) > 1 else rates[0][1],
         "rtt": rtt if len(rtt) > 1 else rtt[0][1],
         "buffer": f"{max(room, PACKET_BYTES):.0f}B",
-        "jitter_before" if drawn is not None and jitter.get("place") == "before" else "jitter": drawn,
+        "jitter_before" if is_before else "jitter": drawn,
+        "reverse": f"{floor_us:.1f}us",
         "loss": "100%" if burst else f"{100 * loss['share'].value:.6f}%",
         "loss_behind": loss.get("is_behind", False),
         "burst_loss": tuple(side.value for side in burst) if burst else None,
