@@ -1,5 +1,6 @@
 """The tick rate of a BBR's kernel, inferred from its sends."""
 
+import numpy as np
 import pytest
 
 import cctrace as cct
@@ -7,10 +8,8 @@ from cctrace.cc import controller
 from cctrace.cc.base import checked_params
 from cctrace.replaying import hz
 from cctrace.replaying.follow import Follower
-from cctrace.replaying.hypotheses import Inferred
 from cctrace.replaying.hz import Ticking
 from cctrace.replaying.infer import infer
-from cctrace.replaying.script import Script
 
 
 def sent(tmp_path, controller, hz, duration, fq=False, start_us=0):
@@ -39,40 +38,14 @@ def test_ticks_of_another_phase_are_not_taken_for_a_higher_rate(tmp_path, start_
     assert 250 in run.inferred.possible_hz
 
 
-@pytest.mark.parametrize(
-    ("over_own", "over_other", "shifted", "found"),
-    [
-        (170.0, 700.0, 190.0, 1000),  # better over either stream, and far over the one that its sender makes (333020)
-        (170.0, 700.0, 695.0, 250),  # another phase explains as much
-        (90.0, 700.0, 190.0, 250),  # streams differ by more than the ticks
-        (900.0, 90.0, 190.0, 250),  # as in 326107, whose kernel has 250
-    ],
-)
-def test_a_tick_rate_through_fq_is_judged_by_the_stream_that_its_own_sender_makes(
-    monkeypatch, over_own, over_other, shifted, found
-):
-    """The sends' likelihood is 100 at 250 Hz, over the stream that was handed over at that rate."""
-    usual = hz._Tried(100.0, 0, Inferred(Script([], []), [], 0.0), None)
-    own, other = object(), object()
-
-    class Ticks:
-        def __init__(self, stream, cls, params, given):
-            self.stream = stream
-
-        def score(self, inferred, rate, tick_us):
-            return usual._replace(likelihood=100.0 if rate == 250 else 50.0)
-
-        def infer(self, rate, tick_us, rival):
-            return usual._replace(likelihood=over_own if self.stream is own else over_other)
-
-        def best_phase(self, rate, rival):
-            return usual._replace(likelihood=shifted if rate == 250 else over_other, tick_us=1500)
-
-    monkeypatch.setattr(hz, "_Ticks", Ticks)
-    monkeypatch.setattr(hz, "handed_over_at", lambda captured, cls, rate: other)
-    ticking = hz.likeliest_hz(own, object(), None, {"hz": 250}, usual.inferred, ())
-    assert ticking.hz == found
-    assert ticking.source is (other if found == 1000 else own)
+def test_ticks_are_not_told_from_a_probe_that_the_usual_ones_time(tmp_path):
+    """With four segments in flight, a wait lasts few rounds: which ACK begins the next one decides when it probes."""
+    path = cct.Path(rate="3.4Mbit", rtt="5.5ms", buffer="3.8bdp", loss=0.02)
+    sim = cct.simulate(path, [cct.Sender("bbr3", hz=250, ack_every=2)], "16s", seed=5, packets=True)
+    sim.to_pcap(str(tmp_path / "flow.pcap"))
+    run = cct.replay(cct.read(str(tmp_path / "flow.pcap")).flow(0), "bbr3")
+    assert 250 in run.inferred.possible_hz
+    assert run.params["hz"] == 250
 
 
 def test_without_probe_rtt_the_tick_rate_is_open_and_stays_what_it_was(tmp_path):
@@ -81,22 +54,39 @@ def test_without_probe_rtt_the_tick_rate_is_open_and_stays_what_it_was(tmp_path)
     assert run.params["hz"] == 250
 
 
-def test_ticks_that_are_refuted_early_are_not_inferred_to_the_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(hz, "PART", 1 << 10)
-    ran, found, passed = hz.Scoring.run, [], [0, 0]
+def test_no_more_is_looked_at_than_what_decides(tmp_path, monkeypatch):
+    flow, tried, seen = sent(tmp_path, "bbr3", 250, "24s"), hz._Dips.tried, []
 
-    def run(self, stop=None, *how):
-        before = self.row
-        row = ran(self, stop, *how)
-        passed[len(found)] += row - before
-        return row
+    def counted(self, *what):
+        seen[-1] += 1
+        return tried(self, *what)
 
-    monkeypatch.setattr(hz.Scoring, "run", run)
-    for draw in (hz.Scoring.draw, Follower.draw):
-        monkeypatch.setattr(hz.Scoring, "draw", draw)
-        found.append(cct.replay(sent(tmp_path, "bbr3", 1000, "14s"), "bbr3"))
-    assert found[0].inferred == found[1].inferred
-    assert passed[0] < passed[1]
+    monkeypatch.setattr(hz._Dips, "tried", counted)
+    for sure in (hz.SURE, 1e9):
+        monkeypatch.setattr(hz, "SURE", sure)
+        seen.append(0)
+        cct.replay(flow, "bbr3")
+    assert seen[0] < seen[1] == 4
+
+
+def test_which_ticks_are_tried_changes_nothing_in_the_replay_that_comes_to_the_next_ones(tmp_path):
+    """It leaves PROBE_RTT as the replay that inferred its draws did, and with the same minimum RTT."""
+    flow = sent(tmp_path, "bbr2022", 250, "25s", start_us=1700)
+    cls, given = controller("bbr2022")
+    params = checked_params(cls, given | {"hz": 250})
+    follower = Follower(flow.events, flow.events.sends, cls, params, ("mode",))
+    script = infer(follower).script
+    ended = np.flatnonzero(np.diff((follower.recorded["mode"] == cls.states.index("PROBE_RTT")).astype(int)) == -1) + 1
+    dips = hz._Dips(hz._Plain(Follower(flow.events, flow.events.sends, cls, params, ("mode",)), script), (250, 0))
+    times_us = []
+    while found := dips.next():
+        end, ended_us = found
+        times_us.append(ended_us)
+        one, other = (dips.tried(end, ticks) for ticks in ([(250, 0)], [(1000, 0), (250, 0)]))
+        assert one[0] == other[1]
+        dips.leave(ended_us)
+    assert len(times_us) == 2
+    assert times_us == flow.events.now_us[ended].tolist()
 
 
 def test_a_given_tick_rate_is_used_as_it_is(tmp_path):
@@ -105,24 +95,17 @@ def test_a_given_tick_rate_is_used_as_it_is(tmp_path):
     assert run.inferred.possible_hz == ()
 
 
-@pytest.mark.parametrize("loss", [0, 0.05])
-def test_what_was_inferred_of_rows_that_other_ticks_move_is_inferred_anew(tmp_path, monkeypatch, loss):
+def test_a_flow_whose_rows_other_ticks_move_is_replayed_as_its_own_kernel_sent_it(tmp_path, monkeypatch):
     """Timers of another HZ move rows: a draw an ACK sooner than inferred had ended a replay after a third (327115)."""
-    found = []
-
-    def at_1000_hz(source, captured, cls, params, inferred, given):
-        found.append(inferred.script)
-        return Ticking(1000, 0, source, (1000,), inferred)
-
-    monkeypatch.setattr("cctrace.replaying.recorded_flow.likeliest_hz", at_1000_hz)
-    path = cct.Path(rate="3.4Mbit", rtt="5.5ms", buffer="3.8bdp", loss=loss)
+    monkeypatch.setattr("cctrace.replaying.recorded_flow.likeliest_hz", lambda *flow: Ticking(1000, 0, (1000,)))
+    path = cct.Path(rate="3.4Mbit", rtt="5.5ms", buffer="3.8bdp", loss=0.05)
     sim = cct.simulate(path, [cct.Sender("bbr3", hz=1000, ack_every=2)], "3s", seed=3, packets=True)
     sim.to_pcap(str(tmp_path / "flow.pcap"))
     flow = cct.read(str(tmp_path / "flow.pcap")).flow(0)
-    moved = flow.at_hz(1000).events["time_ns"].tolist() != flow.events["time_ns"].tolist()
+    own = flow.at_hz(1000).events["time_ns"]
+    assert own.tolist() != flow.events["time_ns"].tolist()
     run = cct.replay(flow, "bbr3")
-    assert moved == (loss > 0)
-    assert (run.inferred.script is found[0]) == (loss == 0)
+    assert run.decisions["time_ns"].tolist() == own.tolist()
     assert (run.decisions["snd_cwnd"] > 0).all()
 
 

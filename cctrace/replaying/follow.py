@@ -177,21 +177,24 @@ class Follower:
         self.book[bk.USUAL_GAP_US], self.book[bk.BLOCK], self.likelihood[0] = self.stream.usual_gap_us, 0, 0.0
         self._sums = np.array(stops, np.int64), np.zeros(len(stops))
         self._calls.pop("score", None)
-        last = int(stops[-1]) if len(stops) else 0
-        for edit in script.edits:
-            if edit.row < last:
-                self._score_to(edit.row, by)
-                self.edit(edit)
-        self._score_to(last, by)
+        self.replay(script.edits, int(stops[-1]) if len(stops) else 0, by, "score")
         return self._sums[1]
 
-    def _score_to(self, stop: int, by: int) -> None:
-        """Score up to row `stop`; a draw that comes at another call than inferred takes the next numbers.
+    def replay(self, edits: Sequence[Edit], stop: int, score: int = bk.NOTHING, way: str = "run") -> None:
+        """Call rows up to `stop`, as `run` does, with inferred draws, and make the edits on the way."""
+        for edit in edits:
+            if self.row <= edit.row < stop:
+                self._on(edit.row, score, way)
+                self.edit(edit)
+        self._on(stop, score, way)
+
+    def _on(self, stop: int, score: int, way: str) -> None:
+        """Call rows up to `stop`; a draw that comes at another call than inferred takes the next numbers.
 
         Through fq, `bk.TIMED_SENDS` stamps packets otherwise than inference does (`loop.take_sends`), and a BBRv2 reads
         these stamps: a round of its cycle may begin an ACK sooner or later.
         """
-        while self.run(stop, by, "score") < stop:
+        while self.run(stop, score, way) < stop:
             k = int(self.stack[sk.NEXT_DRAW])
             if k < len(self.draws):
                 self.draws[k, 0] = self.row

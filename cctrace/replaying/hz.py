@@ -1,189 +1,258 @@
-"""Tick rate of the kernel of a recorded BBR, from its sends.
+"""Tick rate of the kernel of a recorded BBR, from its sends around PROBE_RTT.
 
-BBR times PROBE_RTT and the age of its minimum RTT in jiffies: at HZ = 250 the window of PROBE_RTT opens and closes up
-to 4 ms later than at 1000, and what follows moves with it. Both rates are replayed with their own hidden draws, and
-the other one is believed only if it makes the sends clearly likelier (`hypotheses.FALSE_ALARM`) than the first does at
-any phase of its ticks. Where PROBE_RTT never came, or hardly shows, the sends refute neither.
+BBR times PROBE_RTT and the age of its minimum RTT in jiffies: at HZ = 250 PROBE_RTT begins and ends up to 4 ms later
+than at 1000. All else that it does is the same. So the replay is run once more, with a clock of 1 us, up to where the
+minimum RTT expires by that clock, which no kernel's ticks precede; from there on through PROBE_RTT, and until what
+follows is visible, it is run with each tick rate and phase, and judged by the sends. It goes on where PROBE_RTT ended
+in the replay of which the hidden draws are known.
+
+A rate, of unknown phase, is believed if it makes the sends clearly likelier (`hypotheses.FALSE_ALARM`) than another
+does; then no more is looked at: that the right one is ever less likely than another by that factor is as improbable as
+that it is at the end, as their likelihood ratio is a martingale. Where PROBE_RTT never came, or hardly shows, the sends
+refute neither.
 """
 
 import math
-from collections.abc import Container, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cctrace.cc.base import Controller
+from cctrace.cc.linux import USEC_PER_SEC
 from cctrace.flows.flow import Flow
 from cctrace.flows.source import Streamed
-from cctrace.lang.threads import each
+from cctrace.lang.fields import fields_of
 from cctrace.replaying import book as bk
 from cctrace.replaying import midflow
 from cctrace.replaying.follow import Follower
-from cctrace.replaying.hypotheses import FALSE_ALARM, Inferred
-from cctrace.replaying.infer import infer
-from cctrace.replaying.paced import gso_choices, may_heed_marks
-from cctrace.replaying.stack import TOTAL, TOTAL_WAS_FULL, WAS_FULL
-from cctrace.replaying.through_fq import handed_over_at
+from cctrace.replaying.hypotheses import FALSE_ALARM, Inference
+from cctrace.replaying.one_pass import Leader
+from cctrace.replaying.probes import PROBE_RTTS, PROBING
+from cctrace.replaying.script import Script
+from cctrace.replaying.stack import JIFFIES_START
 from cctrace.replaying.ticks import CONFIG_HZ
+from cctrace.replaying.timed import timed
 
 RATES = CONFIG_HZ[:2]  # of nearly all kernels; 100 and 300 mostly end PROBE_RTT with the same ACK as 250
 SURE = math.log(1 / FALSE_ALARM)
-PART = 1 << 14  # rows after which it is looked how likely ticks are by then
-APART_US = 1000  # between the phases of the ticks that are tried before another rate is believed
+APART_US = 1000  # between the phases of the ticks that are tried
+STAMPS = ("probe_rtt_min_stamp", "min_rtt_stamp", "probe_rtt_done_stamp", "cycle_jiffies")  # in ticks, if not 0
+HELD_US = 300_000  # longer than PROBE_RTT lasts on most paths
 
 
 class Ticking(NamedTuple):
-    """The likeliest ticks, the stream that their sender made, the rates that are not refuted, and what was inferred."""
+    """The likeliest ticks, and the rates that are not refuted."""
 
     hz: int
     tick_us: int
-    source: Streamed
     possible: tuple[int, ...]
-    inferred: Inferred
 
 
-class _Tried(NamedTuple):
-    """An inference with some ticks: log likelihood of the sends, in all and before each PART of the rows."""
+class _Plain(Inference):
+    """A replay with inferred values, in steps; its rows are those of the stream."""
 
-    likelihood: float
-    tick_us: int
-    inferred: Inferred
-    totals: NDArray[np.float64]
+    follower: Follower
 
-
-class Refuted(Exception):
-    """The ticks of a `Scoring` follower are far less likely than others."""
-
-
-class Scoring(Follower):
-    """A follower whose committed run scores the sends on the way, as `score` does; trials do not notice.
-
-    Not through fq, where `score` takes other times of sends than inference does (`loop.take_sends`).
-    """
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.totals = np.zeros(len(self.rows) // PART + 1)
-        self.rivals: NDArray[np.float64] | None = None  # the totals with other ticks
+    def __init__(self, follower: Follower, script: Script) -> None:
+        super().__init__(follower)
+        follower.begin(script)
+        follower.book[bk.USUAL_GAP_US] = follower.stream.usual_gap_us
+        # As long ago as LONG_AGO is by no clock of 1 us.
+        of_us, oldest = USEC_PER_SEC // follower.params["hz"], -2 * midflow.lifetime_us(follower.params)
+        self._edits = [e._replace(value=max(e.value * of_us, oldest)) if e.field in STAMPS else e for e in script.edits]
 
     @property
-    def is_scored(self) -> bool:
-        """Whether it does."""
-        return bool(self.cls.sets_pacing_rate and not self.hands_over)
+    def control(self) -> Follower:
+        """The controller."""
+        return self.follower
 
     @property
-    def total(self) -> float:
-        """The log likelihood of the sends so far."""
-        return float(self.stack[TOTAL : TOTAL + 1].view(np.float64)[0])
+    def called(self) -> int:
+        """How many calls were made."""
+        return self.follower.row
 
-    def run(self, stop: int | None = None, score: int = bk.NOTHING, way: str = "run") -> int:
-        """Call rows as any follower does."""
-        if way != "run" or not self.is_scored:
-            return super().run(stop, score, way)
-        stop = len(self.rows) if stop is None else min(stop, len(self.rows))
-        self.book[bk.USUAL_GAP_US] = self.stream.usual_gap_us
-        while True:
-            last = min(stop, (self.row // PART + 1) * PART)
-            self.likelihood[0], self.stack[WAS_FULL] = self.total, self.stack[TOTAL_WAS_FULL]
-            row = super().run(last, bk.TIMED_SENDS)
-            self.stack[TOTAL : TOTAL + 1].view(np.float64)[0] = self.likelihood[0]
-            self.stack[TOTAL_WAS_FULL], self.stack[WAS_FULL] = self.stack[WAS_FULL], 0
-            if row % PART == 0:
-                self.totals[row // PART] = self.total
-            if row < last or row == stop:
-                return row
+    def run(self, stop: int, score: int = bk.NOTHING) -> float:
+        """Call rows up to `stop`; return the log likelihood of the sends."""
+        self.follower.likelihood[0] = 0.0
+        self.follower.replay(self._edits, stop, score)
+        return float(self.follower.likelihood[0])
 
-    def draw(self, numbers: Sequence[int]) -> None:
-        """Prescribe random numbers as any follower does, unless its ticks are refuted by then.
-
-        That they are less likely by SURE than others at any time is as unlikely as at the end, if they are right: their
-        likelihood ratio is a martingale.
-        """
-        part = self.row // PART
-        if self.rivals is not None and self.totals[part] < self.rivals[part] - SURE:
-            raise Refuted
-        super().draw(numbers)
-
-
-class _Ticks:
-    """Inferences over one stream with various ticks."""
-
-    def __init__(self, stream: Streamed, cls: type[Controller], params: dict[str, Any], given: Container[str]) -> None:
-        self._asked = stream, cls, params, given
-        self.given, events = given, stream.events
-        self.expiry = midflow.expiry(events, cls)
-        self.follower = Scoring(events, events.sends, cls, params)
-        self.begin, self.rows = self.follower.save(), len(self.follower.rows)
-        # Without choices of which only one is likely.
-        is_single = not may_heed_marks(self.follower) and len(gso_choices(self.follower)) < 2
-        self.may_give_up = self.follower.is_scored and is_single
-
-    def score(self, inferred: Inferred, rate: int, tick_us: int) -> _Tried:
-        """Replay inferred values with these ticks, for their likelihood."""
-        inferred = inferred._replace(script=inferred.script._replace(hz=rate, tick_us=tick_us))
-        self.follower.restore(self.begin)
-        # Through fq, TIMED_SENDS would replay another schedule than the one inferred, and with it BBR's packets in net.
-        kind = bk.PACED_SENDS if self.follower.hands_over else bk.TIMED_SENDS
-        parts = self.follower.score(inferred.script, [*range(PART, self.rows, PART), self.rows], kind)
-        totals = np.cumsum(np.append(0.0, parts))
-        return _Tried(float(totals[-1]), tick_us, inferred, totals)
-
-    def infer(self, rate: int, tick_us: int, rival: _Tried) -> _Tried:
-        """Infer hidden values with these ticks; give up where the rival's are surely likelier."""
+    def probing(self, first: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Return the times of the calls from the `first` on, us, and whether they left the controller in PROBE_RTT."""
         follower = self.follower
-        follower.restore(self.begin)
-        follower.set_ticks(rate, tick_us)
-        follower.rivals = rival.totals if self.may_give_up else None
-        try:
-            inferred = infer(follower, self.expiry, True, self.given)
-        except Refuted:
-            return _Tried(-math.inf, tick_us, Inferred.nothing(), np.zeros(0))
-        if not follower.is_scored:
-            return self.score(inferred, rate, tick_us)
-        return _Tried(follower.total, tick_us, inferred, follower.totals.copy())
+        modes = follower.recorded["mode"][first : follower.row]
+        return self.now_us[first : follower.row], modes == follower.cls.states.index("PROBE_RTT")
 
-    def best_phase(self, rate: int, rival: _Tried) -> _Tried:
-        """Infer them at the likeliest phase of the ticks of a rate."""
 
-        def tried(half: tuple[_Ticks, Sequence[int]]) -> list[_Tried]:
-            return [half[0].infer(rate, tick_us, rival) for tick_us in half[1]]
+class _Led(Inference):
+    """A replay that leads its flow's hand-over to fq; its rows are packets."""
 
-        phases_us = range(APART_US // 2, 1_000_000 // rate, APART_US)
-        halves = (self, phases_us[::2]), (_Ticks(*self._asked), phases_us[1::2])
-        return max((one for found in each(tried, halves) for one in found), key=lambda one: one[:2])
+    follower: Leader
+
+    @property
+    def control(self) -> Follower:
+        """The controller."""
+        return self.follower.control
+
+    @property
+    def called(self) -> int:
+        """How many calls were made."""
+        return len(self.follower.decided)
+
+    def run(self, stop: int, score: int = bk.NOTHING) -> float:
+        """Process packets up to `stop`; return the log likelihood of what had left by then."""
+        return self.follower.score(stop, score)
+
+    def probing(self, first: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Return the times of the calls from the `first` on, us, and whether they left the controller in PROBE_RTT."""
+        decided = self.follower.decided[first:]
+        return self.follower.clock_us(decided[:, 0]), decided[:, 3] != 0
+
+
+class _Dips:
+    """A replay that comes to each PROBE_RTT with a clock of 1 us, and tries ticks from there on."""
+
+    def __init__(self, replay: _Plain | _Led, usual: tuple[int, int]) -> None:
+        self._replay, self._subject, self._control = replay, replay.follower, replay.control
+        self._usual, self._score = usual, bk.PACED_SENDS if isinstance(replay, _Led) else bk.ALL_SENDS
+        control = self._control
+        self._stamps = [name for name in STAMPS if name in control.fields]
+        self._life_us = midflow.lifetime_us(control.params)
+        self._probing = control.cls.states.index("PROBE_RTT")
+        control.set_ticks(USEC_PER_SEC, 0)
+
+    def next(self) -> tuple[int, int] | None:
+        """Run up to the next PROBE_RTT; return the row up to which its sends are judged, and when it ends, us."""
+        subject, now_us = self._subject, self._replay.now_us
+        rows = len(now_us)
+        while subject.row < rows:
+            stamp = self._control.get(self._stamps[0])
+            start = int(now_us.searchsorted(stamp - JIFFIES_START + self._life_us, "right"))
+            if start > subject.row:
+                self._replay.run(start)
+                if start == rows or self._control.get(self._stamps[0]) != stamp:
+                    continue
+            if found := self._seen():
+                return found
+        return None
+
+    def _seen(self) -> tuple[int, int] | None:
+        """Return what `next` does, if PROBE_RTT begins about here; else go on without it."""
+        subject, replay, rows = self._subject, self._replay, len(self._replay.now_us)
+        called, before, rtt_us = replay.called, subject.save(), max(subject.srtt_us(subject.row), 1)
+        self.tick(*self._usual)
+        replay.run(replay.after(HELD_US + 2 * rtt_us))
+        while self._control.get("mode") == self._probing and subject.row < rows:
+            replay.run(replay.after(HELD_US))
+        time_us, probing = replay.probing(called)
+        left = np.flatnonzero(~probing[int(np.argmax(probing)) :]) + int(np.argmax(probing))
+        if not probing.any() or not len(left):
+            self._go_on(None)
+            return None
+        ended_us = int(time_us[left[0]])
+        subject.restore(before)
+        self.tick(*self._usual)
+        end = self._visible(ended_us, rtt_us)
+        subject.restore(before)
+        return end, ended_us
+
+    def _visible(self, ended_us: int, rtt_us: int) -> int:
+        """Return the row by which it shows when PROBE_RTT ended: before the next probe, which the usual ticks time."""
+        cls, ends = self._control.cls, []
+        self._run_to(ended_us)
+        for _ in range(PROBE_RTTS + 1):
+            ends.append(self._subject.row)
+            if ends[-1] == len(self._replay.now_us):
+                break
+            if cls.probe_draws and self._control.get("cycle_idx") in PROBING:
+                return ends[max(len(ends) - 2, 0)]
+            self._replay.run(self._replay.rounds_after(1, rtt_us, ends[-1]))
+        return ends[-1]
+
+    def _run_to(self, time_us: int) -> None:
+        """Run up to the first row after a time."""
+        self._replay.run(int(self._replay.now_us.searchsorted(time_us, "right")))
+
+    def tried(self, end: int, ticks: list[tuple[int, int]]) -> NDArray[np.float64]:
+        """Return the log likelihoods of the sends from here up to a row, with each of some ticks."""
+        before, found = self._subject.save(), []
+        for hz, tick_us in ticks:
+            self.tick(hz, tick_us)
+            found.append(self._replay.run(end, self._score))
+            self._subject.restore(before)
+        return np.array(found)
+
+    def leave(self, ended_us: int) -> None:
+        """Go on to the end of PROBE_RTT with the usual ticks, and from there with a clock of 1 us."""
+        self.tick(*self._usual)
+        self._run_to(ended_us)
+        self._go_on(ended_us)
+
+    def tick(self, hz: int, tick_us: int) -> None:
+        """Give the controller, which has a clock of 1 us, another one."""
+        for name in self._stamps:
+            if stamp := self._control.get(name):
+                self._control.set(name, JIFFIES_START + (stamp - JIFFIES_START + tick_us) * hz // USEC_PER_SEC)
+        self._control.set_ticks(hz, tick_us)
+
+    def _go_on(self, stamp_us: int | None) -> None:
+        """Give the controller back a clock of 1 us; `stamp_us`: when it renewed its minimum RTT, if that is known."""
+        control = self._control
+        hz, tick_us = self._usual
+        for name in self._stamps:
+            if stamp := control.get(name):
+                control.set(name, JIFFIES_START + (stamp - JIFFIES_START) * USEC_PER_SEC // hz - tick_us)
+        if stamp_us is not None:
+            control.set(self._stamps[0], JIFFIES_START + stamp_us)
+        control.set_ticks(USEC_PER_SEC, 0)
 
 
 def likeliest_hz(
-    source: Streamed,
-    captured: Flow | None,
-    cls: type[Controller],
-    params: dict[str, Any],
-    inferred: Inferred,
-    given: Container[str],
+    source: Streamed, captured: Flow | None, cls: type[Controller], params: dict[str, Any], script: Script
 ) -> Ticking:
     """Return with which ticks a BBR explains the sends of a flow best.
 
     `captured`: the flow as captured if it was sent through fq: at another HZ its sender hands it over otherwise.
-    `params`: with the HZ of `inferred`, which is kept unless another is clearly likelier. `given`: see `infer`.
+    `params`: of a replay that inferred `script`, with its HZ, which is kept unless another is clearly likelier.
     """
-    own, ticks = params["hz"], _Ticks(source, cls, params, given)
+    own = params["hz"]
     other = next(rate for rate in RATES if rate != own)
-    usual = ticks.score(inferred, own, 0)
-    if ticks.score(inferred, other, 0).likelihood == usual.likelihood:  # the ticks decided nothing
-        return Ticking(own, 0, source, (own, other), inferred)
-    # Streams differ by more than the ticks: one rate must do better than the other over either, and over its own than
-    # the other at any phase of its ticks over that one's.
-    stream = handed_over_at(captured, cls, other) if captured is not None else source
-    elsewhere = ticks if stream is source else _Ticks(stream, cls, params, given)
-    rivals = each(lambda one: one.infer(other, 0, usual), [elsewhere] + ([ticks] if stream is not source else []))
-    rival, likelihoods = rivals[0], [one.likelihood for one in rivals]
-    least, most = min(likelihoods), max(likelihoods)
-    if least > usual.likelihood and rival.likelihood > usual.likelihood + SURE:
-        shifted = ticks.best_phase(own, rival)
-        if rival.likelihood > shifted.likelihood + SURE:
-            return Ticking(other, 0, stream, (other,), rival.inferred)
-        best = shifted if shifted.likelihood > usual.likelihood + SURE else usual
-        return Ticking(own, best.tick_us, source, (own, other), best.inferred)
-    refuted = most < usual.likelihood - SURE
-    return Ticking(own, 0, source, (own,) if refuted else (own, other), inferred)
+    unknown = Ticking(own, 0, (own, other))
+    if not {"mode", "min_rtt_stamp"} <= set(fields_of(cls)) or "PROBE_RTT" not in cls.states:
+        return unknown
+    follower = Follower(source.events, source.events.sends, cls, params, ("mode",))
+    if not (follower.counts_ticks and follower.times_probe_rtt):
+        return unknown
+    replay: _Plain | _Led
+    if captured is None:
+        replay = _Plain(follower, script)
+    else:
+        replay = _Led(Leader(captured.by_echoes(), cls, params, timed(script, follower)))
+    dips = _Dips(replay, (own, 0))
+    ticks = [
+        (rate, tick_us)
+        for rate in (own, other)
+        for tick_us in (0, *range(APART_US // 2, USEC_PER_SEC // rate, APART_US))
+    ]
+    total = np.zeros(len(ticks))
+    is_own = np.array([rate == own for rate, _ in ticks])
+    while found := dips.next():
+        end, ended_us = found
+        total += dips.tried(end, ticks)
+        if abs(_mean(total[~is_own]) - _mean(total[is_own])) > SURE:
+            break
+        dips.leave(ended_us)
+    ratio = _mean(total[~is_own]) - _mean(total[is_own])
+    if max(ratio, total.max() - total[0]) <= SURE:
+        return Ticking(own, 0, (own,) if ratio < -SURE else (own, other))
+    likely = ~is_own if ratio > 0 else is_own
+    first, best = int(np.argmax(likely)), int(np.argmax(np.where(likely, total, -np.inf)))
+    hz, tick_us = ticks[best if total[best] > total[first] + SURE else first]
+    return Ticking(hz, tick_us, (hz,) if abs(ratio) > SURE else (hz, *(rate for rate in RATES if rate != hz)))
+
+
+def _mean(likelihoods: NDArray[np.float64]) -> float:
+    """Return the log of the mean of some likelihoods, from their logs."""
+    most = likelihoods.max()
+    return float(most + np.log(np.mean(np.exp(likelihoods - most))))

@@ -68,7 +68,7 @@ class Leader:
         script: Timed | None = None,
         marks: NDArray[np.uint8] | None = None,
     ) -> None:
-        follower = self._follower = Follower(flow.events, flow.events.sends, cls, params, (), marks=marks)
+        follower = self.control = Follower(flow.events, flow.events.sends, cls, params, (), marks=marks)
         if script:
             follower.begin(Script([], [], script.hz, script.tick_us, script.paced))
         self.cls, self.params, self.fields = cls, follower.params, follower.fields
@@ -132,8 +132,11 @@ class Leader:
     @functools.cached_property
     def now_us(self) -> NDArray[np.int64]:
         """Time of each packet on the connection's clock, us."""
-        time_ns, params = self._work.given[0][0], self._work.given[4]
-        return np.maximum.accumulate((time_ns[self._sequence] - params["start_ns"][0]) // 1000 + CLOCK_START_US)
+        return np.maximum.accumulate(self.clock_us(self._work.given[0][0][self._sequence]))
+
+    def clock_us(self, time_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return capture times on the connection's clock, us."""
+        return (time_ns - self._work.given[4]["start_ns"][0]) // 1000 + CLOCK_START_US
 
     @property
     def times_probe_rtt(self) -> bool:
@@ -148,21 +151,21 @@ class Leader:
     def srtt_us(self, row: int) -> int:
         """Return the smoothed RTT at a packet, as without fq: it hardly depends on the hand-over times."""
         place = int(self._rows_ns.searchsorted(self._work.given[0][0][self._sequence[row]]))
-        return self._follower.srtt_us(min(place, len(self._follower.rows) - 1))
+        return self.control.srtt_us(min(place, len(self.control.rows) - 1))
 
     @functools.cached_property
     def _rows_ns(self) -> NDArray[np.int64]:
         """Time of each row of the flow without fq, in one piece: a search would copy the column each time."""
-        return np.ascontiguousarray(self._follower.rows["time_ns"])
+        return np.ascontiguousarray(self.control.rows["time_ns"])
 
     def get(self, name: str) -> Any:
         """Return the value of a field."""
-        return self._follower.get(name)
+        return self.control.get(name)
 
     def set(self, name: str, value: int) -> None:
         """Change a field."""
         self._made.append(Edit(int(self._work.at["led_rows"][0]), name, value - self.get(name)))
-        self._follower.set(name, value)
+        self.control.set(name, value)
 
     # ---- the run ----------------------------------------------------------------------------------------------------
     def run(self, stop: int | None = None) -> int:
@@ -174,7 +177,7 @@ class Leader:
         """Process packets up to `stop`; return `lead`'s status."""
         at, work = self._work.at, self._work
         at["until"] = stop if stop < len(self.rows) else NEVER
-        self._follower.book[bk.SCORE] = score
+        self.control.book[bk.SCORE] = score
         while True:
             ended = self._lead()
             if not OUT <= ended < ASKS:
@@ -183,17 +186,24 @@ class Leader:
             enlarge(self._marks, len(work.tables[SENDS]))
             enlarge(self._decided, work.room)
             self._lead = self._bound()
-        self._follower.check()
+        self.control.check()
         if ended in (DRAWN, WATCHED, ENDED):
             self.row = int(at["packet"][0]) - (self._notes[STATUS] != ASKS)
         else:
             self.row = min(stop, len(self.rows))
         return ended
 
+    def score(self, stop: int, score: int) -> float:
+        """Process packets up to `stop`; return the log likelihood of what had left by then."""
+        self._score_until(stop)
+        self.likelihood[0] = 0.0
+        self._go(stop, score)
+        return float(self.likelihood[0])
+
     def _score_until(self, packet: int) -> None:
         """Score what has left by a packet: branches that hand over more by then are not to be judged by more sends."""
         last_us = int(self.now_us[min(packet, len(self.rows) - 1)])
-        self._follower.book[bk.UNTIL_NS] = last_us * 1000 - TIMER_SLACK_NS
+        self.control.book[bk.UNTIL_NS] = last_us * 1000 - TIMER_SLACK_NS
 
     def draw(self, numbers: Sequence[int]) -> None:
         """Prescribe up to four raw numbers for the next draw."""
@@ -218,7 +228,7 @@ class Leader:
 
     def _state(self) -> tuple[NDArray[Any], ...]:
         """Return what changes besides the segments; records as bytes, which are copied much faster than by field."""
-        follower, tables = self._follower, self._work.tables
+        follower, tables = self.control, self._work.tables
         records = (array.view(np.uint8) for array in (self._work.at, tables[FINALS], tables[SCRATCH]))
         return follower.slots, follower.stack, self._notes, self._one, *records
 
@@ -245,7 +255,7 @@ class Leader:
         self._score_until(last)
         for numbers in draws:
             self.draw(numbers)
-            self._notes[WATCH_SLOT], self._notes[WATCH_VALUE] = self._follower.slot(watch[0]), watch[1]
+            self._notes[WATCH_SLOT], self._notes[WATCH_VALUE] = self.control.slot(watch[0]), watch[1]
             self.likelihood[0] = 0.0
             ended = self._go(last, score)
             found.append((self.likelihood[0], self.row + (ended in (DRAWN, WATCHED)), ended == WATCHED))
@@ -263,13 +273,13 @@ class Leader:
         best: Best = BEST,
     ) -> NDArray[np.float64]:
         """Make `change` at each of the packets `starts` and go on up to packet `end`. See `Follower.scan`."""
-        before, book = self.save(), self._follower.book
+        before, book = self.save(), self.control.book
         self._score_until(end)
         self._notes[STOPS], book[bk.UNKNOWN_DRAW] = 0, LONGEST
         self._add(base)
         branches, totals = {}, {}
         self.likelihood[0], book[bk.KEEPS] = total, 1
-        sent, firsts = int(self._follower.stack[NEXT_SEND]), [rows for _, rows in self._written()]
+        sent, firsts = int(self.control.stack[NEXT_SEND]), [rows for _, rows in self._written()]
         for place in np.unique(np.append(starts, end)).tolist():
             self._go(place, bk.PACED_SENDS)
             totals[place] = float(self.likelihood[0])
@@ -286,7 +296,7 @@ class Leader:
             self._notes[LEAST] = bk.thousandths(min(most * best.lower, most / best.lower) - LESS + beyond)
             self.likelihood[0] = 0.0
             ended = self._go(end, bk.PACED_SENDS) == ENDED
-            rest = self.likelihood[1 + self._follower.stack[NEXT_SEND]] if ended else 0.0
+            rest = self.likelihood[1 + self.control.stack[NEXT_SEND]] if ended else 0.0
             ratios[k] = self.likelihood[0] + rest - beyond
             most = max(most, float(ratios[k]))
         book[bk.UNKNOWN_DRAW] = 0
@@ -303,7 +313,7 @@ class Leader:
 
         Of what left after the last ACK before packet `end`, each branch scores as much as it handed over before that.
         """
-        last = int(self._follower.stack[NEXT_SEND])
+        last = int(self.control.stack[NEXT_SEND])
         acks = np.flatnonzero(self.is_ack[:end])
         until_ns = int(self.now_us[acks[-1]]) * 1000 - TIMER_SLACK_NS if len(acks) else 0
         most = self.likelihood[1 + first : 1 + last]
@@ -317,7 +327,7 @@ class Leader:
 
     def _add(self, change: Changes) -> None:
         for name, value in change.items():
-            self._follower.slots[self._follower.slot(name)] += value
+            self.control.slots[self.control.slot(name)] += value
 
 
 def hand_over(

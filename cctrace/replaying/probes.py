@@ -22,6 +22,7 @@ from cctrace.replaying.startup import stay_in_startup
 NEVER = {"rounds_since_probe": -(1 << 20), "probe_wait_us": 1 << 40, "probe_wait_round": 1 << 20}
 AT_ONCE = {"rounds_since_probe": 1 << 21}
 REFILL = 3  # cycle_idx in which a probe of v2, v2+ and v3 starts
+PROBING = REFILL, 0  # it goes on in UP
 MARGIN_US = 100_000  # beyond the longest wait
 PROBE_RTTS = 5  # after the wait, until a probe is visible
 LONG_LOOK = 4 * PROBE_RTTS  # under a pacing limit, at which a probe shows late

@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cctrace.cc.base import Controller
-from cctrace.flows.events import Events
 from cctrace.flows.flow import Flow
 from cctrace.flows.source import Streamed
 from cctrace.lang.fields import check_mode
@@ -19,7 +18,7 @@ from cctrace.replaying.hz import likeliest_hz
 from cctrace.replaying.infer import infer
 from cctrace.replaying.led import led_by
 from cctrace.replaying.paced import behind_fq
-from cctrace.replaying.through_fq import at_hand_over
+from cctrace.replaying.through_fq import at_hand_over, handed_over_at
 
 
 def replay_events(
@@ -48,22 +47,14 @@ def replay_events(
     follower, inferred = follow(source, cls, params, record, mode, hz_known, given)
     if hz_known or cls.interpreted_only or not (cls.phase_choices or cls.probe_draws):
         return source, follower, inferred
-    ticking = likeliest_hz(source, captured, cls, params, inferred, given)
-    source = ticking.source
+    ticking = likeliest_hz(source, captured, cls, follower.params, inferred.script)
     if (ticking.hz, ticking.tick_us) != (params["hz"], 0):
-        rows = source.events
         del follower  # with what it recorded
-        if isinstance(source, Flow):
-            source = source.at_hz(ticking.hz)
+        if ticking.hz != params["hz"] and isinstance(source, Flow):
+            source = handed_over_at(captured, cls, ticking.hz) if captured is not None else source.at_hz(ticking.hz)
         params = params | {"hz": ticking.hz}
-        known = ticking.inferred if _same_rows(rows, source.events) else None
-        follower, inferred = follow(source, cls, params, record, mode, True, given, known)
+        follower, inferred = follow(source, cls, params, record, mode, True, given, tick_us=ticking.tick_us)
     return source, follower, inferred._replace(possible_hz=ticking.possible)
-
-
-def _same_rows(one: Events, other: Events) -> bool:
-    """Return whether what was inferred by rows of one stream holds for another: timers may add rows, or move them."""
-    return one.stream is other.stream or all(np.array_equal(one[name], other[name]) for name in ("event", "time_ns"))
 
 
 def follow(
@@ -74,27 +65,27 @@ def follow(
     mode: str = "compiled",
     hz_known: bool = True,
     given: Container[str] = (),
-    inferred: Inferred | None = None,
     marks: NDArray[np.uint8] | None = None,
+    tick_us: int = 0,
 ) -> tuple[Follower, Inferred]:
     """Replay a Linux controller over a recorded flow, or over one known from counters; return it at its end.
 
-    The second result is the inferred values, those of `inferred` if given. `marks`: which packets were
-    application-limited, where that is known. Inference uses compiled code in every mode, so an interpreted run makes
-    each call once. A class that cannot be compiled gets no inference.
+    The second result is the inferred values. `marks`: which packets were application-limited, where that is known.
+    `tick_us`: lead of the kernel's ticks over the connection's clock. Inference uses compiled code in every mode, so an
+    interpreted run makes each call once. A class that cannot be compiled gets no inference.
     """
     check_mode(mode)
     events = source.events
     hidden = cls.phase_choices or cls.probe_draws or not cls.has_on_ack
-    known = inferred is not None
-    if inferred is None:
-        inferred = Inferred.nothing()
-        if mode == "compiled" or (hidden and not cls.interpreted_only):
-            noted = record if mode == "compiled" else ()
-            follower = Follower(events, events.sends, cls, params, noted, in_runs=True, marks=marks)
-            led = led_by(source, cls, params) if marks is None else None
-            inferred = infer(follower, midflow.expiry(events, cls), hz_known, given, led=led)
-    if known or mode != "compiled":
+    inferred = Inferred.nothing()
+    if mode == "compiled" or (hidden and not cls.interpreted_only):
+        noted = record if mode == "compiled" else ()
+        follower = Follower(events, events.sends, cls, params, noted, in_runs=True, marks=marks)
+        if tick_us:
+            follower.set_ticks(params["hz"], tick_us)
+        led = led_by(source, cls, params) if marks is None and not tick_us else None
+        inferred = infer(follower, midflow.expiry(events, cls), hz_known, given, led=led)
+    if mode != "compiled":
         follower = Follower(events, events.sends, cls, params, record, mode, in_runs=True, marks=marks)
         follower.play(inferred.script)
     if follower.row < len(follower.rows):

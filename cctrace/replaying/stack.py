@@ -99,10 +99,8 @@ DRAWS, CWND, CWND_CNT, SSTHRESH, PACING, APP_LIMITED = range(6)
     DIP_US,  # when PROBE_RTT was seen to start, where flights are estimates; 0: none, or its flight was reached
     NEXT_DIP,  # of the rows at which PROBE_RTT was seen to start
     STATE,  # address of its slots
-    TOTAL,  # log likelihood of the sends of the committed run, as bits, and its WAS_FULL; see `hz.Scoring`
-    TOTAL_WAS_FULL,
     STACK_SIZE,
-) = range(38)
+) = range(36)
 
 ONE_GAIN = 256  # BBR_UNIT
 LEAN_SEGMENTS, LEAN_PERCENT = 2, 3  # error of flights estimated from a capture taken elsewhere
