@@ -66,16 +66,16 @@ class StreamError(CctraceError):
 
 
 class CompileError(CctraceError):
-    """A controller class cannot be flattened; names file, line and reason.
+    """A controller class or a function cannot be compiled; names file, line and reason.
 
     Examples
     --------
-    >>> from cctrace.lang.flatten import flatten
+    >>> from cctrace.lang.compile import compiled
     >>> from cctrace.cc.base import LinuxController
     >>> class Recursive(LinuxController):
     ...     interpreted_only = "it calls itself"
     >>> try:
-    ...     flatten(Recursive)
+    ...     compiled(Recursive)
     ... except CompileError as error:
     ...     print(error)
     Recursive cannot be compiled: it calls itself; use mode='interpreted'

@@ -230,26 +230,26 @@ REFUSED = {
     "self.hz = 1": r"assigns to self.hz, which is a parameter",
     "ack.delivered = 1": r"assigns to ack.delivered; inputs are read only",
     "self.ring = self.ring": r"assigns to the array self.ring; assign to its elements",
-    "self.a = 'text'": r"uses 'text' \(str\); only numbers",
-    "self.a = 1 << 64 if self.a else 18446744073709551616": r"only numbers of at most 64 bits",
-    "self.a = sum([1, 2])": r"calls sum, which is not flattened",
-    "self.a = max(x for x in (1, 2))": r"uses GeneratorExp, which is not flattened",
-    "self.a = len([x for x in (1, 2)])": r"uses ListComp, which is not flattened",
-    "f = lambda: 1": r"uses lambda, which is not flattened",
-    "def f(): return 1": r"uses a nested function, which is not flattened",
-    "try: self.a = 1\n        except ValueError: pass": r"uses try, which is not flattened",
-    "self.a = f'{self.a}'": r"uses a string, which is not flattened",
+    "self.a = 'text'": r"uses 'text' \(str\); constants are numbers",
+    "self.a = 1 << 64 if self.a else 18446744073709551616": r"constants are numbers of at most 64 bits",
+    "self.a = sum([1, 2])": r"calls sum, which is not compiled",
+    "self.a = max(x for x in (1, 2))": r"uses GeneratorExp, which is not compiled",
+    "self.a = len([x for x in (1, 2)])": r"uses ListComp, which is not compiled",
+    "f = lambda: 1": r"uses lambda, which is not compiled",
+    "def f(): return 1": r"uses a nested function, which is not compiled",
+    "try: self.a = 1\n        except ValueError: pass": r"uses try, which is not compiled",
+    "self.a = f'{self.a}'": r"uses a string, which is not compiled",
     "for v in self.ring: self.a = v": r"loops over something other than range",
-    "print(self.a)": r"calls print, which is not flattened",
+    "print(self.a)": r"calls print, which is not compiled",
     "self.a = unheard_of": r"uses 'unheard_of', which is not defined",
     "self.a = self.helper": r"uses self.helper, which is a method",
     "self.nothing()": r"has no method 'nothing'",
-    "self.a = math.factorial(3)": r"calls math.factorial, which is not flattened",
+    "self.a = math.factorial(3)": r"calls math.factorial, which is not compiled",
     "self.a = self.x.real": r"reads the attribute 'real' of something other than self and ack",
     "if self.a: return 1": r"returns a value on some ways",
     "self.on_ack(ack)": r"calls itself",
-    "assert self.a": r"uses Assert, which is not flattened",
-    "self.a = LIST[0]": r"'LIST' is list; constants are numbers",
+    "assert self.a": r"uses Assert, which is not compiled",
+    "self.a = LIST[0]": r"uses LIST \(list\); constants are numbers",
 }
 CLASS = """
 LIST = [1]
@@ -272,7 +272,7 @@ LINE = 16  # of the statement under test
 
 
 @pytest.mark.parametrize("statement", REFUSED)
-def test_what_cannot_be_flattened_is_refused_with_file_line_and_reason(statement):
+def test_what_cannot_be_compiled_is_refused_with_file_line_and_reason(statement):
     cls, filename = cell(CLASS.format(statement))
     with pytest.raises(CompileError, match=rf"^{filename}:\d+: .*{REFUSED[statement]}") as error:
         engine.compiled(cls)
@@ -313,7 +313,7 @@ def test_interpreted_recording_never_drops_a_fraction():
 def test_arithmetic_that_mixes_c_floats_with_other_numbers_is_refused(statement):
     # NumPy rounds the other operand to single precision, C widens the float to double.
     cls, filename = cell(CLASS.format(statement))
-    with pytest.raises(CompileError, match=rf"{filename}:{LINE}: f32 and (float|int) are mixed"):
+    with pytest.raises(CompileError, match=rf"{filename}:{LINE}: on_ack: f32 and (float|int) are mixed"):
         Player(View("linux", [1], {"delivered": [100]}), cls).run()
 
 

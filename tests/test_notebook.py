@@ -48,7 +48,7 @@ CELLS = [
     try:
         cct.replay(vector, Broken)
     except cct.errors.CompileError as error:
-        assert ":3: takes_rtt calls str, which is not flattened" in str(error)
+        assert ":3: takes_rtt: calls str, which is not compiled" in str(error)
     else:
         raise AssertionError("a call of str was compiled")
     """,

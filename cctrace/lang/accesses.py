@@ -40,6 +40,7 @@ class Accesses(Emitter):
 
     def __init__(self) -> None:
         super().__init__()
+        self.columns: set[str] = set()  # of the view that a controller reads
         self.fields: dict[str, str] = {}  # of a pointer to a field of a record: the metadata of an access
 
     def load(self, dtype: np.dtype, pointer: str) -> Value:

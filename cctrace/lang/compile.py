@@ -1,6 +1,6 @@
 """Compiled controllers: one C function per class, named by its content, kept in the cache.
 
-    class --(lang.flatten)--> functions of records --(lang.lower)--> LLVM --> call(event, state, ack)
+    methods --(lang.lower)--> LLVM --> call(event, state, ack)
 
 `Compiled.address` is a C function ``int64 call(int64 event, int64 state, int64 ack)``, the same signature for every
 controller. `state` is the address of a record of `Compiled.state_dtype`, `ack` the address of a record of all columns
@@ -17,6 +17,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Mapping, Sequence
 from types import FunctionType
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,14 +25,15 @@ from cctrace import schema
 from cctrace.cc import asking
 from cctrace.cc.base import Controller, param_fields
 from cctrace.columns import Ints, Values
+from cctrace.errors import CompileError
 from cctrace.lang import cache, objects
+from cctrace.lang.definitions import where_of
 from cctrace.lang.emit import Record, Scalar, described
 from cctrace.lang.entry import places
 from cctrace.lang.expressions import Expressions
-from cctrace.lang.fields import RETURNED, fields_of, record_dtype
+from cctrace.lang.fields import EVENTS, RETURNED, VIEW_COLUMNS, ack_dtype, fields_of, find_method, record_dtype
 from cctrace.lang.fingerprint import Fingerprint
-from cctrace.lang.flatten import EVENTS, VIEW_COLUMNS, Entry, Flat, flatten
-from cctrace.lang.lower import Module, Source
+from cctrace.lang.lower import Module
 from cctrace.lang.machine import failure
 from cctrace.lang.rows import run_rows
 
@@ -44,7 +46,7 @@ _MOST_COMPILED = 256  # classes; a notebook that keeps making new ones need not 
 
 
 def compiled(cls: type[Controller]) -> Compiled:
-    """Return the `Compiled` form of a controller class; raise `CompileError` if it cannot be flattened.
+    """Return the `Compiled` form of a controller class; raise `CompileError` if it cannot be compiled.
 
     Constants and methods that were reassigned, as in a notebook, are noticed.
     """
@@ -79,7 +81,7 @@ class Compiled:
 
     `address`: of the C function ``int64 call(int64 event, int64 state, int64 ack)``. `state_dtype`, `ack_dtype`:
     records of the state and of all columns of the view. `columns`: the columns that the controller can read, in the
-    order of the schema. `flat.entries`: of each entry point, whether it returns a value, and which columns it can read.
+    order of the schema. `entries`: of each entry point, whether it returns a value, and which columns it can read.
     """
 
     def __init__(self, cls: type[Controller], fingerprint: Fingerprint) -> None:
@@ -87,12 +89,9 @@ class Compiled:
         self.state_dtype, self.ack_dtype = record_dtype(cls), ack_dtype(cls)
         self._functions = fingerprint.functions
         description, code = cache.obtain(cls.__name__, self.key, lambda: _build(cls, fingerprint.functions))
-        entries = {
-            event: Entry(name, returns, tuple(columns)) for event, name, returns, columns in description["entries"]
-        }
-        self.flat = Flat(entries, {})
+        self.entries = {event: Entry(*entry) for event, entry in description["entries"].items()}
         self._sites = description["sites"]
-        self.columns = _columns(cls, entries)
+        self.columns = _columns(cls, self.entries)
         self.address, self._row, failed = objects.link(code, "call", "row", "failed")
         self._failed = ctypes.c_int64.from_address(failed)
 
@@ -121,7 +120,7 @@ class Compiled:
         """
         slot = {name: offset // 8 for name, (_, offset, *_) in (self.state_dtype.fields or {}).items()}
         stored = [
-            slot[field] if event in self.flat.entries and self.flat.entries[event].returns else -1
+            slot[field] if event in self.entries and self.entries[event].returns else -1
             for event, field in RETURN_STORED_IN.items()
         ]
         observed = [
@@ -145,9 +144,11 @@ class Compiled:
             raise failure(self._sites[status - 1], self._functions)
 
 
-def ack_dtype(cls: type[Controller]) -> np.dtype:
-    """Return the record of all columns of the view that a controller class reads."""
-    return np.dtype([(name, np.int64) for name in VIEW_COLUMNS[cls.view]])
+class Entry(NamedTuple):
+    """An entry point: whether it returns a value, the columns it can read."""
+
+    returns: bool
+    columns: Sequence[str]
 
 
 class _Body(Expressions):
@@ -158,20 +159,23 @@ class _Body(Expressions):
     def __init__(self, module: Module, cls: type[Controller]) -> None:
         super().__init__()
         self.module, self.needs, self.cls = module, module.needs, cls
+        self.entries: dict[str, Entry] = {}
         state, ack = (self.op(f"inttoptr i64 %{name} to ptr") for name in ("state", "ack"))
         self.state, self.ack = Record(record_dtype(cls), state), Record(ack_dtype(cls), ack)
 
-    def text(self, flat: Flat) -> str:
+    def text(self) -> str:
         """Return the LLVM text, which dispatches on the event's code."""
         dtype, pointer = self.field(self.state, "draws")
         self.store(dtype, pointer, Scalar("int", "0"))
-        codes = {event: EVENTS[self.cls.view][event] for event in flat.entries}
+        codes = {
+            event: code for event, code in EVENTS[self.cls.view].items() if callable(getattr(self.cls, event, None))
+        }
         ways = " ".join(f"i64 {code}, label %{event}" for event, code in codes.items())
         self.do(f"switch i64 %event, label %none [{ways}]")
         self.is_open = False
-        for event, entry in flat.entries.items():
+        for event in codes:
             self.label(event)
-            self.do(f"ret i64 {self.returned(event, flat.functions[entry.function]).text}")
+            self.do(f"ret i64 {self.returned(event).text}")
             self.is_open = False
         self.label("none")
         self.do("ret i64 0")
@@ -185,14 +189,19 @@ class _Body(Expressions):
         head = "@failed = global i64 0\ndefine internal i64 @body(i64 %event, i64 %state, i64 %ack) noinline {\nentry:"
         return "\n".join([head, "  %status = alloca i64", *self.allocas, *self.lines, "}"])
 
-    def returned(self, event: str, source: Source) -> Scalar:
-        """Call an entry point; returns its result as an integer."""
-        parameters = source.function.__code__.co_argcount
-        self.where = f"{source.function.__code__.co_filename}:{source.function.__code__.co_firstlineno}"
-        if parameters != 2:
+    def returned(self, event: str) -> Scalar:
+        """Call an entry point; returns its result as an integer, and notes what it is in `entries`."""
+        owner, function = find_method(self.cls, event)
+        if not isinstance(function, FunctionType):
+            raise CompileError(f"{owner.__name__}.{event} is not a plain method")
+        self.where = where_of(function)
+        if (parameters := function.__code__.co_argcount) != 2:
             self.refuse(f"{event} takes self and ack, not {parameters} arguments")
         args = [self.state, self.ack]
-        result = self.call(self.module.function(source, args), args)
+        lowered = self.module.function(function, args, owner)
+        result = self.call(lowered, args)
+        columns = [name for name in VIEW_COLUMNS[self.cls.view] if name in lowered.columns]
+        self.entries[event] = Entry(result is not None, columns)
         if result is None:
             return Scalar("int", "0")
         if not isinstance(result, Scalar) or result.kind not in ("int", "bool"):
@@ -208,11 +217,11 @@ define i64 @call(i64 %event, i64 %state, i64 %ack) {
 """
 
 
-def _row_text(cls: type[Controller], flat: Flat) -> str:
+def _row_text(cls: type[Controller], entries: Mapping[str, Entry]) -> str:
     """Return the function that calls the entry point of an event for row ``place[0]`` of columns at ``place[1:]``."""
     names = VIEW_COLUMNS[cls.view]
-    place = {name: k for k, name in enumerate(_columns(cls, flat.entries), 1)}
-    ways = " ".join(f"i64 {EVENTS[cls.view][event]}, label %{event}" for event in flat.entries)
+    place = {name: k for k, name in enumerate(_columns(cls, entries), 1)}
+    ways = " ".join(f"i64 {EVENTS[cls.view][event]}, label %{event}" for event in entries)
     lines = [
         "define i64 @row(i64 %event, i64 %state, i64 %place) {",
         f"  %acks = alloca [{len(names)} x i64]",
@@ -221,7 +230,7 @@ def _row_text(cls: type[Controller], flat: Flat) -> str:
         "  %row = load i64, ptr %places",
         f"  switch i64 %event, label %filled [{ways}]",
     ]
-    for event, entry in flat.entries.items():
+    for event, entry in entries.items():
         lines.append(f"{event}:")
         for name in entry.columns:
             v = f"%{event}.{name}"
@@ -245,9 +254,9 @@ def _columns(cls: type[Controller], entries: Mapping[str, Entry]) -> tuple[str, 
 
 def _build(cls: type[Controller], functions: list[FunctionType]) -> cache.Made:
     """Return what the cache keeps of a class."""
-    flat = flatten(cls)
-    module = Module()
-    text = _Body(module, cls).text(flat)
-    module.texts += [text, _CALL, _row_text(cls, flat)]
-    entries = [(event, entry.function, entry.returns, entry.columns) for event, entry in flat.entries.items()]
-    return {"entries": entries, "sites": places(module.sites, functions)}, objects.object_code(module.text())
+    if cls.interpreted_only:
+        raise CompileError(f"{cls.__name__} cannot be compiled: {cls.interpreted_only}; use mode='interpreted'")
+    module = Module(controller=cls)
+    body = _Body(module, cls)
+    module.texts += [body.text(), _CALL, _row_text(cls, body.entries)]
+    return {"entries": body.entries, "sites": places(module.sites, functions)}, objects.object_code(module.text())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-import copy
+import builtins
 import linecache
 import threading
 from types import FunctionType
@@ -22,8 +22,8 @@ _parsed: dict[str, tuple] = {}  # file name -> (text, {line: definition})
 _parsing = threading.Lock()
 
 
-def definition_of(function: FunctionType, copied: bool = True) -> ast.FunctionDef:
-    """Return the syntax tree of a function, with the line numbers of its file; `copied`: one that may be changed."""
+def definition_of(function: FunctionType) -> ast.FunctionDef:
+    """Return the syntax tree of a function, with the line numbers of its file; it is shared, and not to be changed."""
     code = function.__code__
     text = "".join(linecache.getlines(code.co_filename, function.__globals__))
     with _parsing:
@@ -35,7 +35,7 @@ def definition_of(function: FunctionType, copied: bool = True) -> ast.FunctionDe
             f"{where_of(function)}: the source of {function.__qualname__} cannot be read "
             "(write it in a file or a notebook cell with def; reload a file that changed)"
         )
-    return copy.deepcopy(definition) if copied else definition
+    return definition
 
 
 def _definitions(text: str) -> dict[int, ast.FunctionDef | ast.AsyncFunctionDef]:
@@ -48,7 +48,9 @@ def _definitions(text: str) -> dict[int, ast.FunctionDef | ast.AsyncFunctionDef]
     return {min([n.lineno, *(d.lineno for d in n.decorator_list)]): n for n in found}
 
 
-def closure_of(function: FunctionType) -> dict[str, Any]:
-    """Return {name: value} of what a function uses of the function around it."""
-    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-    return {name: cell.cell_contents for name, cell in cells if name != "__class__"}
+def value_of(function: FunctionType, name: str, default: Any) -> Any:
+    """Return what a name that is not local means in a function."""
+    code, scope = function.__code__, function.__globals__
+    if name in code.co_freevars:
+        return (function.__closure__ or ())[code.co_freevars.index(name)].cell_contents
+    return scope[name] if name in scope else getattr(builtins, name, default)

@@ -8,14 +8,16 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cctrace.lang.accesses import Accesses, canonical
+from cctrace.lang.definitions import value_of
 from cctrace.lang.emit import LLVM, Array, Record, Scalar, Several, Shape, Value, described, number
+from cctrace.lang.fields import find_method
 from cctrace.lang.intrinsics import INTRINSICS
 from cctrace.lang.memory import ArrayAt
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from cctrace.lang.lower import Lowered, Module, Source
+    from cctrace.lang.lower import Lowered, Module
 
 MISSING = object()
 OPERATORS = {
@@ -58,15 +60,23 @@ def made_of(value: Value, texts: Iterator[str]) -> Value:
     return value
 
 
+def called(node: ast.AST) -> str:
+    """Return what a piece of syntax is called in an error message."""
+    names = {"Try": "try", "JoinedStr": "a string", "Lambda": "lambda", "FunctionDef": "a nested function"}
+    return names.get(type(node).__name__, type(node).__name__)
+
+
 class Expressions(Accesses):
     """Emits the instructions of expressions.
 
-    A subclass sets `module` (where functions and constants are), `source` (the function being lowered), `local` (its
-    variables' names) and `variables` ({name: (a value of the kind it has, the addresses of its words)}).
+    A subclass sets `module` (where functions and constants are), `function` (that being lowered) and `owner` (the class
+    it is a method of), `local` (its variables' names) and `variables` ({name: (a value of the kind it has, the
+    addresses of its words)}).
     """
 
     module: Module
-    source: Source
+    function: Any  # a plain one; as an attribute, mypy takes a FunctionType for a method
+    owner: type | None
     local: set[str]
     variables: dict[str, tuple[Value, list[str]]]
 
@@ -74,13 +84,13 @@ class Expressions(Accesses):
         """Return the value of an expression."""
         method = getattr(self, f"_of_{type(node).__name__}", None)
         if method is None:
-            self.refuse(f"{type(node).__name__} is not compiled")
+            self.refuse(f"uses {called(node)}, which is not compiled")
         return method(node)
 
     def static(self, node: ast.expr) -> Any:
         """Return the Python object that a name or an attribute of a module denotes, `MISSING` if none."""
         if isinstance(node, ast.Name) and node.id not in self.local:
-            return self.source.resolve(node.id)
+            return value_of(self.function, node.id, MISSING)
         if isinstance(node, ast.Attribute):
             module = self.static(node.value)
             if isinstance(module, types.ModuleType):
@@ -89,11 +99,12 @@ class Expressions(Accesses):
 
     def known(self, node: ast.expr, value: object) -> Value:
         """Return the value of a module-level number or tuple of numbers."""
-        found: Value = number(value)
-        if found is None and isinstance(value, tuple):
-            found = self.module.constant(value)
-        if found is None:
-            self.refuse(f"uses {ast.unparse(node)!r}, which is no variable, number or tuple of numbers")
+        if value is MISSING:
+            self.refuse(f"uses {ast.unparse(node)!r}, which is not defined in its module")
+        found: Value = self.module.constant(value) if isinstance(value, tuple) else number(value)
+        if found is None or (self.module.controller and isinstance(found, Scalar) and found.kind == "uint"):
+            allowed = "constants are numbers of at most 64 bits or tuples of numbers of one kind"
+            self.refuse(f"uses {ast.unparse(node)} ({type(value).__name__}); {allowed}")
         return found
 
     def folded(self, node: Any) -> bool | None:
@@ -134,6 +145,8 @@ class Expressions(Accesses):
             if (known := self.known_value(base, node.attr)) is not None:
                 return number(base.dtype[node.attr].type(known))
             return self.load(*self.field(base, node.attr))
+        if self.module.controller:  # whose arrays are lists where it is interpreted
+            self.refuse(f"reads the attribute {node.attr!r} of something other than self and ack")
         if isinstance(base, Array) and node.attr in ("size", "shape") and None not in base.shape:
             lengths = [Scalar("int", str(n)) for n in base.shape]
             if node.attr == "shape":
@@ -146,7 +159,7 @@ class Expressions(Accesses):
 
     def _of_Subscript(self, node: Any) -> Value:
         base = self.expr(node.value)
-        if isinstance(node.slice, ast.Slice):
+        if isinstance(node.slice, ast.Slice) and not self.module.controller:
             return self.slice(base, node.slice)
         if isinstance(base, Several):
             place = self.expr(node.slice)
@@ -301,29 +314,47 @@ class Expressions(Accesses):
         return made_of(value, iter([self.op(f"load {t}, ptr {slot}") for t, slot in slots]))
 
     # -- calls ---------------------------------------------------------------------------------------------------------
+    def step(self, func: ast.expr) -> tuple[type | None, Any]:
+        """Return (class, method) that ``self.step`` or ``super().step`` means; (None, `MISSING`) of anything else."""
+        controller = self.module.controller
+        if controller is None or self.owner is None or not isinstance(func, ast.Attribute):
+            return None, MISSING
+        of = ast.unparse(func.value)
+        if of not in ("self", "super()"):
+            return None, MISSING
+        owner, method = find_method(controller, func.attr, self.owner if of == "super()" else None)
+        if owner is None:
+            self.refuse(f"calls {of}.{func.attr}, but {controller.__name__} has no method {func.attr!r} there")
+        if not isinstance(method, types.FunctionType):
+            self.refuse(f"calls {owner.__name__}.{func.attr}, which is not a plain method")
+        return owner, method
+
     def _of_Call(self, node: Any) -> Value:
-        function = self.static(node.func)
-        if function is MISSING or any(isinstance(a, ast.Starred) for a in node.args):
+        owner, function = self.step(node.func)
+        me = [self.expr(ast.Name("self", ast.Load()))] if owner else []
+        function = function if owner else self.static(node.func)
+        is_known = isinstance(function, types.FunctionType | ArrayAt) or (callable(function) and function in INTRINSICS)
+        if not is_known or any(isinstance(a, ast.Starred) for a in node.args):
             self.refuse(f"calls {ast.unparse(node.func)}, which is not compiled")
-        args = [self.expr(a) for a in node.args]
-        if callable(function) and function in INTRINSICS:
+        args = me + [self.expr(a) for a in node.args]
+        if function in INTRINSICS:
             lowered, least, most = INTRINSICS[function]
             if node.keywords or not least <= len(args) <= most:
                 self.refuse(f"calls {ast.unparse(node.func)} with {len(args)} arguments, or by keyword")
             return lowered(self, *args)
         if isinstance(function, ArrayAt):
             return Array(function.dtype, self.op(f"inttoptr i64 {self.convert(args[0], 'int').text} to ptr"), (None,))
-        names, defaults = self.module.parameters(function)
-        if names is None:
-            self.refuse(f"calls {ast.unparse(node.func)}, which is not compiled")
+        names, defaults = function.__code__.co_varnames[: function.__code__.co_argcount], function.__defaults__ or ()
         given = dict(zip(names, args, strict=False)) | {k.arg: self.expr(k.value) for k in node.keywords}
         given = dict(zip(names[len(names) - len(defaults) :], map(number, defaults), strict=True)) | given
         if set(given) != set(names) or len(args) > len(names):
             self.refuse(f"calls {ast.unparse(node.func)} with other arguments than its {len(names)}")
-        return self.call(self.module.function(function, [given[name] for name in names]), [given[n] for n in names])
+        values = [given[name] for name in names]
+        return self.call(self.module.function(function, values, owner), values)
 
     def call(self, lowered: Lowered, args: Sequence[Value]) -> Value:
         """Emit the call of a lowered function; its failure is passed on."""
+        self.columns |= lowered.columns
         words = ", ".join(f"{t} {text}" for arg in args for t, text in words_of(arg))
         call = f'call {self.convention} {lowered.returned} @"{lowered.symbol}"({words})'
         if lowered.returned == "void":

@@ -15,10 +15,13 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
+from cctrace import schema
 from cctrace.cc.base import ArrayField, Controller, declared_fields, param_fields
 from cctrace.cc.cmath import f32
 from cctrace.errors import ArgumentError, CompileError, suggestion
 
+EVENTS = {"linux": schema.LINUX_EVENTS, "quic": schema.QUIC_EVENTS}
+VIEW_COLUMNS = {"linux": schema.names(schema.LINUX_VIEW), "quic": schema.names(schema.QUIC_VIEW)}
 MODES = ("compiled", "interpreted", "debug")  # of running a controller; debug checks what is assigned to fields
 RETURNED = "o_ret"  # the value that the last call returned; recordable like a field
 DTYPES = {"int": np.int64, "float": np.float64, "f32": np.float32, "bool": np.bool_}
@@ -92,6 +95,18 @@ def _record_dtype(cls: type[Controller]) -> np.dtype:
         offsets.append(end)
         end += -(-dtype.itemsize * max(field.length, 1) // 8) * 8
     return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": end})
+
+
+def ack_dtype(cls: type[Controller]) -> np.dtype:
+    """Return the record of all columns of the view that a controller class reads."""
+    return np.dtype([(name, np.int64) for name in VIEW_COLUMNS[cls.view]])
+
+
+def find_method(cls: type, name: str, after: type | None = None) -> tuple[Any, Any]:
+    """Return (class, what it calls `name`) of the first class in the resolution order, `after` a given one if any."""
+    mro = cls.__mro__
+    rest = mro[mro.index(after) + 1 if after else 0 :]
+    return next(((owner, vars(owner)[name]) for owner in rest if name in vars(owner)), (None, None))
 
 
 def recordable(cls: type[Controller], name: str) -> tuple[int, np.dtype]:

@@ -1,8 +1,7 @@
 """From the syntax tree of plain functions to LLVM text: statements, expressions, calls.
 
 A function is lowered once for each combination of kinds of its arguments, and so are those that it calls. A variable
-has one kind; where a later assignment widens it (int to float), the function is lowered again. `Source.resolve` says
-what a name means.
+has one kind; where a later assignment widens it (int to float), the function is lowered again.
 """
 
 from __future__ import annotations
@@ -10,107 +9,79 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Sequence
 from types import FunctionType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
+from cctrace.cc.base import Controller, param_fields
 from cctrace.errors import CompileError
 from cctrace.lang.definitions import definition_of, where_of
 from cctrace.lang.emit import LLVM, ZERO, Array, Record, Scalar, Several, Shape, Value, described, kind_of_dtype, number
-from cctrace.lang.expressions import MISSING, OPERATORS, Expressions, made_of, shape_of, words_of
-from cctrace.lang.fields import Known, accepts, mistyped
+from cctrace.lang.expressions import MISSING, OPERATORS, Expressions, called, made_of, shape_of, words_of
+from cctrace.lang.fields import VIEW_COLUMNS, Known, accepts, fields_of, mistyped
 from cctrace.lang.intrinsics import PRELUDE
 
 
-class Source(NamedTuple):
-    """A function to be lowered; `resolve` returns what a name that is not local means, or `MISSING`.
-
-    If it is `strict`, a field takes only values of exactly its kind, and array accesses are checked.
-    """
-
-    name: str
-    function: Any  # a plain one; as an attribute, mypy takes a FunctionType for a method
-    tree: ast.FunctionDef
-    resolve: Any
-    strict: bool
-
-    @classmethod
-    def of(cls, function: FunctionType) -> Source:
-        """Return the source of a plain function."""
-        scope = function.__globals__
-        builtin = scope["__builtins__"]
-        builtin = builtin if isinstance(builtin, dict) else vars(builtin)
-
-        def resolve(name: str) -> Any:
-            return scope.get(name, builtin.get(name, MISSING))
-
-        return cls(function.__name__, function, definition_of(function, copied=False), resolve, False)
-
-
 class Lowered(NamedTuple):
-    """A lowered function: its symbol, LLVM's type of its result, a value like its result, whether it can fail."""
+    """A lowered function: its symbol, LLVM's type of its result, a value like its result, whether it can fail, and the
+    columns that it and all it calls read of a controller's view.
+    """
 
     symbol: str
     returned: str
     result: Any
     can_fail: bool
+    columns: set[str]
 
 
 class Module:
     """The functions, constants and declarations of one LLVM module; if `checked`, every index is.
 
-    `known`: of records with fields of these names, the values of some. `sites` lists what can fail, and in which line
-    of which function; a status is a place in it, counted from 1.
+    `known`: of records with fields of these names, the values of some. `controller`: the class whose methods these are;
+    then a field takes only values of exactly its kind, and every index is checked. `sites` lists what can fail, and in
+    which line of which function; a status is a place in it, counted from 1.
     """
 
-    def __init__(self, checked: bool = False, known: Known | None = None) -> None:
-        self.checked, self.known = checked, known or {}
+    def __init__(
+        self, checked: bool = False, known: Known | None = None, controller: type[Controller] | None = None
+    ) -> None:
+        self.checked, self.known, self.controller = checked or controller is not None, known or {}, controller
         self.texts: list[str] = []
         self.needs: set[str] = set()
         self.sites: list[tuple[str, FunctionType, int]] = []
         self._lowered: dict[tuple[Any, ...], Lowered | None] = {}  # None while it is being lowered
         self._constants: dict[str, tuple[str, np.dtype, Shape, str]] = {}
-        self._kept: list[Source | FunctionType] = []
 
     def text(self) -> str:
         """Return the module as LLVM's text."""
         constants = [f"@{name} = private unnamed_addr constant {text}" for name, _, _, text in self._constants.values()]
         return "\n".join([PRELUDE, *sorted(self.needs), *constants, *self.texts])
 
-    def function(self, source: Source | FunctionType, args: Sequence[Value]) -> Lowered:
-        """Return the `Lowered` form of a source (or plain function) for arguments like these."""
-        key = (id(source), tuple(map(shape_of, args)))
+    def function(self, function: FunctionType, args: Sequence[Value], owner: type | None = None) -> Lowered:
+        """Return the `Lowered` form of a function, or method of the class `owner`, for arguments like these."""
+        key = (function, owner, tuple(map(shape_of, args)))
         if key not in self._lowered:
             self._lowered[key] = None
-            self._kept.append(source)  # kept alive: no other gets its id
-            self._lowered[key] = self._lower(source if isinstance(source, Source) else Source.of(source), args)
+            self._lowered[key] = self._lower(function, args, owner)
         if (lowered := self._lowered[key]) is None:
-            function = source.function if isinstance(source, Source) else source
             raise CompileError(f"{where_of(function)}: {function.__name__} calls itself, directly or through others")
         return lowered
 
-    def _lower(self, source: Source, args: Sequence[Value]) -> Lowered:
-        symbol = f"{source.name}.{len(self._lowered)}"
+    def _lower(self, function: FunctionType, args: Sequence[Value], owner: type | None) -> Lowered:
+        symbol = f"{function.__name__}.{len(self._lowered)}"
         guess: dict[str, Any] = {}
         while True:
             try:
-                return _Function(self, source, symbol, guess).lower(args)
+                return _Function(self, function, owner, symbol, guess).lower(args)
             except _Widened:
                 continue
-
-    def parameters(self, function: object) -> tuple[tuple[str, ...] | None, tuple[Any, ...]]:
-        """Return the names and default values of a function's parameters; (None, ()) of anything else."""
-        if isinstance(function, Source):
-            function = function.function
-        if not isinstance(function, FunctionType):
-            return None, ()
-        return function.__code__.co_varnames[: function.__code__.co_argcount], function.__defaults__ or ()
 
     def constant(self, value: tuple[Any, ...]) -> Array | None:
         """Return the `Array` of a tuple of numbers of one kind (or of such tuples); None for anything else."""
         if (key := repr(value)) not in self._constants:
             array = np.array(value)
-            if not array.size or array.dtype.kind not in "iuf" or array.dtype.itemsize not in (4, 8):
+            kinds = {getattr(number(item), "kind", None) for item in np.array(value, object).ravel()}
+            if len(kinds) != 1 or array.dtype.kind not in "iuf" or array.dtype.itemsize not in (4, 8):
                 return None
             kind = kind_of_dtype(array.dtype)
             items = ", ".join(f"{LLVM[kind]} {scalar.text}" for scalar in map(number, array.ravel()) if scalar)
@@ -120,6 +91,9 @@ class Module:
         return Array(dtype, f"@{name}", shape)
 
 
+_SOMETIMES = "returns a value on some ways through it and nothing on others"
+
+
 class _Widened(Exception):
     """A variable needs a wider kind than that of its first value."""
 
@@ -127,21 +101,30 @@ class _Widened(Exception):
 class _Function(Expressions):
     """Lowers one function for arguments of certain kinds."""
 
-    def __init__(self, module: Module, source: Source, symbol: str, guess: dict[str, Any]) -> None:
+    def __init__(
+        self, module: Module, function: FunctionType, owner: type | None, symbol: str, guess: dict[str, Any]
+    ) -> None:
         super().__init__()
-        self.module, self.source, self.symbol, self.guess = module, source, symbol, guess
-        self.needs, self.checks = module.needs, source.strict or module.checked
+        self.module, self.function, self.owner, self.symbol, self.guess = module, function, owner, symbol, guess
+        self.needs, self.checks = module.needs, module.checked
         self.variables = {}
         self.loops: list[tuple[str, str]] = []
         self.result: Any = MISSING  # a `Value` from the first return on
 
+    def refuse(self, reason: str) -> NoReturn:
+        super().refuse(f"{self.function.__name__}: {reason}")
+
     def lower(self, args: Sequence[Value]) -> Lowered:
         """Return the `Lowered` function; its text is appended to the module's."""
-        tree = self.source.tree
+        tree = definition_of(self.function)
         self.at(tree)
+        if tree.args.vararg or tree.args.kwarg or tree.args.kwonlyargs or tree.decorator_list:
+            self.refuse("takes * arguments or is decorated; only plain functions are compiled")
         self.local = {a.arg for a in tree.args.args}
         self.local |= {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
         self.read = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} - {"_"}
+        if "super" in self.read:
+            self.read.add("self")
         names = (f"%a{k}" for k in range(1 << 20))
         words = []
         for arg, value in zip(tree.args.args, args, strict=True):
@@ -152,6 +135,9 @@ class _Function(Expressions):
             words += words_of(value)
             self.assign(arg.arg, value)
         self.block(tree.body)
+        if self.module.controller and self.result not in (MISSING, None) and not _always_returns(tree.body):
+            self.at(tree)
+            self.refuse(_SOMETIMES)
         return self.finish(words)
 
     def finish(self, words: list[tuple[str, str]]) -> Lowered:
@@ -175,18 +161,19 @@ class _Function(Expressions):
             f"  %result{k} = alloca {t}\n  store {t} {'null' if t == 'ptr' else 'zeroinitializer'}, ptr %result{k}"
             for k, (t, _) in enumerate(words_of(result))
         ]
-        given = ", ".join(f"{t} {'noalias ' if t == 'ptr' and self.source.strict else ''}{name}" for t, name in words)
+        given = ", ".join(
+            f"{t} {'noalias ' if t == 'ptr' and self.module.controller else ''}{name}" for t, name in words
+        )
         head = f'define internal {self.convention} {returned} @"{self.symbol}"({given}) #0 {{\nentry:'
         self.module.texts.append("\n".join([head, *variables, *self.allocas, *self.lines, "}\n"]))
-        return Lowered(self.symbol, returned, result, self.can_fail)
+        return Lowered(self.symbol, returned, result, self.can_fail, self.columns)
 
     def at(self, node: Any) -> None:
         self.line = node.lineno
-        self.where = f"{self.source.function.__code__.co_filename}:{self.line}"
+        self.where = f"{self.function.__code__.co_filename}:{self.line}"
 
     def site(self, kind: str) -> int:
-        function = self.source.function
-        self.module.sites.append((kind, function, self.line - function.__code__.co_firstlineno))
+        self.module.sites.append((kind, self.function, self.line - self.function.__code__.co_firstlineno))
         return len(self.module.sites)
 
     # -- variables -----------------------------------------------------------------------------------------------------
@@ -224,7 +211,7 @@ class _Function(Expressions):
             self.at(statement)
             method = getattr(self, f"do_{type(statement).__name__}", None)
             if method is None:
-                self.refuse(f"{type(statement).__name__} is not compiled")
+                self.refuse(f"uses {called(statement)}, which is not compiled")
             method(statement)
 
     def do_Pass(self, node: Any) -> None:
@@ -270,7 +257,7 @@ class _Function(Expressions):
         """Write a number to a field or an element."""
         kind = kind_of_dtype(dtype)
         got = "None" if value is None else described(value)
-        if self.source.strict and not accepts(kind, got):
+        if self.module.controller and not accepts(kind, got):
             raise mistyped(self.where, name, kind, "uint64" if got == "uint" else got)
         self.store(dtype, pointer, self.convert(value, kind))
 
@@ -282,11 +269,35 @@ class _Function(Expressions):
                 self.refuse(f"assigns to the attribute {node.attr!r} of {described(record)}")
             if self.known_value(record, node.attr) is not None:
                 self.refuse(f"assigns to {node.attr!r}, whose value is said to be known")
-            return *self.field(record, node.attr), node.attr
+            dtype, pointer = self.field(record, node.attr)
+            if self.module.controller:
+                self.check_writable(self.module.controller, record, node.attr)
+            return dtype, pointer, node.attr
         dtype, pointer, rest = self.item(self.expr(node.value), node.slice)
         if rest:
             self.refuse("assigns to a row of an array")
         return dtype, pointer, ""
+
+    def check_writable(self, controller: type[Controller], record: Record, name: str) -> None:
+        """Refuse to assign to what a controller only reads."""
+        if record.dtype.names == VIEW_COLUMNS[controller.view]:
+            self.refuse(f"assigns to ack.{name}; inputs are read only")
+        if name in param_fields(controller):
+            self.refuse(f"assigns to self.{name}, which is a parameter; parameters are constant in a run")
+        if fields_of(controller)[name].length:
+            self.refuse(f"assigns to the array self.{name}; assign to its elements")
+
+    def field(self, record: Record, name: str) -> tuple[np.dtype, str]:
+        """Return (dtype, pointer) of a field; of a controller's view, note the column."""
+        controller = self.module.controller
+        if controller and record.dtype.names == VIEW_COLUMNS[controller.view]:
+            if name not in record.dtype.names:
+                self.refuse(f"reads ack.{name}, which is no column of the {controller.view} view")
+            self.columns.add(name)
+        elif controller and name not in (record.dtype.names or ()):
+            kind = "a method" if callable(getattr(controller, name, None)) else "no declared field"
+            self.refuse(f"uses self.{name}, which is {kind} of {controller.__name__}")
+        return super().field(record, name)
 
     def copy(self, array: Array, value: Value) -> None:
         """Copy an array, or one number repeatedly, to a slice."""
@@ -319,7 +330,7 @@ class _Function(Expressions):
 
     def do_While(self, node: Any) -> None:
         if node.orelse:
-            self.refuse("while with else is not compiled")
+            self.refuse("has a while loop with else, which is not compiled")
         test, body, end = self.name("while"), self.name("body"), self.name("end")
         self.label(test)
         self.test(node.test, body, end)
@@ -332,8 +343,10 @@ class _Function(Expressions):
 
     def do_For(self, node: Any) -> None:
         call = node.iter
-        if not (isinstance(call, ast.Call) and self.static(call.func) is range) or node.orelse:
-            self.refuse("loops over something other than range(...), or has an else")
+        if not (isinstance(call, ast.Call) and self.static(call.func) is range):
+            self.refuse("loops over something other than range(...)")
+        if node.orelse or not isinstance(node.target, ast.Name):
+            self.refuse("has a for loop with else, or with more than one variable")
         bounds = [self.convert(self.expr(a), "int").text for a in call.args]
         first, last = ("0", bounds[0]) if len(bounds) == 1 else bounds[:2]
         step = bounds[2] if len(bounds) == 3 else "1"
@@ -375,7 +388,7 @@ class _Function(Expressions):
         if self.result is MISSING:
             self.result = value = self._as(value, self.guess.get("return"))
         if (self.result is None) != (value is None):
-            self.refuse("a value is returned on some ways and nothing on others")
+            self.refuse(_SOMETIMES)
         first = self.result
         if isinstance(value, Several) and isinstance(first, Several) and len(first.items) == len(value.items):
             pairs = list(zip(first.items, value.items, strict=True))
@@ -397,3 +410,11 @@ class _Function(Expressions):
             pairs = zip(value.items, kinds, strict=True)
             return Several(tuple(item if kind is None else self.convert(item, kind) for item, kind in pairs))
         return self.convert(value, kinds)
+
+
+def _always_returns(body: list[ast.stmt]) -> bool:
+    """Return whether no way through statements goes past their end without a return."""
+    last = body[-1]
+    if isinstance(last, ast.If):
+        return bool(last.orelse) and _always_returns(last.body) and _always_returns(last.orelse)
+    return isinstance(last, ast.Return)

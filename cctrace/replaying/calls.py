@@ -53,7 +53,7 @@ class CompiledCalls:
         self.slots = self.records.view(np.int64)
         self.ack = np.zeros(len(_NAMES), np.int64)
         self.address = self.code.address
-        self.entries = {name: entry.returns for name, entry in self.code.flat.entries.items()}
+        self.entries = {name: entry.returns for name, entry in self.code.entries.items()}
         self.counts_ticks = "jiffies" in self.code.columns
         self.key = self.code.key
 
