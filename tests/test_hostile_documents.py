@@ -65,6 +65,7 @@ def _refusal(read, *given):
 def _agent():
     state = {"form": "cctrace learning agent 1", "flows": 0, "slope": 0.01, "gamma": 1.0}
     bins = len(load("bbrx_table1")["bins"])
+    state |= {"method": "parabola", "continues": False, "first": [[4, 0.45]] * bins}
     return state | {"waiting": [[0.1]] * bins, "tried": [[[10, 0.5, 1.0]]] * bins}
 
 

@@ -11,7 +11,7 @@ from cctrace.diagnosis.facts import PACKETS, Facts
 from cctrace.diagnosis.findings import shares
 from cctrace.diagnosis.groups import Idle, SendBuffer, Writes
 from cctrace.diagnosis.limits import account, counted, data_waited, edges_of
-from cctrace.diagnosis.record import Record, Windows
+from cctrace.diagnosis.record import Record
 from cctrace.diagnosis.rules import judge
 from cctrace.flows.state import DIRECTLY
 
@@ -97,8 +97,9 @@ def test_a_window_stays_the_limit_until_a_super_packet_fits():
     free = np.array([6000, 0, 2000, 3000, 0, 5000])  # filled, freed twice by ACKs, filled, freed by more than a third
     sent = np.array([True, True, False, False, True, False])
     left = free[np.maximum.accumulate(np.where(sent, np.arange(6), 0))]
-    windows = Windows(time, free, left, np.full(6, window))
-    assert windows.shut_s(mss) == pytest.approx(np.array([[1.0, 5.0]]))
+    windows = time, free, left, np.full(6, window)
+    record = SimpleNamespace(_windows=lambda: windows, table=SimpleNamespace(mss=mss), duration_s=5.0)
+    assert Record._window_limits.func(record)[0] == pytest.approx(np.array([[1.0, 5.0]]))
 
 
 def test_of_the_receive_window_only_its_limits_are_kept():

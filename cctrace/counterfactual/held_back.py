@@ -6,7 +6,7 @@
 An application that writes a chunk a second, SO_MAX_PACING_RATE or a small buffer limits every controller alike.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 from cctrace.counterfactual import constants as const
 from cctrace.diagnosis.constants import DOUBTFUL
 from cctrace.diagnosis.diagnose import Diagnosis
-from cctrace.diagnosis.findings import Limit
+from cctrace.diagnosis.findings import shares
 from cctrace.diagnosis.packets.writes import Clock, paused_writes
 from cctrace.diagnosis.record import Record
 from cctrace.errors import FitError
@@ -69,12 +69,14 @@ def held_back(record: Record, diagnosis: Diagnosis) -> HeldBack:
 
     Raises `FitError` if the application was the main limit, and its writes show no pattern.
     """
-    names, shares, not_excluded = diagnosis.causes, _shares_of_time(diagnosis.limits), []
-    idle = shares["application"]
+    names, not_excluded = diagnosis.causes, []
+    idle, full, closed_share = (
+        shares(diagnosis.limits).get(name, 0.0) for name in ("application", "send_buffer", "receive_window")
+    )
     paced = next((one for one in diagnosis.verdicts if one.name == "pacing_limited"), None)
-    app, buffered = None, "send_buffer_limited" in names[:1] or shares["send_buffer"] > const.APPLICATION
+    app, buffered = None, "send_buffer_limited" in names[:1] or full > const.APPLICATION
     if not buffered and (paced is None or paced.is_there < DOUBTFUL) and idle > 0:
-        app, buffered = _application(record, diagnosis, shares)
+        app, buffered = _application(record, diagnosis, idle, closed_share)
     if app is not None:
         not_excluded.append(
             f"that the application would have written other than {_in_words(app)}, which is kept (app changes it)"
@@ -92,7 +94,7 @@ def held_back(record: Record, diagnosis: Diagnosis) -> HeldBack:
         size = format_size(in_flight)
         not_excluded.append(f"more than {size} in flight, which the send buffer kept to (send_buffer changes it)")
     largest = float(record.largest_window_bytes)
-    closed = shares["receive_window"] > const.WINDOW_SHUT or "receiver_limited" in names
+    closed = closed_share > const.WINDOW_SHUT or "receiver_limited" in names
     never_grew = not closed and 0 < largest < const.GROWN_WINDOW * in_flight
     window: float | None = largest
     if not largest or not (closed or never_grew):  # something else may act like a receive window
@@ -106,33 +108,24 @@ def held_back(record: Record, diagnosis: Diagnosis) -> HeldBack:
     return HeldBack(app, pacing_bps, send_buffer, window, largest, record.through_fq, tuple(not_excluded), lacks)
 
 
-def _shares_of_time(limits: Sequence[Limit]) -> dict[str, float]:
-    """Return {limit: share of the time for which it held}, of the limits at the hosts."""
-    total_s = sum(limit.end_s - limit.start_s for limit in limits) or 1.0
-    shares = dict.fromkeys(("application", "send_buffer", "receive_window"), 0.0)
-    for limit in limits:
-        if limit.name in shares:
-            shares[limit.name] += (limit.end_s - limit.start_s) / total_s
-    return shares
-
-
 def _evidence(diagnosis: Diagnosis, name: str) -> Mapping[str, Any]:
     """Return the evidence of a verdict, nothing without it."""
     return next((one.evidence for one in diagnosis.verdicts if one.name == name), {})
 
 
-def _application(record: Record, diagnosis: Diagnosis, shares: Mapping[str, float]) -> tuple[str | None, bool]:
+def _application(record: Record, diagnosis: Diagnosis, idle: float, closed: float) -> tuple[str | None, bool]:
     """Return an application's writes, as `cctrace.Sender` takes them, and whether it waited for the send buffer.
 
-    Raises `FitError` if it was the main limit, and its writes show no pattern.
+    `idle`, `closed`: shares of the time without data, and with a closed receive window. Raises `FitError` if it was the
+    main limit, and its writes show no pattern.
     """
     said = _evidence(diagnosis, "application_limited")
     app = Clock(said["write_bytes"], said["every_us"]).app if "every_us" in said else paused_writes(record)
     # Data written while data were in flight waited for buffer space; or a closed window caused longer pauses.
-    buffered = app is None and shares["application"] > max(const.WRITTEN_EARLY, shares["receive_window"])
+    buffered = app is None and idle > max(const.WRITTEN_EARLY, closed)
     if buffered and diagnosis.causes[:1] == ["application_limited"]:
         raise FitError(
-            f"the application held the flow back (for {format_share(shares['application'])} of the time), and its "
+            f"the application held the flow back (for {format_share(idle)} of the time), and its "
             "writes show no pattern: what it would have sent over another path is not in the capture; a bulk transfer "
             "is needed"
         )

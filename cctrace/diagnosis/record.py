@@ -43,25 +43,6 @@ class Bursts(NamedTuple):
     last: np.ndarray
 
 
-class Windows(NamedTuple):
-    """The receive window: time of a packet (s), bytes of it free after that, free after the latest own packet, size."""
-
-    time_s: NDArray[np.float64]
-    free: NDArray[np.int64]
-    left: NDArray[np.int64]
-    window: NDArray[np.int64]
-
-    def shut_s(self, mss: int) -> NDArray[np.float64]:
-        """Return `Record.window_shut_s`."""
-        waits = (self.left < mss) & (self.free < self.window / TSO_WIN_DIVISOR)
-        return runs_of(self.time_s, (self.free < mss) | waits)
-
-    def full_s(self) -> float:
-        """Return the time in which nine tenths of the window were in flight, seconds."""
-        full = self.free < (1 - const.NEARLY_ALL) * self.window
-        return float(np.diff(self.time_s)[full[:-1]].sum())
-
-
 def runs_of(times: NDArray[np.float64], held: NDArray[np.bool_], end_s: float = 0.0) -> NDArray[np.float64]:
     """Return the intervals [time of a row, time of the next) in which `held`, merged; the last row lasts to `end_s`."""
     if not len(times):
@@ -229,11 +210,14 @@ class Record:
         """The connection's packets in order: when the sender's TCP handled them (ns), rows, and which it sent."""
         return self.flow.capture.seen_by_sender(self.flow.index)
 
-    def _windows(self) -> Windows:
-        """Return the receive window after every packet, in order; none if its scale is unknown."""
+    def _windows(self) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Return, after every packet in order, its time (s), free bytes of the receive window, those that were free
+        after the latest own packet, and the window; none if its scale is unknown.
+        """
         capture, index = self.flow.capture, self.flow.index
         if "wscale" in self.flow.facts["inferred"]:
-            return Windows(np.zeros(0), *(np.zeros(0, np.int64),) * 3)
+            nothing = np.zeros(0, np.int64)
+            return np.zeros(0), nothing, nothing, nothing
         (time_ns, rows, mine), packets = self.captured, capture.packets
         base = int(capture.connections.sides[index, int(capture.connections.sender[index])]["origin"])
         seq = unwrapped(packets["seq"][rows], mine, base)
@@ -247,13 +231,15 @@ class Record:
         sent = np.maximum.accumulate(np.where(mine, np.arange(len(rows)), 0))
         free = edge - end
         known = edge > 0
-        return Windows(self.seconds(time_ns)[known], free[known], free[sent][known], window[last][known])
+        return self.seconds(time_ns)[known], free[known], free[sent][known], window[last][known]
 
     @functools.cached_property
     def _window_limits(self) -> tuple[NDArray[np.float64], float]:
         """`window_shut_s` and `window_full_share`: the windows themselves have half the memory of the packets."""
-        windows = self._windows()
-        return windows.shut_s(self.table.mss), windows.full_s() / max(self.duration_s, 1e-9)
+        (time_s, free, left, window), mss = self._windows(), self.table.mss
+        shut_s = runs_of(time_s, (free < mss) | ((left < mss) & (free < window / TSO_WIN_DIVISOR)))
+        full_s = np.diff(time_s)[(free < (1 - const.NEARLY_ALL) * window)[:-1]].sum()
+        return shut_s, float(full_s) / max(self.duration_s, 1e-9)
 
     @property
     def window_shut_s(self) -> NDArray[np.float64]:

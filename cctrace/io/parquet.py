@@ -89,7 +89,6 @@ def _packets(columns: dict[str, Any], meta: dict[str, Any], name: str) -> Packet
     offsets = left.offsets.to_numpy()
     count = np.diff(offsets)
     columns |= {"sack_row": np.where(count > 0, offsets[:-1], -1), "sack_count": count}
-    columns.setdefault("frame", np.zeros(len(count), np.uint32))  # files of earlier versions
     sacks = {"left": left.values.to_numpy(), "right": right.values.to_numpy()}
     tables = door.packets(columns, sacks, meta["connections"], name)
     counters = {str(key): int(value) for key, value in meta["counters"].items()}

@@ -15,7 +15,7 @@ from cctrace.analytic.pilaw import SIGMOID_SLOPE, utility
 from cctrace.arguments import check_argument, whole
 from cctrace.documents import json_file
 from cctrace.errors import ArgumentError, FormatError
-from cctrace.learn.search import FIRST_BETA, FIRST_K, METHODS, Search
+from cctrace.learn.search import METHODS, Search
 
 NEAR_BETA = 1e-6
 _FORM = "cctrace learning agent 1"
@@ -172,15 +172,14 @@ class Agent:
         with json_file(file, "the state of a learning agent") as state:
             if state["form"] != _FORM:
                 raise ValueError(f"its form is {state['form']!r}")
-            method, tried = state.get("method", "parabola"), state["tried"]
-            first = state.get("first", [(FIRST_K, FIRST_BETA)] * len(tried))
+            search = METHODS[state["method"]]
             searches = [
-                METHODS[method]([(int(k), float(b), float(u)) for k, b, u in trials], (int(began[0]), float(began[1])))
-                for trials, began in zip(tried, first, strict=True)
+                search([(int(k), float(b), float(u)) for k, b, u in trials], (int(first[0]), float(first[1])))
+                for trials, first in zip(state["tried"], state["first"], strict=True)
             ]
             waiting = [list(map(float, w)) for w in state["waiting"]]
-            gamma, continues = state.get("gamma", 1.0), bool(state.get("continues", False))
-            agent = cls(state["flows"], state["slope"], searches, waiting, gamma, method, continues)
+            settings = {name: state[name] for name in ("flows", "slope", "gamma", "method", "continues")}
+            agent = cls(searches=searches, waiting=waiting, **settings)
         if not len(agent.searches) == len(agent.waiting) == len(agent.bins):
             raise FormatError(f"{file}: has {len(agent.searches)} bins, the table has {len(agent.bins)}")
         return agent

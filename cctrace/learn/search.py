@@ -32,8 +32,7 @@ RATE = 4.0  # of `Ascent`: growth of ln beta per relative growth of the utility 
 
 
 Points = dict[float, float]  # of one k: beta, mean utility
-Array = Floats
-Fit = tuple[Array, Array, Array, Values]
+Fit = tuple[Floats, Floats, Floats, Values]
 
 
 @dataclass
@@ -220,7 +219,7 @@ def _fitted(points: tuple[tuple[float, float], ...]) -> Fit:
     return x, y, weights, parabola
 
 
-def _near(x: Array, centre: float, width: float) -> Array:
+def _near(x: Floats, centre: float, width: float) -> Floats:
     return np.exp(-0.5 * ((x - centre) / width) ** 2)
 
 

@@ -95,20 +95,24 @@ def _scatter(rest: Floats, place: Ints, many: Ints) -> float:
 
 
 def delivered_of(flow: Sent | None) -> Delivered:
-    """Return the `Delivered` of a `Sent` (None: nothing is known) in windows of 100 ms or an RTT.
-
-    An ACK's bytes are spread over the time since the previous ACK, so that batched ACKs do not look like rate changes.
-    """
+    """Return the `Delivered` of a `Sent` (None: nothing is known) in windows of 100 ms or an RTT."""
     if flow is None:
         return Delivered(*(np.zeros(0),) * 3)
     window_us = max(const.WINDOW_US, flow.least_rtt_us)
     middle, rate, rtt = delivered_rate(flow, window_us)
-    order = np.argsort(flow.acked_us[flow.acked], kind="stable")
-    acked = flow.acked_us[flow.acked][order]
-    total, last = np.cumsum(flow.wire_bytes[flow.acked][order]), np.append(np.diff(acked) > 0, True)
     edges = np.append(middle - window_us / 2, middle[-1] + window_us / 2)
-    even = np.diff(np.interp(edges, acked[last], total[last], left=0.0)) / window_us
-    return Delivered(middle / 1e6, np.where(rate > 0, even, 0.0), rtt)
+    return Delivered(middle / 1e6, np.where(rate > 0, acked_evenly(flow, edges) / window_us, 0.0), rtt)
+
+
+def acked_evenly(flow: Sent, edges_us: Floats) -> Floats:
+    """Return the bytes acknowledged in windows, those of an ACK spread over the time since the one before.
+
+    Batched ACKs thus do not look like rate changes.
+    """
+    order = np.argsort(flow.acked_us[flow.acked], kind="stable")
+    acked, total = flow.acked_us[flow.acked][order], np.cumsum(flow.wire_bytes[flow.acked][order])
+    last = np.append(np.diff(acked) > 0, True)
+    return np.diff(np.interp(edges_us, acked[last], total[last], left=0.0))
 
 
 def coarser(sent: Sent, size: int) -> Sent:

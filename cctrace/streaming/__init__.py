@@ -4,7 +4,7 @@
 * `Video` bitrates and segment sizes; `Settings` of the player; `Session` the result
 * `read_periods` network traces of Sabre
 
-Rules (`rules`), estimates of throughput and latency (`estimates`) and the player's buffer (`player`) decide as Sabre
+Rules (`rules`), estimates of throughput and latency, and the buffer (both in `player`) decide as Sabre
 does; `tests/test_streaming.py` compares each decision.
 """
 

@@ -5,7 +5,8 @@ first segment. Arithmetic and its order follow Sabre ([Sabre] at 09b03bb), so th
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any, NamedTuple, Protocol
@@ -17,16 +18,17 @@ from cctrace.streaming.video import Video
 
 
 class Ewma:
-    """Two exponential moving averages with half-lives in seconds of download: the lower throughput, the higher latency.
+    """Two exponential moving averages with half-lives in time of download: the lower throughput, the higher latency.
 
     Both start at zero and are corrected for that. Latency is sampled once per segment, so its half-life is in segments.
     """
 
-    def __init__(self, video: Video, half_lives_s: Sequence[float] = (3.0, 8.0)) -> None:
-        self.half_lives_ms = [1000 * h for h in half_lives_s]
-        self.half_lives_segments = [h / video.segment_ms for h in self.half_lives_ms]
-        self.throughputs = [0.0] * len(self.half_lives_ms)
-        self.latencies = [0.0] * len(self.half_lives_ms)
+    HALF_LIVES_MS = 3000.0, 8000.0
+
+    def __init__(self, video: Video) -> None:
+        self.half_lives_segments = [ms / video.segment_ms for ms in self.HALF_LIVES_MS]
+        self.throughputs = [0.0] * len(self.HALF_LIVES_MS)
+        self.latencies = [0.0] * len(self.HALF_LIVES_MS)
         self.download_ms, self.downloads = 0.0, 0
 
     def add(self, download_ms: float, throughput: float, latency: float) -> tuple[float, float]:
@@ -34,7 +36,7 @@ class Ewma:
         self.download_ms += download_ms
         self.downloads += 1
         rates, waits = [], []
-        for k, (ms, segments) in enumerate(zip(self.half_lives_ms, self.half_lives_segments, strict=True)):
+        for k, (ms, segments) in enumerate(zip(self.HALF_LIVES_MS, self.half_lives_segments, strict=True)):
             old = pow(0.5, download_ms / ms)
             self.throughputs[k] = old * self.throughputs[k] + (1 - old) * throughput
             rates.append(self.throughputs[k] / (1 - pow(0.5, self.download_ms / ms)))
@@ -45,17 +47,18 @@ class Ewma:
 
 
 class Sliding:
-    """The means of the last downloads, three by default."""
+    """The means of the last three downloads."""
 
-    def __init__(self, video: Video, last: int = 3) -> None:
-        self.last = last
-        self.throughputs: list[float] = []
-        self.latencies: list[float] = []
+    LAST = 3
+
+    def __init__(self, video: Video) -> None:
+        self.throughputs: deque[float] = deque(maxlen=self.LAST)
+        self.latencies: deque[float] = deque(maxlen=self.LAST)
 
     def add(self, download_ms: float, throughput: float, latency: float) -> tuple[float, float]:
         """Add a finished download; return the new (throughput, latency)."""
-        self.throughputs = [*self.throughputs, throughput][-self.last :]
-        self.latencies = [*self.latencies, latency][-self.last :]
+        self.throughputs.append(throughput)
+        self.latencies.append(latency)
         return sum(self.throughputs) / len(self.throughputs), sum(self.latencies) / len(self.latencies)
 
 
@@ -78,7 +81,7 @@ class Settings:
     rule : str
         Of `rules.RULES`.
     estimate : str
-        Of `estimates.ESTIMATES`.
+        Of `ESTIMATES`.
     buffer_s : float
         The largest buffer.
     gamma_p : float

@@ -16,6 +16,7 @@ from cctrace.display import endpoint
 from cctrace.path.bottleneck import deviation
 from cctrace.path.constants import COMMON
 from cctrace.path.neighbours import Shared
+from cctrace.path.own_queue import acked_evenly
 from cctrace.path.queue import Steps, constant
 from cctrace.path.sent import Sent
 
@@ -157,14 +158,11 @@ def _served(others: list[Sent], link: float, pause_us: float) -> Steps:
 
 def _rates(part: Sent, edges: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return a flow's deliveries in windows, bytes/us; 0 for none."""
-    acked_us, size = part.acked_us[part.acked], part.wire_bytes[part.acked]
-    if not len(acked_us):
+    if not len(part.acked):
         return np.zeros(len(edges) - 1)
-    order = np.argsort(acked_us, kind="stable")
-    acked_us, total = acked_us[order], np.cumsum(size[order])
-    last = np.append(np.diff(acked_us) > 0, True)
-    even = np.diff(np.interp(edges, acked_us[last], total[last], left=0.0)) / (edges[1] - edges[0])
-    return np.where(np.histogram(acked_us, edges)[0] > 0, even, 0.0)
+    return np.where(
+        np.histogram(part.acked_us[part.acked], edges)[0] > 0, acked_evenly(part, edges) / (edges[1] - edges[0]), 0.0
+    )
 
 
 def _overlap(record: Record) -> tuple[float, float]:
