@@ -280,10 +280,6 @@ class LinuxController(Controller):
         self.snd_cwnd = cwnd
         return acked
 
-    def prior_cwnd_of_stack(self, ack: Ack) -> int:
-        """cwnd when the stack last began to reduce it [Linux61] tp->prior_cwnd."""
-        return ack.prior_cwnd_tp
-
     def random_below(self, ack: Ack, bound: int) -> int:
         """Return a draw in [0, bound) [Linux61] prandom_u32_max, get_random_u32_below."""
         return (u32(self.draw(ack)) * bound) >> 32

@@ -97,7 +97,7 @@ class BBR2(BBR2ProbeRtt):
     def init(self, ack: Ack) -> None:
         """Start in STARTUP, paced for the initial window [BBRv2alpha] bbr_init, bbr2_init."""
         self.init_cwnd = min(0x7F, self.snd_cwnd)
-        self.prior_cwnd = self.prior_cwnd_of_stack(ack)
+        self.prior_cwnd = ack.prior_cwnd_tp
         self.snd_ssthresh = TCP_INFINITE_SSTHRESH
         self.probe_rtt_min_us = ack.tcp_min_rtt_us
         self.probe_rtt_min_stamp = ack.jiffies

@@ -106,5 +106,5 @@ class DCTCP(Reno):
     def undo_cwnd(self, ack: Ack) -> int:
         """[Linux61] dctcp_cwnd_undo."""
         if not self.has_ecn:
-            return max(self.snd_cwnd, self.prior_cwnd_of_stack(ack))
+            return max(self.snd_cwnd, ack.prior_cwnd_tp)
         return max(self.snd_cwnd, self.loss_cwnd)

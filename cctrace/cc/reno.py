@@ -60,7 +60,7 @@ class Reno(LinuxController):
 
     def undo_cwnd(self, ack: Ack) -> int:
         """Return to cwnd as it was when the spurious recovery began [Linux61] tcp_reno_undo_cwnd."""
-        return max(self.snd_cwnd, self.prior_cwnd_of_stack(ack))
+        return max(self.snd_cwnd, ack.prior_cwnd_tp)
 
     def additive_increase(self, segments_per_increment: int, acked: int) -> None:
         """Grow by one for every `segments_per_increment` acked [Linux61] tcp_cong_avoid_ai.
