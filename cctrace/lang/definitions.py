@@ -54,3 +54,11 @@ def value_of(function: FunctionType, name: str, default: Any) -> Any:
     if name in code.co_freevars:
         return (function.__closure__ or ())[code.co_freevars.index(name)].cell_contents
     return scope[name] if name in scope else getattr(builtins, name, default)
+
+
+def always_returns(body: list[ast.stmt]) -> bool:
+    """Return whether no way through statements goes past their end without a return."""
+    last = body[-1]
+    if isinstance(last, ast.If):
+        return bool(last.orelse) and always_returns(last.body) and always_returns(last.orelse)
+    return isinstance(last, ast.Return)

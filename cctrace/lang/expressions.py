@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from cctrace.lang.accesses import Accesses, canonical
 from cctrace.lang.definitions import value_of
 from cctrace.lang.emit import LLVM, Array, Record, Scalar, Several, Shape, Value, described, number
-from cctrace.lang.fields import find_method
+from cctrace.lang.fields import VIEW_COLUMNS, find_method
 from cctrace.lang.intrinsics import INTRINSICS
 from cctrace.lang.memory import ArrayAt
 
@@ -312,6 +312,18 @@ class Expressions(Accesses):
             lines[gap] = "\n".join(self.lines)
             self.lines = lines
         return made_of(value, iter([self.op(f"load {t}, ptr {slot}") for t, slot in slots]))
+
+    def field(self, record: Record, name: str) -> tuple[np.dtype, str]:
+        """Return (dtype, pointer) of a field; of a controller's view, note the column."""
+        controller = self.module.controller
+        if controller and record.dtype.names == VIEW_COLUMNS[controller.view]:
+            if name not in record.dtype.names:
+                self.refuse(f"reads ack.{name}, which is no column of the {controller.view} view")
+            self.columns.add(name)
+        elif controller and name not in (record.dtype.names or ()):
+            kind = "a method" if callable(getattr(controller, name, None)) else "no declared field"
+            self.refuse(f"uses self.{name}, which is {kind} of {controller.__name__}")
+        return super().field(record, name)
 
     # -- calls ---------------------------------------------------------------------------------------------------------
     def step(self, func: ast.expr) -> tuple[type | None, Any]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from cctrace.cc.base import Controller, param_fields
 from cctrace.errors import CompileError
-from cctrace.lang.definitions import definition_of, where_of
+from cctrace.lang.definitions import always_returns, definition_of, where_of
 from cctrace.lang.emit import LLVM, ZERO, Array, Record, Scalar, Several, Shape, Value, described, kind_of_dtype, number
 from cctrace.lang.expressions import MISSING, OPERATORS, Expressions, called, made_of, shape_of, words_of
 from cctrace.lang.fields import VIEW_COLUMNS, Known, accepts, fields_of, mistyped
@@ -135,7 +135,7 @@ class _Function(Expressions):
             words += words_of(value)
             self.assign(arg.arg, value)
         self.block(tree.body)
-        if self.module.controller and self.result not in (MISSING, None) and not _always_returns(tree.body):
+        if self.module.controller and self.result not in (MISSING, None) and not always_returns(tree.body):
             self.at(tree)
             self.refuse(_SOMETIMES)
         return self.finish(words)
@@ -287,18 +287,6 @@ class _Function(Expressions):
         if fields_of(controller)[name].length:
             self.refuse(f"assigns to the array self.{name}; assign to its elements")
 
-    def field(self, record: Record, name: str) -> tuple[np.dtype, str]:
-        """Return (dtype, pointer) of a field; of a controller's view, note the column."""
-        controller = self.module.controller
-        if controller and record.dtype.names == VIEW_COLUMNS[controller.view]:
-            if name not in record.dtype.names:
-                self.refuse(f"reads ack.{name}, which is no column of the {controller.view} view")
-            self.columns.add(name)
-        elif controller and name not in (record.dtype.names or ()):
-            kind = "a method" if callable(getattr(controller, name, None)) else "no declared field"
-            self.refuse(f"uses self.{name}, which is {kind} of {controller.__name__}")
-        return super().field(record, name)
-
     def copy(self, array: Array, value: Value) -> None:
         """Copy an array, or one number repeatedly, to a slice."""
         length = array.shape[0]
@@ -410,11 +398,3 @@ class _Function(Expressions):
             pairs = zip(value.items, kinds, strict=True)
             return Several(tuple(item if kind is None else self.convert(item, kind) for item, kind in pairs))
         return self.convert(value, kinds)
-
-
-def _always_returns(body: list[ast.stmt]) -> bool:
-    """Return whether no way through statements goes past their end without a return."""
-    last = body[-1]
-    if isinstance(last, ast.If):
-        return bool(last.orelse) and _always_returns(last.body) and _always_returns(last.orelse)
-    return isinstance(last, ast.Return)
