@@ -16,6 +16,7 @@ from typing import Any
 from cctrace.errors import FormatError
 from cctrace.io import tcpinfo
 from cctrace.io.layout import ByteOrder
+from cctrace.io.siftr import ESTABLISHED
 from cctrace.io.source import Source, reads
 from cctrace.tcp.sequence import unwrap
 
@@ -25,7 +26,6 @@ _VERSION, _TCPINFO, _DUMPINFO, _STACKNAME = 1, 2, 4, 6  # of Netflix's options
 _SECTION, _PACKET, _EVENT = 0x0A0D0D0A, 6, (0x0BAD, 0x40000BAD)
 _LITTLE = b"\x4d\x3c\x2b\x1a"
 _LARGEST = 1 << 24
-_ESTABLISHED = {4: 1}  # FreeBSD's TCPS_ESTABLISHED; other states are numbered otherwise than Linux's
 _INET6 = 28
 _STACKINFO = 0x10
 # Offsets that versions 8 and 9 of the struct share, little-endian whatever the machine.
@@ -140,7 +140,7 @@ class _Log:
             return
         poll: tcpinfo.Poll = {name: int.from_bytes(record[at : at + 4], "little") for name, at in _FIELDS.items()}
         poll |= {"time_ns": 1000 * (self._offset_us + _microseconds(record, 0)), tcpinfo.CONNECTION: self._number}
-        poll |= {"event": record[25], "state": _ESTABLISHED.get(int.from_bytes(record[56:60], "little"))}
+        poll |= {"event": record[25], "state": ESTABLISHED.get(int.from_bytes(record[56:60], "little"))}
         # Sequence numbers wrap: unwrap close to the previous record.
         iss = int.from_bytes(record[64:68], "little")
         before = self._acked.get(self._number, 0)

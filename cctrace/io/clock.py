@@ -21,7 +21,8 @@ _LATEST_NS = 1 << 63  # what an int64 holds: the year 2262
 _MONTHS = ("", "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 
-def _fraction_ns(digits: str | None) -> int:
+def fraction_ns(digits: str | None) -> int:
+    """Return the nanoseconds of the digits after a decimal point of seconds."""
     return int((digits or "0")[:9].ljust(9, "0"))
 
 
@@ -33,7 +34,7 @@ def epoch_ns(seconds: str, fraction: str | None = None) -> int:
     """
     for digits, unit in ((12, 10**9), (14, 10**6), (17, 10**3), (20, 1)):
         if len(seconds) < digits:
-            return int(seconds) * unit + _fraction_ns(fraction) * unit // 10**9
+            return int(seconds) * unit + fraction_ns(fraction) * unit // 10**9
     raise ValueError(f"{seconds} is no epoch time")
 
 
@@ -53,7 +54,7 @@ def _calendar_ns(
         shift = (int(digits[:2]) * 60 + int(digits[2:])) * (60 if zone[0] == "+" else -60)
     leap = int(second) == 60
     moment = datetime(int(year), int(month), int(day), int(hour), int(minute), int(second) - leap, tzinfo=UTC)
-    return (int(moment.timestamp()) + leap - shift) * 10**9 + _fraction_ns(fraction)
+    return (int(moment.timestamp()) + leap - shift) * 10**9 + fraction_ns(fraction)
 
 
 def leading_time(text: str) -> tuple[int | None, str]:

@@ -9,7 +9,6 @@ A connection has the controller and the kernel's release that the run states (`c
 Source: [flent] runners.py (SsRunner, NetperfDemoRunner), file format version 4.
 """
 
-import json
 from typing import Any
 
 from cctrace.errors import FormatError
@@ -41,10 +40,7 @@ def read(source: Source) -> tcpinfo.TcpInfo:
 
     Raises `FormatError`: not flent's JSON, or no samples of a socket in it (flent takes them with `--socket-stats`).
     """
-    try:
-        document = json.loads(source.text())
-    except ValueError as error:
-        raise FormatError(f"{source.name}: not JSON: {source.cut or error}") from None
+    document = source.json()
     series = document["metadata"].get("SERIES_META") or {}
     polls = tcpinfo.PollColumns()
     connections: list[dict[str, Any]] = []

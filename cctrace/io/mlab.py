@@ -92,11 +92,7 @@ def _identify(message: bytes) -> tuple[tcpinfo.Poll, tuple[str, int, str, int]]:
 
 
 def _read_ndt7(source: Source) -> tcpinfo.TcpInfo:
-    text = "\n".join(source.lines())
-    try:
-        result = json.loads(text)
-    except ValueError as error:
-        raise FormatError(f"{source.name}: not JSON: {source.cut or error}") from None
+    result = source.json()
     polls, connections = [], []
     for test in ("Download", "Upload"):
         part = result.get(test) or {}

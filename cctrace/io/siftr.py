@@ -20,7 +20,7 @@ _FIELDS = (
     "rtt", "sack", "tcp_flags", "rto", "snd_buffer", "snd_buffered", "rcv_buffer", "rcv_buffered", "bytes_in_flight",
     "reassembly_segments",
 )  # fmt: skip
-_ESTABLISHED = {4: 1}  # FreeBSD's TCPS_ESTABLISHED; other states are numbered otherwise than Linux's
+ESTABLISHED = {4: 1}  # FreeBSD's TCPS_ESTABLISHED; other states are numbered otherwise than Linux's
 
 
 def sniff(head: bytes) -> bool:
@@ -60,7 +60,7 @@ def _poll(cells: list[str], ticks: tuple[int, int]) -> tuple[dict[Any, Any], tup
         poll["rtt"] = round(poll["rtt"] * 1e6 / (hz * scale)) if hz and scale else None
         poll["rto"] = round(poll["rto"] * 1e6 / hz) if hz else None
     mss = poll["snd_mss"] or 1
-    poll |= {"unacked": -(-poll["bytes_in_flight"] // mss), "state": _ESTABLISHED.get(poll.pop("tcp_state"))}
+    poll |= {"unacked": -(-poll["bytes_in_flight"] // mss), "state": ESTABLISHED.get(poll.pop("tcp_state"))}
     # An unlimited threshold is 2^30 - 1 bytes, the largest window.
     poll["snd_cwnd"] = poll["snd_cwnd_bytes"] // mss
     poll["snd_ssthresh"] = poll["ssthresh_bytes"] // mss if poll["ssthresh_bytes"] < (1 << 30) - 1 else None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
+import json
 import os
 import stat
 import sys
@@ -25,6 +26,8 @@ from cctrace.extras import needed, pip
 from cctrace.io.compression import DECOMPRESSORS, Allowance, Decompressed, bomb, most_bytes
 
 HEAD = 4096  # bytes that `sniff` functions see
+_READ = 1 << 20  # bytes at a time
+_LONGEST_LINE = 1 << 24  # bytes, so that no file can exhaust the memory
 BOM = b"\xef\xbb\xbf"
 
 
@@ -110,32 +113,33 @@ class Source:
         data = bytearray(size)
         return bytes(data[: self.readinto(memoryview(data))])
 
-    def lines(self, longest: int = 1 << 24) -> Iterator[str]:
-        """Yield the lines as str without their ends; undecodable bytes become U+FFFD.
-
-        Raises FormatError for a line of more than `longest` bytes, so that no file can exhaust the memory.
-        """
+    def lines(self) -> Iterator[str]:
+        """Yield the lines as str without their ends; undecodable bytes become U+FFFD. Raises FormatError: too long."""
         rest, number = b"", 0
-        while data := self.read(1 << 20):
+        while data := self.read(_READ):
             *complete, rest = (rest + data).split(b"\n")
             for line in complete:
                 number += 1
                 yield _text(line)
-            if len(rest) > longest:
-                raise FormatError(f"{self.name}: line {number + 1} is longer than {longest} bytes")
+            if len(rest) > _LONGEST_LINE:
+                raise FormatError(f"{self.name}: line {number + 1} is longer than {_LONGEST_LINE} bytes")
         if rest:
             yield _text(rest)
 
     def rest(self) -> bytes:
         """Return all remaining bytes."""
-        parts = []
-        while data := self.read(1 << 20):
-            parts.append(data)
-        return b"".join(parts)
+        return b"".join(iter(lambda: self.read(_READ), b""))
 
     def text(self) -> str:
         """Return the remaining text as one str; undecodable bytes become U+FFFD."""
         return self.rest().removeprefix(BOM).decode("utf-8", "replace")
+
+    def json(self) -> Any:
+        """Return the remaining text as a JSON document. Raises `FormatError`: it is none."""
+        try:
+            return json.loads(self.text())
+        except ValueError as error:
+            raise FormatError(f"{self.name}: not JSON: {self.cut or error}") from None
 
     def refuse_bomb(self, size: int, compressed: int) -> None:
         """Raise FormatError if a file of `compressed` bytes must not unpack to `size` bytes."""

@@ -11,6 +11,7 @@ import re
 from typing import Any
 
 from cctrace.io import tcpinfo
+from cctrace.io.clock import fraction_ns
 from cctrace.io.source import Source, reads
 
 _LINE = re.compile(r"\s(?P<seconds>\d+)\.(?P<fraction>\d+):\s+(?:\w+:)?tcp_probe:\s+(?P<fields>.*)")
@@ -45,7 +46,7 @@ def read(source: Source) -> tcpinfo.TcpInfo:
 def _poll(match: re.Match[str]) -> tuple[dict[Any, Any], tuple[str, int, str, int]]:
     fields = dict(_FIELD.findall(match["fields"]))
     key = (*_endpoint(fields.pop("src", "")), *_endpoint(fields.pop("dest", "")))
-    nanoseconds = int(match["seconds"]) * 10**9 + int(match["fraction"][:9].ljust(9, "0"))
+    nanoseconds = int(match["seconds"]) * 10**9 + fraction_ns(match["fraction"])
     poll: tcpinfo.Poll = {"time_ns": nanoseconds}
     for name, text in fields.items():
         value = re.fullmatch(r"(0x)?([0-9a-fA-F]+)", text)

@@ -17,7 +17,7 @@ from cctrace import schema
 from cctrace.columns import Values
 from cctrace.errors import FormatError
 from cctrace.io import tcpinfo
-from cctrace.io.clock import epoch_ns, parse_iso
+from cctrace.io.clock import epoch_ns, fraction_ns, parse_iso
 from cctrace.io.pollcolumns import TIMES
 from cctrace.io.source import Source, reads
 from cctrace.io.structs import FIELDS, decode_bbr
@@ -125,7 +125,7 @@ def _time_fields(columns: dict[str, tuple[str, ...]], numbers: Sequence[int], na
         try:
             if column in TIMES:
                 unit = TIMES[column]
-                out.append(int(integer) * unit + int((fraction or "0")[:9].ljust(9, "0")) * unit // 10**9)
+                out.append(int(integer) * unit + fraction_ns(fraction) * unit // 10**9)
             else:
                 out.append(epoch_ns(integer, fraction) if integer.isdigit() else parse_iso(cell))
         except ValueError:
