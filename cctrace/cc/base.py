@@ -172,6 +172,13 @@ def _annotated(base: type) -> tuple[str, ...]:
     return tuple(name for name, kind in inspect.get_annotations(base).items() if "ClassVar" not in str(kind))
 
 
+def find_method(cls: type, name: str, after: type | None = None) -> tuple[Any, Any]:
+    """Return (class, what it calls `name`) of the first class in the resolution order, `after` a given one if any."""
+    mro = cls.__mro__
+    rest = mro[mro.index(after) + 1 if after else 0 :]
+    return next(((owner, vars(owner)[name]) for owner in rest if name in vars(owner)), (None, None))
+
+
 def param_fields(cls: "type[Controller]") -> dict[str, str]:
     """Return {field: parameter}: what holds each parameter of a controller class."""
     return {row.field or name: name for name, row in cls.params.items()}

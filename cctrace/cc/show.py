@@ -15,15 +15,12 @@ from typing import Any
 
 from cctrace import schema
 from cctrace.cc import controller
-from cctrace.cc.base import Controller
+from cctrace.cc.base import Controller, find_method
 
 _KEY = r"\[(?:[A-Z][A-Za-z]+v?\d[\w]*|BBRv\w+|RFC ?\d+)\]"
 _CITATION = re.compile(_KEY + r"(?: (?:§ ?[\d.]+\d|[a-z]\w*_\w+(?:\(\))?|[Ee]qs?\. \d+|Table \w+|section [\d.]+\d))?")
 _FILES = re.compile(rf"({_KEY})((?:,? ?[\w/.-]+\.(?:c|h|cc|go))+)")
 _PACKAGE = Path(__file__).parent.parent.parent
-
-
-Call = tuple[Any, type | None]  # a function and the class that defines it
 
 
 def resolved(name: str) -> list[dict[str, Any]]:
@@ -44,14 +41,14 @@ def resolved(name: str) -> list[dict[str, Any]]:
     shown: set = set()
     for event in events:
         if callable(getattr(cls, event, None)):
-            _follow(cls, *_method(cls, event), 0, found, shown)
+            _follow(cls, *find_method(cls, event), 0, found, shown)
     return found
 
 
 def _follow(
     cls: type[Controller],
-    function: FunctionType,
     owner: type | None,
+    function: FunctionType,
     depth: int,
     found: list[dict[str, Any]],
     shown: set[Any],
@@ -73,24 +70,22 @@ def _follow(
             "source": source if first else "",
         }
     )
-    for called, where in _calls(cls, function, owner, source) if first else ():
-        _follow(cls, called, where, depth + 1, found, shown)
+    for where, called in _calls(cls, function, owner, source) if first else ():
+        _follow(cls, where, called, depth + 1, found, shown)
 
 
-def _calls(cls: type[Controller], function: FunctionType, owner: type | None, source: str) -> list[Call]:
-    """Return (function, class that defines it) of each call of a step, in the order of the text; helpers included."""
+def _calls(cls: type[Controller], function: FunctionType, owner: type | None, source: str) -> list[tuple[Any, Any]]:
+    """Return (class that defines it, function) of each call of a step, in the order of the text; helpers included."""
     nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
     nodes.sort(key=lambda node: (node.func.end_lineno, node.func.end_col_offset))
     found = []
     for node in nodes:
         target = node.func
-        if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == "self":
-            found.append(_method(cls, target.attr))
-        elif isinstance(target, ast.Attribute) and ast.unparse(target.value) == "super()":
-            found.append(_method(cls, target.attr, owner))
+        if isinstance(target, ast.Attribute) and (of := ast.unparse(target.value)) in ("self", "super()"):
+            found.append(find_method(cls, target.attr, owner if of == "super()" else None))
         elif isinstance(target, ast.Name) and _is_helper(function.__globals__.get(target.id)):
-            found.append((function.__globals__[target.id], None))
-    found = [one for one in found if isinstance(one[0], FunctionType)]
+            found.append((None, function.__globals__[target.id]))
+    found = [one for one in found if isinstance(one[1], FunctionType)]
     return [one for at, one in enumerate(found) if not at or one != found[at - 1]]
 
 
@@ -98,12 +93,6 @@ def _is_helper(thing: object) -> bool:
     """Whether a name means one of the controllers' helper functions; those of `cmath`, C's arithmetic, are left out."""
     module = thing.__module__ if isinstance(thing, FunctionType) else ""
     return module.startswith("cctrace.cc.") and module != "cctrace.cc.cmath"
-
-
-def _method(cls: type[Controller], name: str, after: type | None = None) -> Call:
-    mro = cls.__mro__
-    rest = mro[mro.index(after) + 1 if after else 0 :]
-    return next(((vars(base)[name], base) for base in rest if name in vars(base)), (None, None))
 
 
 def _citations(source: str, module: ModuleType | None) -> list[str]:

@@ -23,7 +23,7 @@ import numpy as np
 
 from cctrace import schema
 from cctrace.cc import asking
-from cctrace.cc.base import Controller, param_fields
+from cctrace.cc.base import Controller, find_method, param_fields
 from cctrace.columns import Ints, Values
 from cctrace.errors import CompileError
 from cctrace.lang import cache, objects
@@ -31,7 +31,7 @@ from cctrace.lang.definitions import where_of
 from cctrace.lang.emit import Record, Scalar, described
 from cctrace.lang.entry import places
 from cctrace.lang.expressions import Expressions
-from cctrace.lang.fields import EVENTS, RETURNED, VIEW_COLUMNS, ack_dtype, fields_of, find_method, record_dtype
+from cctrace.lang.fields import EVENTS, RETURNED, VIEW_COLUMNS, ack_dtype, fields_of, record_dtype
 from cctrace.lang.fingerprint import Fingerprint
 from cctrace.lang.lower import Module
 from cctrace.lang.machine import failure

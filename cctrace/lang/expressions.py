@@ -7,10 +7,11 @@ import types
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from cctrace.cc.base import find_method
 from cctrace.lang.accesses import Accesses, canonical
 from cctrace.lang.definitions import value_of
 from cctrace.lang.emit import LLVM, Array, Record, Scalar, Several, Shape, Value, described, number
-from cctrace.lang.fields import VIEW_COLUMNS, find_method
+from cctrace.lang.fields import VIEW_COLUMNS
 from cctrace.lang.intrinsics import INTRINSICS
 from cctrace.lang.memory import ArrayAt
 

@@ -102,13 +102,6 @@ def ack_dtype(cls: type[Controller]) -> np.dtype:
     return np.dtype([(name, np.int64) for name in VIEW_COLUMNS[cls.view]])
 
 
-def find_method(cls: type, name: str, after: type | None = None) -> tuple[Any, Any]:
-    """Return (class, what it calls `name`) of the first class in the resolution order, `after` a given one if any."""
-    mro = cls.__mro__
-    rest = mro[mro.index(after) + 1 if after else 0 :]
-    return next(((owner, vars(owner)[name]) for owner in rest if name in vars(owner)), (None, None))
-
-
 def recordable(cls: type[Controller], name: str) -> tuple[int, np.dtype]:
     """Return (offset in the record, dtype) of what ``record=`` names: a field, an element ``bw_v[0]``, ``o_ret``.
 
