@@ -140,6 +140,12 @@ def test_the_short_rtts_of_packets_that_overtake_are_none_of_an_empty_queue(reor
     assert ("path_full" in [one.name for one in found]) == is_full
 
 
+@pytest.mark.parametrize(("spurious", "is_told"), [(0, True), (99, True), (400, False)])
+def test_where_many_retransmissions_were_spurious_packets_that_no_dsack_reported_need_not_be_lost(spurious, is_told):
+    facts = Facts(PACKETS, 10.0, 1e6, losses=LOST._replace(lost=500), reordering=Reordering(0.5, 5000, spurious))
+    assert ("random_loss" in [one.name for one in judge(facts)]) == is_told
+
+
 @pytest.mark.parametrize(("late", "want"), [(8, ["reordering"]), (4, [])])
 def test_a_few_packets_that_arrived_late_are_reordering(late, want):
     facts = Facts(PACKETS, 10.0, 1e6, rtt_us=40e3, least_rtt_us=40e3, reordering=Reordering(late / 4000, late, 3))

@@ -18,7 +18,7 @@ from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.diagnose import Diagnosis
 from cctrace.diagnosis.findings import Finding, Verdict, partly, shares
 from cctrace.diagnosis.order import verdict
-from cctrace.diagnosis.rules.losses import SHALLOW
+from cctrace.diagnosis.rules.losses import SHALLOW, are_open
 from cctrace.diagnosis.rules.rates import changed
 from cctrace.path.changes import Change
 from cctrace.path.constants import RATE_DIFFERS
@@ -123,6 +123,9 @@ def _by_chance(scene: Scene, diagnosis: Diagnosis) -> dict[str, float]:
     """Return the inferred path's random losses where these are certain, else none."""
     loss = scene.path.estimates["loss"]
     share, chance = loss["share"], loss.get("random", 0)
+    late = next((one.evidence for one in diagnosis.verdicts if one.name == "reordering"), {})
+    if late and are_open(chance, late["spurious_retransmissions"]):
+        return {}
     if scene.path.aqm == "droptail":  # the drops of an AQM that no fit models, such as PIE, are random losses there
         chance -= sum(one.evidence["lost"] for one in diagnosis.verdicts if one.name == "aqm")
     if loss["model"] == "none" or not share.low or chance < const.FEWEST:

@@ -43,10 +43,21 @@ def losses(facts: Facts, found: Found) -> Iterator[Finding]:
     hidden = NEVER_FULL if bursts else set()
     if is_shared:
         hidden = hidden | FULL
+    if facts.reordering is not None and are_open(lost.lost, facts.reordering.spurious_retransmissions):
+        hidden = hidden | {"random_loss"}
     marks = facts.marks  # a buffer that overflows once, as where the rate falls, does not limit what marks cut often
     if marks is not None and "ecn_marking" in found.sure and marks.loss_episodes == 1:
         hidden = hidden | {"shallow_buffer"}
     yield from (one for one in causes if one.name not in hidden)
+
+
+def are_open(lost: float, spurious: float) -> bool:
+    """Return whether losses may be packets that others overtook: many retransmissions proved spurious.
+
+    A D-SACK is replaced by the next one while a compressed ACK waits [Linux] tcp_dsack_set: those of late packets that
+    none reported look like losses.
+    """
+    return spurious >= max(lost / 2, const.MANY)
 
 
 def _with_tokens_left(facts: Facts, lost: Losses, policer: Policer) -> Iterator[Finding]:
