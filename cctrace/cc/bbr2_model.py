@@ -58,7 +58,7 @@ ACK_EPOCH_ACKED_RESET = 1 << 20
 
 
 def in_8_bits(fraction: float) -> int:
-    """The same for a bit field of eight bits, which the source fills with at most 255: 1.0 means 255/256."""
+    """256ths of a fraction in a bit field of eight bits, which holds at most 255: 1.0 means 255/256."""
     return min(255, int(fraction * BBR_UNIT))
 
 

@@ -303,7 +303,7 @@ class Prague(LinuxController):
             self.enter_loss(ack)
 
     def ssthresh(self, ack: Ack) -> int:
-        """It stays: cwnd is led by the window [Prague07] prague_ssthresh."""
+        """Leave ssthresh: cwnd is led by the window [Prague07] prague_ssthresh."""
         return self.snd_ssthresh
 
     def undo_cwnd(self, ack: Ack) -> int:

@@ -240,7 +240,7 @@ class Prague2020(Prague):
         self.set_increase(ack)
 
     def ssthresh(self, ack: Ack) -> int:
-        """It stays; the longer the rounds, the slower RTT and deviation are smoothed [Prague06] prague_ssthresh."""
+        """Leave ssthresh; longer rounds smooth RTT and deviation more slowly [Prague06] prague_ssthresh."""
         bits = floor_lg(self.snd_ssthresh)
         shift = min(bits + (bits >> 1) + 1, MAX_SRTT_BITS)
         more, less = max(shift - self.srtt_shift, 0), max(self.srtt_shift - shift, 0)

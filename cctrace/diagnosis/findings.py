@@ -142,7 +142,7 @@ class Effect(Public):
 
     @property
     def figures(self) -> dict[str, Estimate]:
-        """Its estimates by name."""
+        """The estimates by name."""
         return {"goodput": self.goodput, "rtt": self.rtt, "retransmitted": self.retransmitted}
 
     @property

@@ -84,7 +84,7 @@ class Record:
 
     @functools.cached_property
     def ack_s(self) -> NDArray[np.float64]:
-        """Their times, seconds since the first packet."""
+        """Times of `acks`, seconds since the first packet."""
         return self.seconds(self.acks["time_ns"])
 
     def seconds(self, time_ns: ArrayLike) -> NDArray[np.float64]:

@@ -44,7 +44,7 @@ class Rows(_Rows):
 
     @cached_property
     def prepared(self) -> Prepared:
-        """These as an argument of compiled code: a plain tuple, which does not keep the columns alive in a cycle."""
+        """The columns as an argument of compiled code: a plain tuple, which does not keep them alive in a cycle."""
         return Prepared(tuple(self))
 
 

@@ -131,9 +131,7 @@ def policer_of(tables: list[Transmissions], start_ns: int, base_us: float) -> Bu
     size = np.concatenate([table.wire_bytes for table in tables])[order]
     lost = np.concatenate([table.state == LOST for table in tables])[order]
     arrivals = _Arrivals(time[order], size, lost, base_us)
-    place = np.empty(len(order), np.int64)
-    place[order] = np.arange(len(order))
-    place = place[: len(tables[0])]
+    place = np.argsort(order)[: len(tables[0])]
     if lost.sum() < const.LEAST_POLICED or _queued(tables[0], base_us):
         return None
     best = max(

@@ -96,7 +96,7 @@ class PathEvidence:
 
     @property
     def sent_us(self) -> Floats:
-        """The same in us, equal to the last bit to those of `sent`: what is sent at one instant stays together."""
+        """Departure times in us, equal to the last bit to those of `sent`: what left at one instant stays together."""
         return (self.transmissions.sent_ns - self.transmissions.start_ns) / 1e3
 
     @functools.cached_property
