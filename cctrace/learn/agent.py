@@ -5,7 +5,7 @@ import os
 from dataclasses import dataclass, field
 from numbers import Real
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -18,19 +18,8 @@ from cctrace.errors import ArgumentError, FormatError
 from cctrace.learn.search import METHODS, Search
 
 NEAR_BETA = 1e-6
+COLUMNS = ("min_rtt_us", "bw_bps", "goodput_bps", "lost_share", "beta", "k")
 _FORM = "cctrace learning agent 1"
-
-
-class _Flow(NamedTuple):
-    min_rtt_us: float
-    bw_bps: float
-    goodput_bps: float
-    lost_share: float
-    beta: float
-    k: float
-
-
-COLUMNS = _Flow._fields
 
 
 @dataclass
@@ -85,8 +74,7 @@ class Agent:
         whole("flows", self.flows, 1)
         check_argument(isinstance(self.slope, Real) and self.slope > 0, "slope", self.slope, "a positive number")
         check_argument(isinstance(self.gamma, Real) and 0.5 <= self.gamma <= 1, "gamma", self.gamma, "from 0.5 to 1")
-        if self.method not in METHODS:
-            raise ArgumentError(f"method={self.method!r} is none of {', '.join(METHODS)}")
+        check_argument(self.method in list(METHODS), "method", self.method, f"one of {', '.join(METHODS)}")
         self.bins = [(cell["min_rtt_ms"], cell["rate_mbps"]) for cell in presets.bins("bbrx_table1")]
         self.searches = self.searches or [METHODS[self.method]() for _ in self.bins]
         self.waiting = self.waiting or [[] for _ in self.bins]
@@ -128,15 +116,16 @@ class Agent:
         if missing:
             raise ArgumentError(f"flows: no column {', '.join(missing)} (needed: {', '.join(COLUMNS)})")
         counted = 0
-        for row in map(_Flow._make, flows[list(COLUMNS)].to_numpy(float)):
-            number = self.bin_of(row.min_rtt_us, row.bw_bps)
+        for min_rtt_us, bw_bps, goodput_bps, lost_share, beta, k in flows[list(COLUMNS)].to_numpy(float).tolist():
+            number = self.bin_of(min_rtt_us, bw_bps)
             search = self.searches[number]
             if self.continues and search.wanted() is None:
                 search = self.searches[number] = METHODS[self.method](first=search.elected())
-            if (wanted := search.wanted()) is None or not _same(wanted, row):
+            wanted = search.wanted()
+            if wanted is None or k != wanted[0] or abs(beta - wanted[1]) > NEAR_BETA:
                 continue
             counted += 1
-            self.waiting[number].append(float(utility(row.goodput_bps / 1e6, row.lost_share, self.slope)))
+            self.waiting[number].append(float(utility(goodput_bps / 1e6, lost_share, self.slope)))
             if len(self.waiting[number]) == self.flows:
                 search.note(float(np.mean(self.waiting[number])))
                 self.waiting[number] = []
@@ -183,8 +172,3 @@ class Agent:
         if not len(agent.searches) == len(agent.waiting) == len(agent.bins):
             raise FormatError(f"{file}: has {len(agent.searches)} bins, the table has {len(agent.bins)}")
         return agent
-
-
-def _same(wanted: tuple[int, float], row: _Flow) -> bool:
-    k, beta = wanted
-    return int(row.k) == k and abs(row.beta - beta) <= NEAR_BETA

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 from cctrace.arguments import check_argument
 from cctrace.errors import ArgumentError
-from cctrace.streaming.rules import rule
+from cctrace.streaming.rules import RULES
 from cctrace.streaming.video import Video
 
 
@@ -65,13 +65,6 @@ class Sliding:
 ESTIMATES: dict[str, Callable[[Video], Ewma | Sliding]] = {"ewma": Ewma, "sliding": Sliding}
 
 
-def estimate(name: str, video: Video) -> Ewma | Sliding:
-    """Return a new estimate by name. Raises `ArgumentError` if there is no such estimate."""
-    if name not in ESTIMATES:
-        raise ArgumentError(f"estimate={name!r}: use {' or '.join(ESTIMATES)}")
-    return ESTIMATES[name](video)
-
-
 @dataclass(frozen=True)
 class Settings:
     """Settings of a player; the defaults are Sabre's.
@@ -98,7 +91,7 @@ class Settings:
     Raises
     ------
     ArgumentError
-        For an unknown name of rule or estimate (when the player is made), or a quantity that is not positive.
+        For an unknown rule or estimate, or a quantity that is not positive.
 
     Examples
     --------
@@ -118,6 +111,9 @@ class Settings:
     safe_buffer: bool = True
 
     def __post_init__(self) -> None:
+        for name, known in (("rule", RULES), ("estimate", ESTIMATES)):
+            value = getattr(self, name)
+            check_argument(value in list(known), name, value, f"one of {', '.join(known)}")
         for name in ("buffer_s", "gamma_p"):
             value = getattr(self, name)
             check_argument(isinstance(value, Real) and 0 < float(value) < math.inf, name, value, "positive and finite")
@@ -169,8 +165,8 @@ class Player:
                 f"buffer_s={settings.buffer_s:g} (--max-buffer) must hold two segments of {video.segment_ms / 1000:g} s"
             )
         self.video, self.settings, self.network = video, settings, network
-        self.rule = rule(settings.rule, video, settings)
-        self.estimate = estimate(settings.estimate, video)
+        self.rule = RULES[settings.rule](video, settings)
+        self.estimate = ESTIMATES[settings.estimate](video)
         self.throughput_kbps = self.latency_ms = float("nan")  # until the first segment is there
         self.buffered, self.played_ms = 0, 0.0  # segments in the buffer, and how much of the first was played
         self.stalled_ms = self.startup_ms = self.clock_ms = 0.0

@@ -16,8 +16,6 @@ from __future__ import annotations
 from math import log
 from typing import TYPE_CHECKING
 
-from cctrace.errors import ArgumentError
-
 if TYPE_CHECKING:
     from cctrace.streaming.player import Player, Progress, Settings
     from cctrace.streaming.video import Video
@@ -336,10 +334,3 @@ RULES: dict[str, type[Rule]] = {
     "bolae": BolaE,
     "throughput": Throughput,
 }
-
-
-def rule(name: str, video: Video, settings: Settings) -> Rule:
-    """Return a new rule by name. Raises `ArgumentError` if there is no such rule."""
-    if name not in RULES:
-        raise ArgumentError(f"rule={name!r}: use {', '.join(RULES)}")
-    return RULES[name](video, settings)
