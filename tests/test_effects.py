@@ -17,7 +17,15 @@ from cctrace.analysis.analyze import EFFECTS, analyze
 from cctrace.cc import kernel_name
 from cctrace.cli import main
 from cctrace.counterfactual.candidates import ACKS_AS_DUE, beside, removals
-from cctrace.counterfactual.effects import NO_MORE_DATA, Effects, Without, effect_words, effects_of, too_short
+from cctrace.counterfactual.effects import (
+    NO_MORE_DATA,
+    Effects,
+    Without,
+    _may_lack_room,
+    effect_words,
+    effects_of,
+    too_short,
+)
 from cctrace.counterfactual.held_back import HeldBack
 from cctrace.counterfactual.interventions import INTERVENTIONS, NOT_SIMULATED
 from cctrace.counterfactual.scene import scene_of
@@ -504,6 +512,14 @@ def test_a_send_buffer_that_delays_recoveries_alone_shows_in_what_reproduces_the
     limited, alone = (cct.simulate(cct.Path(**LINK | path), one, "8s", 3).flows["goodput_bps"][0] for one in sent)
     effect = named(found, "send_buffer_limited").effect
     assert effect.goodput.value == pytest.approx(alone / limited, rel=0.05)
+
+
+@pytest.mark.parametrize(("retransmitted", "may"), [(0.01, True), (0.0, False)])
+def test_a_send_buffer_delays_no_recovery_of_a_flow_that_had_none(retransmitted, may):
+    held = SimpleNamespace(options=lambda changes: {})
+    scene = SimpleNamespace(recorded={"retransmitted_share": retransmitted}, held=held, others=())
+    diagnosis = SimpleNamespace(limits=[Limit("application", 0.0, 1.0), Limit("pacing", 1.0, 9.0)])
+    assert _may_lack_room(scene, diagnosis) == may
 
 
 def test_a_gain_that_its_application_may_lack_data_for_goes_behind_what_is_certain_if_it_was_seen_to_pause():

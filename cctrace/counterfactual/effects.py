@@ -271,7 +271,12 @@ def _reproducing(
 
 
 def _may_lack_room(scene: Scene, diagnosis: Diagnosis) -> bool:
-    """Return whether the send buffer may have been full: a flow alone waited for data, and no other cause is known."""
+    """Return whether the send buffer may have delayed recoveries: a flow alone had some, and waited for data.
+
+    No other cause is known.
+    """
+    if not scene.recorded[SHARE]:
+        return False
     limited = scene.held.options({"rwnd": "none", "fq": None})
     return not limited and not scene.others and shares(diagnosis.limits).get("application", 0.0) >= const.NEGLIGIBLE
 
