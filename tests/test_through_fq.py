@@ -683,6 +683,10 @@ def test_an_echo_dates_a_hand_over_however_short_the_packet_is(overdue, handed, 
         (5, 5, {"skb_end": 5 * 1448}, False),  # what is left of an skb, three, grew into the room (tcp_grow_skb)
         (4, 5, {"skb_end": 5 * 1448}, True),  # it would have grown further
         (5, 9, {"written": 5 * 1448 + 700}, False),  # no more is written but a short end
+        (4.5, 9, {}, False),  # which has room
+        (4.5, 5, {}, True),  # or waits, too, for room for nine
+        (4.5, 5, {"srtt8": 8 * 20_000}, False),
+        (0.5, 1, {}, False),  # as no single segment does
         (5, 9, {"written": 6 * 1448}, True),
     ],
 )
@@ -694,7 +698,7 @@ def test_what_is_shorter_than_rate_and_window_allow_was_made_at_another_rate(seg
         if name != "written":
             tp[name] = value
     tp.packets_out = tp.cwnd - room
-    assert is_too_short(tp, seg, segments * 1448, written) == short
+    assert is_too_short(tp, seg, int(segments * 1448), written) == short
 
 
 @pytest.mark.parametrize(

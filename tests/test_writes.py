@@ -190,9 +190,41 @@ def test_all_that_is_lost_has_been_sent_again_only_once_it_has_left(again, marke
     """An ACK marks two segments lost: what is written before both were sent again finds the application no limit."""
     m, event, skb = (np.zeros(size, np.int64) for size in (wr.SOCKET_SIZE, wr.EVENT_SIZE, wr.SKB_SIZE))
     m[wr.LOST], m[wr.MSS], event[wr.CWND], skb[wr.SEGMENTS], skb[wr.END] = 2, MSS, 20, again, again * MSS
+    m[wr.NOW_NS] = 1
     wr.leave(m, skb, *(np.zeros(8, np.int64) for _ in range(3)))
     wr.check_app_limited(m, event)
     assert (m[wr.LIMIT] != 0) == marked
+
+
+@pytest.mark.parametrize(("now_ns", "marked"), [(94_999, False), (95_000, False), (95_001, True)])
+def test_an_ack_of_the_moment_at_which_the_last_packet_leaves_fq_finds_it_there(now_ns, marked):
+    """TCP frees what has left in a softirq, which comes after it (seed 334721)."""
+    m, event = np.zeros(wr.SOCKET_SIZE, np.int64), np.zeros(wr.EVENT_SIZE, np.int64)
+    m[wr.LEAVES_NS], m[wr.NOW_NS], m[wr.MSS], event[wr.CWND] = 95_000, now_ns, MSS, 20
+    wr.check_app_limited(m, event)
+    assert (m[wr.LIMIT] != 0) == marked
+
+
+def test_what_small_queues_held_back_was_handed_over_before_the_next_write_although_it_leaves_after_it():
+    """Three full segments wait in fq; the short end behind them goes to fq as one of them leaves (seed 334732)."""
+    m, event, skbs = (np.zeros(size, np.int64) for size in (wr.SOCKET_SIZE, wr.EVENT_SIZE, (4, wr.SKB_SIZE)))
+    skbs[:, wr.BEGIN] = 1 + MSS * np.arange(4)
+    skbs[:, wr.END] = skbs[:, wr.BEGIN] + [MSS, MSS, MSS, 700]
+    skbs[:, wr.LEFT_NS] = skbs[:, wr.SENT_NS] = 30_000, 60_000, 90_000, 100_000
+    skbs[:, wr.IS_NEW], skbs[:, wr.SEGMENTS], skbs[:, wr.FIRST], skbs[:, wr.LAST] = 1, 1, range(4), range(1, 5)
+    m[[wr.WRITTEN, wr.HAS]], m[wr.NXT], m[wr.DONE], m[wr.MSS] = skbs[3, wr.END], skbs[3, wr.BEGIN], 3, MSS
+    m[wr.LEAVES_NS], m[wr.IN_FLIGHT], m[wr.KEPT] = 90_000, 3, 3
+    event[[wr.CWND, wr.SKBS_END, wr.TIME_NS, wr.FLIGHT, wr.SKB]] = 20, 4, 1_000, 3, 3
+    due, marks = np.array([[95_000, 8 * MSS]]), np.zeros(4, np.uint8)
+    lists = (
+        np.zeros((0, 2), np.int64),
+        np.zeros(64, np.int64),
+        np.zeros(64, np.int64),
+        np.zeros((4, 2), np.int64),
+        marks,
+    )
+    wr.happen(m, due, event, skbs, *lists)
+    assert (m[wr.DONE], m[wr.NEXT_DUE], marks[3] & APP_LIMITED) == (4, 0, 0)
 
 
 def test_a_write_hands_over_to_fq_as_much_as_the_kernel_did():

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from cctrace.columns import Ints
 
-EQUAL = 0.05  # of the period: largest difference of equal ones; of the writes, that may be late
-MANY = 100  # pauses between writes that show the period, and sizes that show the right one, as well as all
+LATE = 0.05  # of the period, by which a write may be off its tick; of the writes, that may be late
+MOST = 100  # writes that show the period, and sizes, that are tried
 
 
 class Writes(NamedTuple):
@@ -70,7 +70,7 @@ def shared_sizes(ends: Ints, mss: int) -> Iterator[tuple[int, int]]:
     apart = np.diff(ends, prepend=0)
     shared = np.gcd(apart[:-1], apart[1:])
     sizes, counts = np.unique(shared[shared >= mss], return_counts=True)
-    for size in sizes[np.argsort(-counts, kind="stable")[:MANY]].tolist():
+    for size in sizes[np.argsort(-counts, kind="stable")[:MOST]].tolist():
         yield size, int(ends[np.flatnonzero(shared == size)[-1]])
 
 
@@ -84,16 +84,16 @@ def clocks(size: int, ends: Ints, begins_ns: Ints, time_ns: Ints, total: Ints) -
     done = time_ns[np.searchsorted(total, ends)]
     found, turns = {}, (ends - ends[0]) // size
     turn = np.ceil((total - ends[0]) / size) - 1  # of the write whose data were sent
-    places = np.unique(np.linspace(0, len(turns) - 1, MANY + 1).astype(int))
+    places = np.unique(np.linspace(0, len(turns) - 1, MOST + 1).astype(int))
     for k, later in itertools.pairwise(places):
         every = float((begins_ns[later] - begins_ns[k]) / (turns[later] - turns[k]))
-        late = EQUAL * every
+        late = LATE * every
         tick = begins_ns[k] - turns[k] * every  # at turn 0
         first = tick - ends[0] / size * every  # of the flow's first write
         ticks = int(np.sum(np.abs(begins_ns - tick - turns * every) < late)) + int(-late < first < time_ns[0] + late)
         early = time_ns < tick + turn * every - late
         overdue = float(np.mean(done > tick + turns * every + late))
-        if ticks > max(2, len(turns) / 2) and not early.any() and overdue <= EQUAL:
+        if ticks > max(2, len(turns) / 2) and not early.any() and overdue <= LATE:
             found[Writes(size, every, tick, int(ends[0]))] = ticks
     return found
 
@@ -105,7 +105,7 @@ def latest(writes: Writes, time_ns: Ints, total: Ints) -> Writes:
     """
     turn, first = np.unique(np.ceil((total - writes.sent) / writes.size).astype(np.int64) - 1, return_index=True)
     left_ns = time_ns[first]
-    on_tick = np.abs(left_ns - writes.tick_ns - turn * writes.every_ns) < EQUAL * writes.every_ns
+    on_tick = np.abs(left_ns - writes.tick_ns - turn * writes.every_ns) < LATE * writes.every_ns
     hull: list[tuple[int, int]] = []
     for x, y in zip(turn[on_tick].tolist(), left_ns[on_tick].tolist(), strict=True):
         while len(hull) > 1 and _is_above(hull[-1], hull[-2], (x, y)):

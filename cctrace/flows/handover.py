@@ -164,9 +164,10 @@ def is_too_short(tp, seg, size, written):
     made = min(full, room, written // tp.mss * tp.mss)
     if tp.cut_seq == tp.snd_nxt or left == size or left < size == made:  # an skb ends, or grows into the room
         return False
-    if full <= size or tp.ca_state >= CA_RECOVERY or size % tp.mss != 0:
+    ends = size % tp.mss != 0  # a write, which may wait for room, too, unless it is one segment
+    if full <= size or tp.ca_state >= CA_RECOVERY or (ends and (size < tp.mss or tp.head == tp.tail)):
         return False
-    if size < made or tp.head == tp.tail:
+    if not ends and (size < made or tp.head == tp.tail):
         return size < made and 2 * size != made  # an skb ends between two that make up one
     third = min(tp.cwnd * tp.mss, tp.snd_wnd) // TSO_WIN_DIVISOR
     age_ns = (tp.now_us - seg[tp.head & (seg.size - 1)].tx_us) * 1000

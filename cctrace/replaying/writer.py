@@ -158,7 +158,7 @@ def tail_bytes(m, queue):
 
 def check_app_limited(m, event):
     """tcp_rate_check_app_limited: less than a segment is unsent, nothing is in fq, window and recovery allow a send."""
-    idle = m[WRITTEN] - m[NXT] < m[MSS] and m[LEAVES_NS] <= m[NOW_NS]
+    idle = m[WRITTEN] - m[NXT] < m[MSS] and m[LEAVES_NS] < m[NOW_NS]
     if idle and m[IN_FLIGHT] < event[CWND] and m[LOST] <= 0:
         m[LIMIT] = app_limited_until(event[DELIVERED], m[IN_FLIGHT])
 
@@ -306,9 +306,10 @@ def happen(m, due, event, skbs, blocks, queue, ends, sacked, marks):
     if may_write(m) and (at < until or m[WRITTEN] > 1):
         at = write(m, event, skbs, at, until, queue, ends, marks)
     while at < until:
-        at = write_due(m, due, event, skbs, at, skbs[at, SENT_NS], queue, ends, marks)
-        if at >= until:
-            return
+        if skbs[at, IS_NEW] != 0 and skbs[at, END] > m[WRITTEN]:
+            at = write_due(m, due, event, skbs, at, skbs[at, SENT_NS], queue, ends, marks)
+            if at >= until:
+                return
         if skbs[at, IS_NEW] != 0 and skbs[at, END] > m[WRITTEN]:
             if skbs[at, LEFT_NS] > m[NOW_NS] + SOON_NS:
                 return
