@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from cctrace.arguments import check_argument
 from cctrace.counterfactual.held_back import OPTIONS
 from cctrace.errors import ArgumentError
 from cctrace.sim.jitter import Jitter
@@ -25,8 +26,7 @@ def check_changes(changes: Mapping[str, Any]) -> None:
         if name not in ("aqm", "app", "fq") and parse_factor(value, name) is not None:
             continue
         if name == "fq":
-            if not isinstance(value, bool):
-                raise ArgumentError(f"fq={value!r} must be True or False")
+            check_argument(isinstance(value, bool), "fq", value, "True or False")
         elif name == "app":
             Sender("reno", app=value)
         elif name in OPTIONS:

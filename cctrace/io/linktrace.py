@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cctrace.arguments import number
 from cctrace.errors import ArgumentError
 from cctrace.units import format_rate
 
@@ -72,9 +73,7 @@ class LinkTrace:
         >>> trace.rate(1)[1].tolist()
         [12000000.0, 12000000.0]
         """
-        if bin_ms <= 0:
-            raise ArgumentError(f"bin_ms={bin_ms}: must be positive")
-        width = round(bin_ms * 1e6)
+        width = round(number("bin_ms", bin_ms, "a number of milliseconds above 0", above=0) * 1e6)
         edges = np.arange(0, self.end_ns + width, width)
         sums, _ = np.histogram(self.capacity[0], bins=edges, weights=self.capacity[1])
         return edges[:-1], sums * 8e9 / np.diff(np.minimum(edges, self.end_ns)).clip(1)
