@@ -15,6 +15,7 @@ from cctrace.analytic.pilaw import SIGMOID_SLOPE, utility
 from cctrace.arguments import check_argument, whole
 from cctrace.documents import json_file
 from cctrace.errors import ArgumentError, FormatError
+from cctrace.io.write import replacing
 from cctrace.learn.search import METHODS, Search
 
 NEAR_BETA = 1e-6
@@ -151,9 +152,8 @@ class Agent:
         state = {"form": _FORM, "flows": self.flows, "slope": self.slope, "gamma": self.gamma, "waiting": self.waiting}
         state |= {"method": self.method, "continues": self.continues, "first": [s.first for s in self.searches]}
         state["tried"] = [search.tried for search in self.searches]
-        part = Path(f"{file}.part")
-        part.write_text(json.dumps(state, indent=1), encoding="utf-8")
-        os.replace(part, file)
+        with replacing(os.fspath(file)) as part:
+            Path(part).write_text(json.dumps(state, indent=1), encoding="utf-8")
 
     @classmethod
     def load(cls, file: str | os.PathLike[str]) -> Self:
