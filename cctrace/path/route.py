@@ -77,15 +77,14 @@ def _split(level: Floats, a: int, b: int, least: float) -> list[int]:
     total, n = np.cumsum(rank), np.arange(1, b - a + 1)
     between = (total[:-1] - n[:-1] * rank.mean()) ** 2 / (n[:-1] * (b - a - n[:-1]))
     inside = slice(const.ROUTE_WINDOWS - 1, b - a - const.ROUTE_WINDOWS)
-    at = a + 1 + const.ROUTE_WINDOWS - 1 + int(np.argmax(between[inside]))
-    before, after = level[a:at], level[at:b]
+    at = a + const.ROUTE_WINDOWS + int(np.argmax(between[inside]))
     near = level[max(a, at - 3 * const.ROUTE_WINDOWS) : at], level[at : min(b, at + 3 * const.ROUTE_WINDOWS)]
     jump = abs(np.median(near[1]) - np.median(near[0]))
     wander = max(central_sd(side) for side in near)
     if jump < least or wander > const.ROUTE_HOLDS * jump:
         # Two opposite changes may hide in one split: each half may show one.
         return []
-    return [*_split(level, a, at, least), at, *_split(level, at, b, least)] if len(before) and len(after) else []
+    return [*_split(level, a, at, least), at, *_split(level, at, b, least)]
 
 
 def on_one_route(flow: Sent, steps: Steps, route: Route) -> Sent:
