@@ -45,7 +45,7 @@ def _machine() -> Any:
         llvm.load_library_permanently(library)
     features = llvm.get_host_cpu_features().flatten()
     return llvm.Target.from_default_triple().create_target_machine(
-        llvm.get_host_cpu_name(), features, opt=3, reloc="default", codemodel="jitdefault", jit=True
+        llvm.get_host_cpu_name(), features, opt=_LEVEL, reloc="default", codemodel="jitdefault", jit=True
     )
 
 
