@@ -221,12 +221,10 @@ def _replayed(record: Record, name: str, more: dict[str, Any], hz: int, hz_known
     again = Follower(events, events.sends, cls, params, record=noted)
     sends = np.zeros(0)
     if record.exact:
-        if follower.counts_ticks and not cls.model_based:
+        if record.rebuilt and follower.counts_ticks and not cls.model_based:
             # What waits for room for a super-packet leaves the window unfilled until the send.
-            full = halves.limited & (halves.fullest() if paced else halves.follows_send())
-            first_ones = reductions.AT_FIRST if record.rebuilt else 0  # HyStart would distinguish old CUBIC from new
-            rows = halves.reductions.tolist()
-            script = reductions.set_right(again, script, rows, halves.acks[full], first_ones)
+            full = halves.acks[halves.limited & (halves.fullest() if paced else halves.follows_send())]
+            script = reductions.set_right(again, script, halves.reductions.tolist(), full, reductions.AT_FIRST)
             again = Follower(events, events.sends, cls, params, record=noted)
         sends = again.score(script, record.stops)[sent > 0] / sent[sent > 0]
     else:
