@@ -12,8 +12,8 @@ from cctrace.flows.events import Events
 from cctrace.flows.state import EVENT
 from cctrace.identification import constants, dips, odds
 from cctrace.identification import identify as whose
+from cctrace.identification.flights import NEUTRAL, longest_still, outgrown
 from cctrace.identification.flights import _foreign as foreign
-from cctrace.identification.flights import longest_still, outgrown
 from cctrace.identification.halves import HalfRounds
 from cctrace.identification.phases import Rates, chain, cycles_of
 from cctrace.identification.sends import Record, _leave_slow_start, _set_window, record_of, replay_of
@@ -310,6 +310,18 @@ def test_a_growth_that_no_candidate_has_is_nobodys_from_the_receiver(tmp_path):
     slower = whose.flights_of(record, reno._replace(cwnd=np.minimum(reno.cwnd, np.median(reno.cwnd))))
     assert own.foreign == 0.0
     assert slower.foreign > constants.WEIGHT
+
+
+def test_a_window_that_no_flight_could_fill_is_not_thereby_right(tmp_path):
+    """CDG with jitter (336856): a CUBIC's window outgrew all flights at first, and was wrong later."""
+    record = record_of(simulated("reno", 3, 41, "8s", tmp_path, side="receiver")).part()
+    reno = replay_of(record, "reno")
+    own, rows = whose.flights_of(record, reno), np.arange(len(reno.cwnd))
+    never = whose.flights_of(record, reno._replace(cwnd=np.full(len(rows), 1e6)))
+    assert np.all(never.halves <= NEUTRAL)
+    assert own.halves.sum() > never.halves.sum()
+    later = whose.flights_of(record, reno._replace(cwnd=np.where(rows < 0.6 * len(rows), 1e6, 4 * reno.cwnd)))
+    assert later.scale > 10 * own.scale
 
 
 def test_flights_too_short_to_show_a_probe_of_v1_are_not_still():

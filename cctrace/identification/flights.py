@@ -42,6 +42,7 @@ from cctrace.identification.sends import Record, Replay
 from cctrace.tcp.pacing import SK_GSO_MAX_SIZE, TSO_RTT_LOG, TSO_WIN_DIVISOR
 
 V2 = BBR2.params
+NEUTRAL = math.log((1 - const.STRAY) * math.exp(-1) / 0.2 + const.STRAY / 2)  # of a flight that is off by a tenth
 V1_WAIT_RTTS = float(LT_USE_ROUNDS + CYCLE_LEN)  # a policer's rate, and a cycle
 
 
@@ -75,11 +76,18 @@ def flights_of(record: Record, replay: Replay) -> Flights:
     held = dips.against(one.events, one.halves, replay.cls) if (one := record.dips_in) else 0.0
     if replay.paces:
         return Flights(each, scale, foreign=0.0 if record.exact else held + _foreign(record, replay))
-    apart = halves.flights - halves.each(replay.cwnd[np.maximum(halves.acks - 1, 0)])
+    window = replay.cwnd[np.maximum(halves.acks - 1, 0)]
+    apart = halves.flights - halves.each(window)
     apart = np.where(over < 0, apart, np.maximum(apart, 0))  # what need not fill a window may be below it
     after, reductions, wrong = after_reductions(halves, over, apart)
     if record.exact:
         return Flights(each, scale, after, reductions, astray(record, replay))
+    # In recovery the replay follows the flight; and a window that need not be filled, as too little was written since a
+    # pause, explains anything below it. How far off the candidate is shows elsewhere.
+    silent = (halves.opened <= 0.5) | ((over <= 0) & (halves.each(halves.unfilled(window)) > 0.5))
+    if np.count_nonzero(halves.busy & ~silent) >= const.FULL_WEIGHT:
+        scale = likelihoods(over[halves.busy & ~silent])[1]
+    each = np.where(silent[halves.busy], np.minimum(each, NEUTRAL), each)
     foreign = held + outgrown(halves, over, apart)
     if halves.climbs and "hystart" not in replay.cls.params and record.events.meta["complete"]:
         foreign += const.MOST_AGAINST  # without HyStart, only a reduction ends slow start

@@ -39,7 +39,6 @@ from cctrace.units import format_percent
 
 UNKNOWN = "unknown"
 BOUNDED = ("bbr2", "bbr2plus", "bbr3")  # differ by what losses leave of inflight_hi, known to their sender only
-NEUTRAL = math.log((1 - const.STRAY) * math.exp(-1) / 0.2 + const.STRAY / 2)  # of a flight that is off by a tenth
 
 
 class Candidate(NamedTuple):
@@ -117,16 +116,10 @@ def _evidence(record: Record, fits: dict[str, Fit], cycles: Cycles | None) -> di
     if cycles is None:
         return {name: const.TEMPER * float(np.sum(fit.replay.sends)) for name, fit in fits.items()}
     halves = record.halves
-    # In recovery an unpaced replay follows the flight, so that it counts little.
-    limits = np.where(halves.opened[halves.busy] <= 0.5, NEUTRAL, np.inf)
     paces = [name for name, fit in fits.items() if fit.replay.paces]
-    said = {
-        name: one.flights.halves if name in paces else np.minimum(one.flights.halves, limits)
-        for name, one in fits.items()
-    }
-    flights = {name: float(np.sum(each)) for name, each in said.items()}
+    flights = {name: float(np.sum(fit.flights.halves)) for name, fit in fits.items()}
     best = max(paces, key=flights.__getitem__)
-    count = (const.MANY_BLOCKS / max(len(limits), 1)) ** const.DEPENDENCE
+    count = (const.MANY_BLOCKS / max(len(fits[best].flights.halves), 1)) ** const.DEPENDENCE
     own = among_paced(paces, flights, cycles, _length(record), count)
     if halves.policed:
         most = max(own[name] - const.RARE.get(name, 0.0) for name in BOUNDED)
