@@ -92,6 +92,7 @@ def test_a_flow_that_collapsed_says_so():
     fit = cct.fit.Collapse(["bbr2016"], quick=True).fit(later)
     assert fit.fell_to_ < 0.4
     assert fit.floor_us_ < 0.4 * fit.delay_us_  # as short as one that it had
+    assert f"no RTT is below {fit.floor_us_ / 1e3:.3g} ms" in fit.line()
     assert fit.forecasts_["bbr2016"].verdict != "no"
     assert fit.forecasts_["bbr2016"].probability.high > 0.5
 

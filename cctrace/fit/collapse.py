@@ -320,16 +320,22 @@ class Collapse(Serialised):
 
     def _restore(self) -> None:
         state = vars(self)
-        self.place_ = state.get("place_")
+        self.place_, self.floor_us_ = state.get("place_"), state.get("floor_us_", 0.0)
         self.controllers = tuple(state["controllers"])
         self.forecasts_ = {
             name: Forecast(**forecast | {"trials": tuple(map(tuple, forecast.get("trials", ())))})
             for name, forecast in state["forecasts_"].items()
         }
 
+    @property
+    def _floor(self) -> str:
+        return format_time(self.floor_us_ * 1e3)
+
     def line(self) -> str:
         """Return the forecast in one line, as `cctrace analyze` shows it."""
         drawn = "" if self.process_ == "unknown" else f", drawn per {self.process_}"
+        if self.process_ == "reorder":
+            drawn = f", drawn per packet; packets overtake each other, but no RTT is below {self._floor}"
         now = f"here there are {milli_text(self.sd_us_)} of it (standard deviations{drawn})"
         text = f"{answer_text(self.forecasts_)}; {now}"
         if self.fell_to_ is not None:
@@ -340,8 +346,7 @@ class Collapse(Serialised):
 
     def summary(self) -> str:
         """Return the result as text."""
-        floor = f"no RTT below {format_time(self.floor_us_ * 1e3)}"
-        lines = [f"jitter: sd {self.sd_us_.text('{:.0f}')} us, process {self.process_}, {floor}"]
+        lines = [f"jitter: sd {self.sd_us_.text('{:.0f}')} us, process {self.process_}, no RTT below {self._floor}"]
         for name, f in self.forecasts_.items():
             chances = " now, ".join(format_share(each.number) for each in (f.probability, f.probability_hour))
             lines.append(f"{name}: collapses: {f.verdict}; threshold {f.threshold_sd_us.text('{:.0f}')} us, {chances}")
