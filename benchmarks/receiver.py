@@ -17,7 +17,7 @@ import numpy as np
 
 import cctrace as cct
 from cctrace.sim.core import receiver
-from cctrace.sim.core.structs import PUSHED, TAP_ACK, transmissions
+from cctrace.sim.core.structs import ECHO, PUSHED, TAP_ACK, transmissions
 from cctrace.sim.core.world import FIRST_NS, World
 from cctrace.sim.path import Path
 from cctrace.sim.sender import Sender
@@ -94,7 +94,7 @@ def replayed(seen):
             receiver.send_ack(w, f, int(f.delack_at))
             note()
         sent = transmissions(f.tx)[order & f.mask]
-        sent.seg, sent.echo, sent.ns, sent.marks = segment, zero // MS + echo_ms, now, PUSHED * pushed
+        sent.seg, sent.ns, sent.marks = segment, now, PUSHED * pushed | zero // MS + echo_ms << ECHO
         receiver.receive(w, f, order, now)
         note()
         f.ack_head = f.ack_tail

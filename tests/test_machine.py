@@ -518,6 +518,24 @@ def test_a_field_is_read_again_only_after_what_may_have_changed_it(monkeypatch, 
     assert objects.optimised(texts[0]).count(" = load ") == loads
 
 
+def rounded(address):
+    return pairs_at(address)[0].one // 1000
+
+
+def test_a_field_that_is_never_negative_is_divided_without_rounding_down(monkeypatch):
+    table = np.array([-1, 0])
+    assert Machine(rounded)(table.ctypes.data) == -1
+    texts = []
+    with monkeypatch.context() as patch:
+        patch.setattr(objects, "object_code", lambda text: texts.append(text) or b"")
+        for naturals in ({}, {PAIR.names: ("one",)}):
+            entry.build(rounded, (1,), [rounded], False, {}, naturals)
+    assert ["ashr" in objects.optimised(text) for text in texts] == [True, False]
+    monkeypatch.setattr(machine, "_MODE", "checked")
+    with pytest.raises(ValueError, match="one is not natural"):
+        Machine(rounded, naturals={PAIR: ("one",)})(table.ctypes.data)
+
+
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the convention is LLVM's for some processors")
 def test_compiled_functions_save_no_registers_for_each_other(monkeypatch):
     texts = []

@@ -12,7 +12,7 @@ from cctrace.sim.core.linux_sender import linux_ack, send_loss_probe
 from cctrace.sim.core.output import defers, push_new
 from cctrace.sim.core.receiver import receive, send_ack
 from cctrace.sim.core.sendmsg import sendmsg
-from cctrace.sim.core.structs import LOST, NEVER, SACKED, acks, segments, told, transmissions
+from cctrace.sim.core.structs import ECHO, LOST, NEVER, SACKED, acks, segments, told, transmissions
 from cctrace.sim.core.view import CWND
 from cctrace.sim.core.world import FIRST_NS, World
 from cctrace.sim.core.write_queue import WRITE_BYTES, discard_unsent
@@ -44,7 +44,7 @@ class Receiver:
             transmissions(f.tx)[order].seg = segment
             sent_at_ms = at_ms - self.rtt_ms / 2 if self.sent_at_ms is None else self.sent_at_ms
             transmissions(f.tx)[order].ns = START + round(sent_at_ms * MS)
-            transmissions(f.tx)[order].echo = now // MS - self.rtt_ms
+            transmissions(f.tx)[order].marks = now // MS - self.rtt_ms << ECHO
             receive(self.world.record, f, order, now)
         return self
 

@@ -4,8 +4,11 @@ import numpy as np
 import pytest
 
 from cctrace.errors import CompileError
+from cctrace.lang import machine
 from cctrace.lang.machine import INTERPRETED, Machine
-from cctrace.sim.core.structs import FLOW, LINUX, PLAIN, WORLD, known_values
+from cctrace.sim import runner
+from cctrace.sim.core.loop import run_world
+from cctrace.sim.core.structs import FLOW, LINUX, NATURALS, PLAIN, WORLD, known_values
 from cctrace.sim.core.world import World
 from cctrace.sim.path import Path
 from cctrace.sim.sender import Sender
@@ -64,6 +67,21 @@ def test_fields_whose_values_are_known_are_not_read_and_cannot_be_written():
     assert Machine(unset)(worlds) == 3
     with pytest.raises(CompileError, match="said to be known"):
         Machine(unset, known_values(None, False))(worlds)
+
+
+@pytest.mark.skipif(INTERPRETED, reason="nothing is compiled")
+def test_what_compiled_code_takes_for_natural_is(monkeypatch):
+    cases = (
+        (PATH, [Sender("bbr2022"), Sender("cubic", kernel="6.1", hz=250), Sender("quic_bbr", start="0.3s")], {}),
+        (SLOW, [Sender("bbr3", app="chunks:size=30kB,every=70ms"), "dctcp"], {"fq": True, "ecn": True}),
+        (PATH, ["reno", Sender("bbr2", ack_every=2)], {"profile": "reference"}),
+    )
+    usual = [simulate(path, flows, "3s", **common).flows for path, flows, common in cases]
+    monkeypatch.setattr(machine, "_MODE", "checked")
+    monkeypatch.setattr(runner, "_run_known", {profile: {} for profile in runner._run_known})
+    monkeypatch.setattr(runner, "_run_world", Machine(run_world, naturals=NATURALS))
+    for flows, (path, senders, common) in zip(usual, cases, strict=True):
+        assert simulate(path, senders, "3s", **common).flows.equals(flows)
 
 
 def test_simulations_of_many_controllers_are_plain():

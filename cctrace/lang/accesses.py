@@ -17,6 +17,7 @@ import numpy as np
 
 from cctrace.lang.emit import LLVM, Array, Emitter, Record, Scalar, Shape, Value, kind_of_dtype
 
+LARGEST_NATURAL = 1 << 62  # the sum of two is a number of 64 bits
 _dtypes: dict[Any, Any] = {}
 
 
@@ -42,6 +43,7 @@ class Accesses(Emitter):
         super().__init__()
         self.columns: set[str] = set()  # of the view that a controller reads
         self.fields: dict[str, str] = {}  # of a pointer to a field of a record: the metadata of an access
+        self.naturals: set[str] = set()  # pointers to fields that are not negative
 
     def load(self, dtype: np.dtype, pointer: str) -> Value:
         """Return what is at a pointer: a number, a record, an array."""
@@ -51,6 +53,8 @@ class Accesses(Emitter):
         if dtype.fields:
             return Record(dtype, pointer)
         kind, how = kind_of_dtype(dtype), f", align {dtype.alignment}{self.fields.get(pointer, '')}"
+        if pointer in self.naturals:
+            how += f", !range !{{i64 0, i64 {LARGEST_NATURAL + 1}}}"
         if dtype.itemsize == 8 or kind == "f32":
             return Scalar(kind, self.op(f"load {LLVM[kind]}, ptr {pointer}{how}"))
         text = self.op(f"load i{8 * dtype.itemsize}, ptr {pointer}{how}")

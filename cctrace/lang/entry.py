@@ -12,7 +12,7 @@ from cctrace.lang import cache, objects
 from cctrace.lang.definitions import where_of
 from cctrace.lang.emit import LLVM, Array, Scalar, Several, Value
 from cctrace.lang.expressions import Expressions
-from cctrace.lang.fields import Known
+from cctrace.lang.fields import Known, Naturals
 from cctrace.lang.lower import Module
 
 
@@ -56,10 +56,16 @@ class _Main(Expressions):
 
 
 def build(
-    function: FunctionType, args: Sequence[Any], functions: list[FunctionType], checked: bool, known: Known
+    function: FunctionType,
+    args: Sequence[Any],
+    functions: list[FunctionType],
+    checked: bool,
+    known: Known,
+    naturals: Naturals | None = None,
 ) -> cache.Made:
     """Return what the cache keeps of a function for arguments like these."""
     module = Module(checked, known)
+    module.naturals = naturals or {}
     main = _Main(module)
     main.where = where_of(function)
     values = [main.value(arg) for arg in args]

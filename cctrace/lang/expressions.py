@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cctrace.cc.base import find_method
-from cctrace.lang.accesses import Accesses, canonical
+from cctrace.lang.accesses import LARGEST_NATURAL, Accesses, canonical
 from cctrace.lang.definitions import value_of
 from cctrace.lang.emit import LLVM, Array, Record, Scalar, Several, Shape, Value, described, number
 from cctrace.lang.fields import VIEW_COLUMNS
@@ -315,7 +315,10 @@ class Expressions(Accesses):
         return made_of(value, iter([self.op(f"load {t}, ptr {slot}") for t, slot in slots]))
 
     def field(self, record: Record, name: str) -> tuple[np.dtype, str]:
-        """Return (dtype, pointer) of a field; of a controller's view, note the column."""
+        """Return (dtype, pointer) of a field; of a controller's view, note the column.
+
+        If the module is checked, a field that is said to be natural fails where it is not.
+        """
         controller = self.module.controller
         if controller and record.dtype.names == VIEW_COLUMNS[controller.view]:
             if name not in record.dtype.names:
@@ -324,7 +327,14 @@ class Expressions(Accesses):
         elif controller and name not in (record.dtype.names or ()):
             kind = "a method" if callable(getattr(controller, name, None)) else "no declared field"
             self.refuse(f"uses self.{name}, which is {kind} of {controller.__name__}")
-        return super().field(record, name)
+        dtype, pointer = super().field(record, name)
+        if name in self.module.naturals.get(record.dtype.names, ()):
+            if self.module.checked:
+                value = self.op(f"load i64, ptr {pointer}")
+                self.fail_if(self.op(f"icmp ugt i64 {value}, {LARGEST_NATURAL}"), f"{name} is not natural")
+            else:
+                self.naturals.add(pointer)
+        return dtype, pointer
 
     # -- calls ---------------------------------------------------------------------------------------------------------
     def step(self, func: ast.expr) -> tuple[type | None, Any]:

@@ -18,7 +18,7 @@ from cctrace.errors import CompileError
 from cctrace.lang.definitions import always_returns, definition_of, where_of
 from cctrace.lang.emit import LLVM, ZERO, Array, Record, Scalar, Several, Shape, Value, described, kind_of_dtype, number
 from cctrace.lang.expressions import MISSING, OPERATORS, Expressions, called, made_of, shape_of, words_of
-from cctrace.lang.fields import VIEW_COLUMNS, Known, accepts, fields_of, mistyped
+from cctrace.lang.fields import VIEW_COLUMNS, Known, Naturals, accepts, fields_of, mistyped
 from cctrace.lang.intrinsics import PRELUDE
 
 
@@ -37,15 +37,15 @@ class Lowered(NamedTuple):
 class Module:
     """The functions, constants and declarations of one LLVM module; if `checked`, every index is.
 
-    `known`: of records with fields of these names, the values of some. `controller`: the class whose methods these are;
-    then a field takes only values of exactly its kind, and every index is checked. `sites` lists what can fail, and in
-    which line of which function; a status is a place in it, counted from 1.
+    `known`, `naturals`: see `lang.machine.Machine`. `controller`: the class whose methods these are; then fields take
+    values of exactly their kind only, and indices are checked. `sites`: what can fail, and where; a status counts them.
     """
 
     def __init__(
         self, checked: bool = False, known: Known | None = None, controller: type[Controller] | None = None
     ) -> None:
         self.checked, self.known, self.controller = checked or controller is not None, known or {}, controller
+        self.naturals: Naturals = {}
         self.texts: list[str] = []
         self.needs: set[str] = set()
         self.sites: list[tuple[str, FunctionType, int]] = []

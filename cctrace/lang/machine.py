@@ -29,7 +29,8 @@ In such functions:
 * nothing is allocated; there are no strings, lists, exceptions, closures or * arguments.
 
 The environment variable CCTRACE_MACHINE, set before a module is imported, helps to find mistakes: ``checked`` compiles
-code that checks every index where the length is known (IndexError, with file and line), ``interpreted`` compiles none.
+code that checks every index where the length is known (IndexError, with file and line) and what is said to be natural
+(ValueError), ``interpreted`` compiles none.
 """
 
 from __future__ import annotations
@@ -100,13 +101,20 @@ class Machine:
     """The compiled form of a plain function.
 
     `function`: see the module's text for what it may contain. `known`: for a dtype of records, fields that have this
-    value in all of them whenever this machine is called, which spares the code for other values. Raises `CompileError`
-    at the first call if the function cannot be compiled, or writes to such a field; names file, line and reason.
+    value in all of them whenever this machine is called, which spares the code for other values; `naturals`: fields
+    that are integers of 64 bits from 0 to 2**62, which spares rounding down. Raises `CompileError` at the first call
+    if the function cannot be compiled, or writes to a field that is known; names file, line and reason.
     """
 
-    def __init__(self, function: Callable[..., Any], known: Mapping[np.dtype, Mapping[str, int]] | None = None) -> None:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        known: Mapping[np.dtype, Mapping[str, int]] | None = None,
+        naturals: Mapping[np.dtype, Sequence[str]] | None = None,
+    ) -> None:
         self.function: Any = function  # a plain one: its code and names are read
         self.known = {dtype.names: dict(values) for dtype, values in (known or {}).items()}
+        self.naturals = {dtype.names: tuple(names) for dtype, names in (naturals or {}).items()}
         self._lock = threading.Lock()
         self._entries: dict[tuple[Any, ...], _Entry] = {}
 
@@ -147,6 +155,8 @@ class Machine:
         key = f"{fingerprint.text()}\n{[dtype_text(k) if isinstance(k, np.dtype) else str(k) for k in kinds]!r} {_MODE}"
         if self.known:
             key += repr([sorted(values.items()) for values in self.known.values()])
+        if self.naturals:
+            key += repr([*self.naturals.values()])
         description, code = cache.obtain(self.function.__name__, key, lambda: _build(self, args, fingerprint.functions))
         (address,) = objects.link(code, "entry")
         return _Entry(address, description, fingerprint.functions)
@@ -187,14 +197,14 @@ def _build(machine: Machine, args: Sequence[Any], functions: list[FunctionType])
     """Return what the cache keeps of a machine for arguments like these; without it, the compiler is not imported."""
     from cctrace.lang.entry import build
 
-    return build(machine.function, args, functions, _MODE == "checked", machine.known)
+    return build(machine.function, args, functions, _MODE == "checked", machine.known, machine.naturals)
 
 
 def failure(site: tuple[str, int, int], functions: Sequence[FunctionType]) -> Exception:
     """Return the exception for a place where compiled code failed."""
     kind, number, line = site
     code = functions[number].__code__
-    error = ZeroDivisionError if kind == "division by zero" else IndexError
+    error = {"division by zero": ZeroDivisionError, "index out of bounds": IndexError}.get(kind, ValueError)
     return error(f"{code.co_filename}:{code.co_firstlineno + line}: {kind}")
 
 

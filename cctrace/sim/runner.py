@@ -12,13 +12,13 @@ from cctrace.lang.machine import Machine
 from cctrace.schema import EVENT_CODES
 from cctrace.sim.core.check import check_books
 from cctrace.sim.core.loop import run, run_world, tap_room, trace_room
-from cctrace.sim.core.structs import PROFILES, QUIC, TAP_WIDTH, TRACE_WIDTH, known_values
+from cctrace.sim.core.structs import NATURALS, PROFILES, QUIC, TAP_WIDTH, TRACE_WIDTH, known_values
 from cctrace.sim.core.world import FIRST_NS, World
 from cctrace.sim.result import Recorder
 
-_run_world = Machine(run_world)
+_run_world = Machine(run_world, naturals=NATURALS)
 _run_known = {  # by profile, None: of several; and whether all have the defaults of a `Sender`
-    p: {usual: Machine(run_world, known_values(p, usual)) for usual in (True, False)}
+    p: {usual: Machine(run_world, known_values(p, usual), NATURALS) for usual in (True, False)}
     for p in (*PROFILES.values(), QUIC, None)
 }
 SLICE_NS = 1_000_000_000  # of simulated time at first; twice as much as long as it takes less than SHORT_S

@@ -13,6 +13,7 @@ from cctrace.sim.core.rtx_timer import arm, current_rto, probes, rearm_rto, sche
 from cctrace.sim.core.samples import rate_skb_sent
 from cctrace.sim.core.skbs import fragment, join_skbs, share_in_flight, skb_of
 from cctrace.sim.core.structs import (
+    ECHO,
     EVER_RETRANS,
     LINUX,
     LOST,
@@ -240,7 +241,7 @@ def transmit(w, f, index, marks, now, probe=False, lacks=0):
     order = f.tx_next
     f.tx_next += 1
     transmissions(f.tx)[order & f.mask].seg = index
-    transmissions(f.tx)[order & f.mask].marks = marks
+    transmissions(f.tx)[order & f.mask].marks = marks | f.heard_ms << ECHO
     if f.ecn > 0:
         set_ecn(f, order, index)
     if index < f.nxt:
@@ -257,7 +258,6 @@ def transmit(w, f, index, marks, now, probe=False, lacks=0):
     seg.skb_end = index + 1
     seg.sent_ns = f.wstamp_ns
     transmissions(f.tx)[order & f.mask].ns = f.wstamp_ns
-    transmissions(f.tx)[order & f.mask].echo = f.heard_ms
     rate_skb_sent(w, f, seg, mstamp(f.wstamp_ns))
     if index == f.nxt:
         note_length(f, lacks)

@@ -95,7 +95,7 @@ def linux_receive(w, f, order, segment, stamp_ms, echo_changed, now):
     f.rcv_mstamp = now
     if f.rcv_first_rtt == 0:
         f.rcv_first_rtt = (now - f.syn_ack_ns) // 1000  # tcp_synack_rtt_meas
-    receive_window.measure_rtt(f, now, structs.transmissions(f.tx)[order & f.mask].echo, segment)
+    receive_window.measure_rtt(f, now, structs.transmissions(f.tx)[order & f.mask].marks >> structs.ECHO, segment)
     holes = f.rcv_high > f.rcv_nxt
     in_order = segment == f.rcv_nxt
     logged = f.log_next

@@ -92,10 +92,11 @@ _SEGMENT = {
     "tx_in_flight": ("i4", 56), "marks": ("i2", 60), "tx_app_limited": ("i2", 62),
     "q_tx_in_flight": ("i8", 8), "q_po_sent": ("i8", 40), "q_tx_lost": ("i8", 48),
 }
-_TRANSMISSION = ("seg", "ns", "marks", "echo")
+_TRANSMISSION = ("seg", "ns", "marks")  # `marks`: from `ECHO` on the time stamp that it echoes, ms
 _COMING = ("ns", "order")  # of a transmission on its way: when it gets there
 _ACK = ("ns", "log")  # when it gets there, and up to where in the log it reports
-_TOLD = ("echo", "stamp", "dup", "ece", "right", "id")  # what else it tells: Linux's sender, and taps
+# What else it tells: Linux's sender, and taps.
+_TOLD = {"echo": "i8", "stamp": "i8", "dup": "i8", "right": "i8", "ece": "i4", "id": "i4"}
 _WORLD = (
     # addresses; the number of flows, that of places for them in the tournament (a power of two), its latest time
     "flows", "n", "tournament", "entrants", "last_key_ns", "linux_draws", "quic_view", "rng",
@@ -149,7 +150,7 @@ SEGMENT = np.dtype({"names": list(_SEGMENT), "formats": list(_formats), "offsets
 TRANSMISSION = np.dtype([(name, "i8") for name in _TRANSMISSION])
 COMING = np.dtype([(name, "i8") for name in _COMING])
 ACK = np.dtype([(name, "i8") for name in _ACK])
-TOLD = np.dtype([(name, "i8") for name in _TOLD])
+TOLD = np.dtype(list(_TOLD.items()))
 WORLD = np.dtype([(name, "i8") for name in _WORLD] + [(name, "f8") for name in _WORLD_REALS])
 LEG = np.dtype([(name, "i8") for name in _LEG] + [(name, "f8") for name in _LEG_REALS])
 AQM = np.dtype([(name, "i8") for name in _AQM] + [(name, "f8") for name in _AQM_REALS])
@@ -161,6 +162,22 @@ PLAIN = {
             "buffer_packets", "ack_loss"),
     FLOW: ("trace_size", "tap_size", "awaited", "fq", "ecn", "before", "losses_given", "delays_given",
            "ack_slot_ns", "max_rate", "after_gap"),
+}  # fmt: skip
+
+# Fields that are never negative, nor beyond `NEVER`: clocks, sizes and places, which are divided and compared.
+NATURALS = {
+    FLOW: (
+        "next_ns", *TIMERS, "app_at", "now_us", "wstamp_ns", "lsndtime_us", "rcv_mstamp", "rcv_clock_ns", "tick_us",
+        "delivered_mstamp", "srtt", "mdev", "mdev_max", "rttvar", "min_rtt", "rto_us", "mss", "una", "nxt", "tx_next",
+        "rcv_nxt", "rcv_high", "rcv_read", "rcv_acked", "arr_head", "arr_tail", "ack_head", "ack_tail", "delivered",
+        "lost", "mask",
+    ),
+    SEGMENT: ("sent_ns", "order", "tx_delivered", "tx_delivered_mstamp", "tx_first_mstamp", "skb_end"),
+    TRANSMISSION: ("ns",),
+    COMING: ("ns", "order"),
+    ACK: ("ns",),
+    TOLD: ("echo", "stamp"),
+    WORLD: ("n",),
 }  # fmt: skip
 
 
@@ -198,6 +215,7 @@ SKB_LAST = 16  # the last of its super-packet in fq
 ECT_1 = 32  # beside ECT: the codepoint ECT(1), else ECT(0)
 GETS_LOST = 64  # lost behind the queue, as prescribed
 STEPS = 128  # found DualPI2's low-latency queue long enough for its step to apply
+ECHO = 8  # bits of these marks
 ARRIVALS, ACKS, SENDS, ANSWERS, NOT_GIVEN = range(5)  # kinds of packets whose instants may be prescribed
 POLLS = NOT_GIVEN + 1  # interrupts that woke the process that polls the counters
 BUSY, FREE = POLLS + 1, POLLS + 2  # from when to when that process has the CPU

@@ -2,7 +2,7 @@
 
 from cctrace.lang.memory import words
 from cctrace.sim.core.positions import length
-from cctrace.sim.core.structs import TAP_ECHO, TAP_LACKS, TAP_SENT, TAP_WIDTH, transmissions
+from cctrace.sim.core.structs import ECHO, TAP_ECHO, TAP_LACKS, TAP_SENT, TAP_WIDTH, transmissions
 
 
 def tap(f, now, what, marks, value):
@@ -25,8 +25,8 @@ def tap_sent(f, now, order):
     if f.tap_size > 0:
         sent = transmissions(f.tx)[order & f.mask]
         lacks = f.mss - length(f, sent.seg)
-        echo = sent.echo if f.fq == 1 else 0
-        tap(f, now, TAP_SENT, sent.marks | lacks << TAP_LACKS | echo << TAP_ECHO, sent.seg)
+        echo = sent.marks >> ECHO if f.fq == 1 else 0
+        tap(f, now, TAP_SENT, sent.marks & (1 << ECHO) - 1 | lacks << TAP_LACKS | echo << TAP_ECHO, sent.seg)
 
 
 def tap_room(f):
