@@ -38,6 +38,7 @@ import math
     DRAINS_END,  # the data in flight are too uncertain to determine the end of DRAIN
     DONE_SLOT,  # slot of the time at which PROBE_RTT may end, 0 until its flight is reached; -1: there is none
     MARGIN,  # a trial that cannot beat the first one by this (1000ths) ends; NO_MARGIN: none does
+    KNOWN,  # the first one has been run before, see `trying.trials`
     LOWER,  # a branch of a scan ends that cannot reach this part (1000ths) of the best one's likelihood ratio
     REACHED,  # the best ratio known so far (1000ths, NO_MARGIN below 0: none is)
     KEEPS,  # what the sends could add to another trial's likelihood at most is kept, see `trying.trials`
@@ -47,7 +48,7 @@ import math
     MARKED,  # which packets were application-limited is known (`writes`)
     OBSERVED,  # the row that the controller's view holds already, for another hypothesis; -1: none
     BOOK_SIZE,
-) = range(44)
+) = range(45)
 NO_MARGIN = 1 << 40
 # Of a packet, where writes are known: whether it was application-limited, and from bit WAITS on how many segments
 # waited behind it, at most MANY.

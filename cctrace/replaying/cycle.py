@@ -11,6 +11,7 @@ import numpy as np
 
 from cctrace.replaying import book as bk
 from cctrace.replaying import midflow
+from cctrace.replaying.ahead import Ahead
 from cctrace.replaying.follow import Follower
 from cctrace.replaying.hypotheses import FALSE_ALARM, Inference, Phase, likeliest, raw_draw
 from cctrace.replaying.script import Edit
@@ -31,6 +32,7 @@ class Cycle(Inference):
     def __init__(self, follower: Follower, expiry: int) -> None:
         super().__init__(follower)
         self.choices, self.expiry = follower.cls.phase_choices, expiry
+        self.ahead = Ahead(follower)
         self.probe_bw = follower.cls.states.index("PROBE_BW")
 
     def run(self) -> None:
@@ -40,15 +42,16 @@ class Cycle(Inference):
         while follower.row < rows:
             stop = rows
             if follower.get("mode") == self.probe_bw:
-                self.keep_in_step()
                 stop = self.after(CYCLE_PHASES * follower.get("min_rtt_us"))
+                self.keep_in_step(stop)
             else:
                 stop = self.after(MIN_SPAN_US)
             if follower.row < self.expiry:
                 stop = min(stop, self.expiry)
             elif follower.row == self.expiry:
                 self.edit("min_rtt_stamp", midflow.age(follower))
-            if self.run_on(stop) < stop:
+            may_be_policed = POLICED in follower.fields and not follower.get(POLICED)
+            if not self.ahead.go_on(*([POLICED] if may_be_policed else [])) and self.run_on(stop) < stop:
                 self.choose_draw()
 
     def run_on(self, stop: int) -> int:
@@ -90,14 +93,23 @@ class Cycle(Inference):
         follower.run(row + 1)
         self.found.append(Phase(row, best, float(likelihood[best])))
 
-    def keep_in_step(self) -> None:
-        """Shift the running cycle if that explains the next cycle's sends clearly better."""
+    def keep_in_step(self, stop: int) -> None:
+        """Shift the running cycle, which lasts up to row `stop`, if that explains the sends up to the next one's end
+        clearly better.
+        """
         follower = self.follower
         min_rtt_us = follower.get("min_rtt_us")
-        later = [0, *(int(shift * min_rtt_us) for shift in SHIFTS)]
+        later = [int(shift * min_rtt_us) for shift in (0, *SHIFTS)]
+        changes = [{"cycle_mstamp": us} for us in later]
         span = self.after(2 * CYCLE_PHASES * min_rtt_us)
         sure = math.log(len(SHIFTS) / FALSE_ALARM)
-        likelihood, ends, _ = follower.trials(span, changes=[{"cycle_mstamp": us} for us in later], margin=sure)
+        known = self.ahead.run(stop, span) if follower.row > self.expiry else None
+        if known is None:
+            likelihood, ends, _ = follower.trials(span, changes=changes, margin=sure)
+        else:
+            likelihood, ends, _ = follower.trials(span, changes=changes[1:], margin=sure, known=known)
+            likelihood, ends = np.append(known, likelihood), np.append(span, ends)
+            self.ahead.settle()
         if ends.min() < ends.max():  # they draw again at different times: too short to compare
             return
         best = int(np.argmax(likelihood))
@@ -105,5 +117,6 @@ class Cycle(Inference):
         if likelihood[best] - likelihood[0] > sure:
             self.found.append(Phase(follower.row, None, float(likelihood[best]), SHIFTS[best - 1]))
             self.edit("cycle_mstamp", later[best])
+            self.ahead.forget()
         else:
             self.right += 1

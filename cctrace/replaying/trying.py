@@ -37,10 +37,13 @@ def trials(book, rows, sends, marks, draws, start, memory, changes, work, stack,
 
     With MARGIN, a hypothesis ends where all later sends could not make up for what it lacks, as they would if it went
     on to LAST; its likelihood is then the most that it could reach. ``likelihood[1 + k]`` is what sends from `k` on can
-    add. Where the first hypothesis ends before LAST, all are run to their ends.
+    add. Where the first hypothesis ends before LAST, all are run to their ends. If KNOWN, another one stands for the
+    first: ``likelihood[0]`` is its own, and what sends can add is known.
     """
-    margin, paced = book[bk.MARGIN], book[bk.SCORE] == bk.PACED_SENDS
+    margin, paced = book[bk.MARGIN], book[bk.SCORE] == bk.PACED_SENDS and book[bk.KNOWN] == 0
     least = NOTHING_LESS
+    if book[bk.KNOWN] != 0:
+        least = likelihood[0] + margin / 1000.0
     for h in range(book[bk.HYPOTHESES]):
         begin(start, memory, changes[h], work, stack)
         likelihood[0] = 0.0
@@ -50,7 +53,7 @@ def trials(book, rows, sends, marks, draws, start, memory, changes, work, stack,
         )
         book[bk.KEEPS] = 0
         out[h, 0], out[h, 1], out[h, 2] = likelihood[0], end, watched
-        if margin < bk.NO_MARGIN and h == 0 and end == book[bk.LAST]:
+        if margin < bk.NO_MARGIN and h == 0 and end == book[bk.LAST] and book[bk.KNOWN] == 0:
             least = likelihood[0] + margin / 1000.0
             add_up(memory[sk.NEXT_SEND], stack[sk.NEXT_SEND], likelihood)
         elif least > NOTHING_LESS:
