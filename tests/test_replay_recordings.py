@@ -65,12 +65,12 @@ def test_a_cycle_that_fell_out_of_step_is_brought_back_by_the_sends(flows, monke
     undisturbed = Cycle.keep_in_step
     cycles = []
 
-    def disturb(self):
+    def disturb(self, stop):
         cycles.append(self.follower.row)
         if len(cycles) == 20:
             self.edit("cycle_mstamp", self.follower.get("min_rtt_us"))
         else:
-            undisturbed(self)
+            undisturbed(self, stop)
 
     monkeypatch.setattr(Cycle, "keep_in_step", disturb)
     run = replay(flow, "bbr2022", hz=flow.hz)  # given, so that nothing is inferred twice

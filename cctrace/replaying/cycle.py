@@ -81,6 +81,7 @@ class Cycle(Inference):
         """Add to a field, and record the edit."""
         self.edits.append(Edit(self.follower.row, field, value))
         self.follower.edit(self.edits[-1])
+        self.ahead.forget()
 
     def choose_draw(self) -> None:
         """The next call draws the phase: choose the likeliest one."""
@@ -117,6 +118,5 @@ class Cycle(Inference):
         if likelihood[best] - likelihood[0] > sure:
             self.found.append(Phase(follower.row, None, float(likelihood[best]), SHIFTS[best - 1]))
             self.edit("cycle_mstamp", later[best])
-            self.ahead.forget()
         else:
             self.right += 1
