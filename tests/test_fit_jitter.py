@@ -230,11 +230,12 @@ def test_process_and_sd_of_simulated_jitter_are_recovered(jitter, process):
 
 
 def test_jitter_of_a_recording_is_what_the_emulator_drew():
-    fit = cct.fit.Jitter().fit(cct.read(cct.datasets.path("jitter_bbr_sd2ms", "sender.pcap.zst")).bulk()[0])
+    delays = cct.fit.uncongested_rtt(cct.read(cct.datasets.path("jitter_bbr_sd2ms", "sender.pcap.zst")).bulk()[0])
+    fit = cct.fit.Jitter().fit(delays)
     assert (fit.process_.name, fit.distribution_) == ("packet", "normal")
     assert fit.sd_us_.value == pytest.approx(2_002, rel=0.15)
     assert fit.delay_us_.value == pytest.approx(20_002, rel=0.02)
-    assert fit.effective_samples_ < 0.2 * len(fit._data_of)  # 19,000 RTTs are not as many facts
+    assert fit.effective_samples_ < 0.2 * len(delays)  # 19,000 RTTs are not as many facts
 
 
 # --- RTT without queue -----------------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from cctrace.estimates import Estimate, Serialised
 from cctrace.fit import constants as const
 from cctrace.fit.censored import WITHOUT_STALLS, Censored, Fitted
 from cctrace.fit.delays import of_counters, uncongested_rtt
+from cctrace.fit.draws import simulated
 from cctrace.fit.families import EMPIRICAL, FAMILIES
 from cctrace.fit.goodness import Goodness, goodness, product_limit
 from cctrace.fit.observed import observed_draws
@@ -125,7 +126,6 @@ class Jitter(Serialised):
             )
         self.process_, self.wander_us_ = process_of(delays), 0.0
         self._fit(observed_draws(delays, self.process_, self.events), delays.effective_samples, progress)
-        self._data_of = delays
         if self.process_.name in ("packet", "reorder") and self.is_refuted(const.WANDERS):
             self._without_wander(delays, progress)
         return self
@@ -148,8 +148,7 @@ class Jitter(Serialised):
             return
         before, after = self.goodness_, fit.goodness_
         if before is not None and after is not None and after.distance < const.STEADIER * before.distance:
-            kept = {"families": self.families, "wander_us_": wander_us, "_data_of": steady}
-            vars(self).update(vars(fit) | kept)
+            vars(self).update(vars(fit) | {"families": self.families, "wander_us_": wander_us})
 
     def _fit_draws(self, draws: Floats) -> Self:
         if draws.ndim != 1 or len(draws) < const.LEAST_EVENTS or not np.all(np.isfinite(draws)):
@@ -307,25 +306,13 @@ class Jitter(Serialised):
 
         A Weibull jitter, a mixture and one without a family are converted to a thousand quantiles.
         """
-        from cctrace.sim.jitter import Jitter as Simulated
-
-        name, slot = self.process_.name, self.slot_us_
-        per = {"burst": "burst", "slot": f"slot:{slot.value:.1f}us" if slot else ""}.get(name, "packet")
-        reorder = name == "reorder"
-        mean, sd = f"{self.mean_us_.value:.2f}us", f"{self.sd_us_.value:.2f}us"
-        if self.distribution_ == "normal":
-            return Simulated("normal", sd=f"{np.exp(self._best.p[1]):.2f}us", per=per, reorder=reorder)
-        if self.distribution_ in ("gamma", "lognormal"):
-            return Simulated(self.distribution_, sd=sd, mean=mean, per=per, reorder=reorder)
-        if self.distribution_ == "exponential":
-            return Simulated("gamma", sd=mean, mean=mean, per=per, reorder=reorder)
         shares = (np.arange(1000) + 0.5) / 1000
         if self.distribution_ == "weibull":
             shape, scale = np.exp(self._best.p[1:3])
             beyond = scale * (-np.log1p(-shares)) ** (1 / shape)
         else:
             beyond = np.maximum(self.predict(shares) - self.base_us_, 0.0)
-        return Simulated("empirical", samples_ns=1e3 * beyond, per=per, reorder=reorder)
+        return simulated(self.as_estimates() | {"sd_us": Estimate(self.nominal_sd_us_), "quantiles_us": beyond})
 
     def _restore(self) -> None:
         state = vars(self)

@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from cctrace.analytic import Collapse, TruncatedNormal, closedloop, jittered
-from cctrace.columns import Floats
+from cctrace.columns import Bools, Floats
 from cctrace.papers.claims import NEAR, Claim, Stated, listed
 from cctrace.papers.figure import Fields, Reproduction, chosen, drawing
 from cctrace.papers.kumar import (
@@ -95,10 +95,7 @@ def _modelled(name: str, sd_ms: float, queue_us: float, duration_s: float, seed:
     return row | {"bw_mbps": mbps, "throughput_mbps": mbps, "collapsed": chance, "degraded": chance}
 
 
-Numbers = Floats
-
-
-def _both(made: Reproduction, column: str, model: str) -> tuple[Numbers, Numbers, Numbers]:
+def _both(made: Reproduction, column: str, model: str) -> tuple[Floats, Floats, Floats]:
     """Return (sd, testbed, model) of a column, where both are known."""
     testbed, modelled = (made.means(column, "sd_ms", source=source) for source in (TESTBED, model))
     sds = [sd for sd in testbed if np.isfinite(testbed[sd]) and np.isfinite(modelled.get(sd, np.nan))]
@@ -118,13 +115,13 @@ class Fig5(_ModelAndTestbed):
         """What section III-E says of Fig. 5."""
         yield from (_follows(made, name, share) for name in MODELS for share in COLLAPSED.values())
         sds, rates = made.column("throughput_mbps", "sd_ms", source=TESTBED)
-        half = LINK_MBPS / 2
+        half, at = LINK_MBPS / 2, _turn(rates < LINK_MBPS / 2)
         yield Stated("5c", "the cliff lies between 0.5 and 1.25 ms", "0.5 to 1.25 ms").judged(
             {
                 "above half the link at 0.5 ms and below": (rates[sds <= 0.5] >= half).all(),
                 "below it at 1.25 ms and above": (rates[sds >= 1.25] < half).all(),
             },
-            f"{_crossing(sds, rates, half)} (throughput crosses half the link)",
+            f"{'{:g} to {:g} ms'.format(*sds[at]) if at else 'nowhere'} (throughput crosses half the link)",
         )
 
 
@@ -146,12 +143,10 @@ def _follows(made: Reproduction, name: str, share: float) -> Claim:
     )
 
 
-def _crossing(x: Numbers, y: Numbers, level: float) -> str:
-    """Return, as text, where y falls below a level, between its neighbours in x."""
-    for k in range(1, len(x)):
-        if y[k - 1] >= level > y[k]:
-            return f"{x[k - 1]:g} to {x[k]:g} ms"
-    return "nowhere"
+def _turn(is_so: Bools) -> slice | None:
+    """Return the first two neighbours of which only the second is so."""
+    turns = np.flatnonzero(is_so[1:] & ~is_so[:-1])
+    return slice(turns[0], turns[0] + 2) if len(turns) else None
 
 
 class Fig6(_ModelAndTestbed):
@@ -183,7 +178,7 @@ class Fig6(_ModelAndTestbed):
         return pd.concat(out)
 
 
-def _ms(values: Numbers) -> str:
+def _ms(values: Floats) -> str:
     return "/".join("-" if not np.isfinite(v) else f"{v:.2g}" for v in values)
 
 
@@ -227,7 +222,8 @@ class Fig7(_ModelAndTestbed):
                 ours=name == IN_LOOP,
             )
         threshold = float(Collapse(mean_us=UCAV_US, floor_us=FLOOR_US).threshold("sd_us")) / 1e3
-        half = _share_crossing(sds, share)
+        at = _turn(share >= 0.5)
+        half = float(np.interp(0.5, share[at], sds[at])) if at else float("nan")
         yield Stated(
             "7",
             "the threshold of Eq. 11 (probability one half, no queue) is where runs collapse",
@@ -238,14 +234,6 @@ class Fig7(_ModelAndTestbed):
             {"ms": (threshold, half)},
             ours=True,
         )
-
-
-def _share_crossing(sds: Numbers, share: Numbers) -> float:
-    """Return the jitter at which half of the runs collapse, interpolated, or NaN."""
-    for k in range(1, len(sds)):
-        if share[k - 1] < 0.5 <= share[k]:
-            return float(sds[k - 1] + (0.5 - share[k - 1]) / (share[k] - share[k - 1]) * (sds[k] - sds[k - 1]))
-    return float("nan")
 
 
 _FINER = tuple(sorted({*SDS_MS, 0.875, 1.125}))

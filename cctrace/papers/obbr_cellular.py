@@ -46,12 +46,12 @@ class Fig11(ob.Bi23):
             for system in p["systems"]:
                 labels = {"system": system, "trace": trace, "ratio": ratio, "seed": seed}
                 out.append((labels, ob.run_of([system], path, seed, p["duration_s"], client)))
-        for own in map(own_trace, p["traces"]):  # until 1 GB, the end of the trace, or ``own_s``
-            seconds, ratio = min(own.rates[-1][0] + 1.0, p["own_s"]), RATIOS.get(own.name, OTHER_R)
-            buffer = f"{round(ratio * ob.bdp_bytes(own.mbps, own.rtt_ms) * ob.KB / 1000)}B"
+        for own, link in map(own_trace, p["traces"]):  # until 1 GB, the end of the trace, or ``own_s``
+            seconds, ratio = min(own["rates"][-1][0] + 1.0, p["own_s"]), RATIOS.get(own["trace"], OTHER_R)
+            buffer = f"{round(ratio * ob.bdp_bytes(own['mbps'], own['rtt_ms']) * ob.KB / 1000)}B"
             for seed, system in itertools.product(p["seeds"], p["systems"]):
-                run = ob.run_of([system], own.fields | {"buffer": buffer}, seed, seconds, client, until="1GB")
-                labels = {"system": system, "trace": own.name, "ratio": ratio, "seed": seed}
+                run = ob.run_of([system], link | {"buffer": buffer}, seed, seconds, client, until="1GB")
+                labels = {"system": system, "trace": own["trace"], "ratio": ratio, "seed": seed}
                 out.append((labels, replace(run, function=over_trace)))
         return out
 
@@ -106,9 +106,9 @@ class Fig10(Formula, ob.Bi23):
     def derived(self, frame: pd.DataFrame, p: Fields) -> pd.DataFrame:
         """Mean and deviation of the rates drawn, by preset and seed."""
         if p["traces"]:
-            own = [own_trace(file) for file in p["traces"]]
-            table1 = {name: float(mbps) for name, (mbps, _) in TABLE1.items()}
-            return pd.DataFrame([{"table1_mbps": table1.get(t.name, float("nan")), "seed": 1} | t.row() for t in own])
+            rows = [own for own, _ in map(own_trace, p["traces"])]
+            table1 = [float(TABLE1[row["trace"]][0]) if row["trace"] in TABLE1 else float("nan") for row in rows]
+            return pd.DataFrame(rows).assign(table1_mbps=table1, seed=1)
         rows = []
         for trace in TABLE1:
             for seed in p["seeds"]:

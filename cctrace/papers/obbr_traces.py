@@ -7,7 +7,6 @@ that RTT over time, and, as section 5.2.3 says, no random loss. R is the artifac
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path as FilePath
 from typing import Any
@@ -34,31 +33,11 @@ RTT_COLUMN = "ping_avg_ms"
 RTT_MS = 40.0  # of a trace without pings
 
 
-@dataclass(frozen=True)
-class OwnTrace:
-    """A log as Table 1 describes it; `name` is the table's for the paper's logs, else the file's."""
+def own_trace(file: str) -> tuple[Fields, Fields]:
+    """Read a Mahimahi trace or UCC log: the columns of Table 1 with rate (bit/s) and RTT (ms) over time, and the path.
 
-    name: str
-    mbps: float
-    deviation_mbps: float
-    rtt_ms: float
-    rtt_deviation_ms: float
-    seconds: float
-    rates: list
-    rtts: list
-    fields: dict
-
-    def row(self) -> Fields:
-        """Return the columns of Table 1, and what is drawn: rate (bit/s) and RTT (ms) over time."""
-        names = ("mbps", "deviation_mbps", "rtt_ms", "rtt_deviation_ms", "seconds")
-        measured = {name: float(getattr(self, name)) for name in names}
-        return {"trace": self.name} | measured | {"rates": self.rates, "rtts": self.rtts}
-
-
-def own_trace(file: str) -> OwnTrace:
-    """Read a Mahimahi trace or UCC log.
-
-    Raises `ArgumentError` if the file is no trace of a link, or its rate is always 0.
+    ``trace`` is the table's name of the paper's logs, else the file's. Raises `ArgumentError` if the file is no trace
+    of a link, or its rate is always 0.
     """
     trace = read_trace(file)
     rtts, fields, over_time = np.array([RTT_MS]), {"rtt": f"{RTT_MS:g}ms"}, []
@@ -72,17 +51,17 @@ def own_trace(file: str) -> OwnTrace:
     busy = rates[rates > 0]
     if not len(busy):
         raise ArgumentError(f"traces: {file} has no rate above 0")
-    return OwnTrace(
-        _name(trace, file),
-        mbps=float(busy.mean()),
-        deviation_mbps=float(busy.std()),
-        rtt_ms=float(rtts.mean()),
-        rtt_deviation_ms=float(rtts.std()),
-        seconds=float(len(rates)),
-        rates=rates_of(trace),
-        rtts=over_time,
-        fields=own(file, loss="0%", burst=f"{BURST_KB * KB}B", feed=FEED, **fields | both_ways(float(rtts.min()))),
-    )
+    row = {
+        "trace": _name(trace, file),
+        "mbps": float(busy.mean()),
+        "deviation_mbps": float(busy.std()),
+        "rtt_ms": float(rtts.mean()),
+        "rtt_deviation_ms": float(rtts.std()),
+        "seconds": float(len(rates)),
+        "rates": rates_of(trace),
+        "rtts": over_time,
+    }
+    return row, own(file, loss="0%", burst=f"{BURST_KB * KB}B", feed=FEED, **fields | both_ways(float(rtts.min())))
 
 
 def _name(trace: LinkTrace, file: str) -> str:
@@ -95,7 +74,7 @@ def _name(trace: LinkTrace, file: str) -> str:
 
 
 def series_of(rows: pd.DataFrame) -> dict[str, list[tuple[Any, ...]]]:
-    """Return rate and RTT over time of `OwnTrace.row`s, as `cctrace.plot.over_time` takes them."""
+    """Return rate and RTT over time of rows of `own_trace`, as `cctrace.plot.over_time` takes them."""
     out: dict[str, list[tuple[Any, ...]]] = {}
     for name, rates, rtts in zip(rows.trace, rows.rates, rows.rtts, strict=True):
         at, bps = zip(*rates, strict=True)
@@ -107,7 +86,7 @@ def series_of(rows: pd.DataFrame) -> dict[str, list[tuple[Any, ...]]]:
 
 
 def table1_claims(rows: list[Fields]) -> Iterator[Claim]:
-    """Compare those logs with Table 1 that are the paper's. `rows`: of `OwnTrace.row`, with ``trace``."""
+    """Compare those logs with Table 1 that are the paper's. `rows`: of `own_trace`."""
     for row in rows:
         if row["trace"] not in TABLE1:
             continue

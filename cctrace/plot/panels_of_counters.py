@@ -85,16 +85,9 @@ def _window(counters: CounterFlow) -> Panel:
 
 
 def _rates(counters: CounterFlow) -> Panel:
-    names = (
-        ("delivery rate", "delivery_rate_Bps", "observed", "points"),
-        ("pacing rate", "pacing_rate_Bps", "pacing", "steps"),
-        ("bandwidth (BBR)", "bbr_bw_Bps", "kernel", "steps"),
-    )
-    series = [
-        one
-        for label, name, colour, kind in names
-        for one in _series(counters, label, _sampled(counters, name) * 8 / 1e6, colour, kind)
-    ]
+    series = _series(counters, "delivery rate", _sampled(counters, "delivery_rate_Bps") * 8e-6, "observed", "points")
+    series += _series(counters, "pacing rate", _sampled(counters, "pacing_rate_Bps") * 8e-6, "pacing")
+    series += _series(counters, "bandwidth (BBR)", _sampled(counters, "bbr_bw_Bps") * 8e-6, "kernel")
     text = "How fast data arrived lately, how fast the sender paces, and what BBR takes for the bandwidth of the path."
     return Panel("rates", "Rates", text, "Rate (Mbit/s)", series)
 
