@@ -32,6 +32,7 @@ from cctrace.plot.states import modes_of
 from cctrace.refusals import Attempt
 from cctrace.replaying.model import model_fields, model_of
 from cctrace.replaying.run import Run, replay
+from cctrace.replaying.stack import flight_of
 from cctrace.replaying.through_fq import at_hand_over
 from cctrace.replaying.words import UNBOUNDED
 from cctrace.schema import CA_STATES, LINUX_EVENTS, U32_MAX
@@ -230,7 +231,7 @@ def _decided(
 def _measured(events: Values, last: NDArray[np.intp]) -> dict[str, list[Any]]:
     """Return what the sender measured: RTTs in ms, in flight in bytes and packets; None where unknown."""
     row = events[last]
-    flying = row["packets_out"].astype(np.int64) - row["sacked_out"] - row["lost_out"] + row["retrans_out"]
+    flying = flight_of(row.view(np.recarray))
     least = np.where(row["tcp_min_rtt_us"] == U32_MAX, np.nan, row["tcp_min_rtt_us"])
     smoothed = np.where(row["srtt_us8"] > 0, row["srtt_us8"] >> 3, np.nan)
     return {

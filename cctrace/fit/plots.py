@@ -34,7 +34,7 @@ SEEN_COLOUR, FIT_COLOUR, LOST_COLOUR = "#9aa5b1", "#1f5fa8", "#c0392b"
 def path_figure(path: FittedPath) -> Figure:
     """Return the figure; see `FittedPath.plot`."""
     if not hasattr(path, "_parts"):
-        raise ArgumentError("this path was read from JSON: only what `cctrace.fit.fitted_path` returned can be drawn")
+        raise ArgumentError("this path was read from JSON: only what `cctrace.fit.path` returned can be drawn")
     table, flow, parts = vars(path)["_parts"]
     drawing = needed("matplotlib.figure", "plot").Figure(figsize=(10, 8), layout="constrained")
     rates, delays, queue = drawing.subplots(3, 1, sharex=True)

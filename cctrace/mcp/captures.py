@@ -23,6 +23,7 @@ from cctrace.mcp.answers import answer, some
 from cctrace.mcp.files import Files
 from cctrace.path.evidence import forget
 from cctrace.plot.packets import KINDS, NEW, packets_of
+from cctrace.replaying.stack import flight_of
 from cctrace.replaying.through_fq import at_hand_over
 from cctrace.schema import CA_STATES
 from cctrace.wireshark.columns import UNKNOWN, PacketColumns, columns_of
@@ -169,11 +170,10 @@ class Captures:
         if row < 0 or time_s > float(one.row["duration_s"]) + 1:
             raise ArgumentError(f"time_s={time_s:g}: the flow lasts from 0 to {float(one.row['duration_s']):.3f} s")
         held = {name: column[row : row + 1].tolist()[0] for name, column in model.items() if name != "time_ns"}
-        event = events[row]
-        flying = int(event["packets_out"]) - int(event["sacked_out"]) - int(event["lost_out"])
-        held |= {"in_flight_segments": flying + int(event["retrans_out"]), "srtt_us": int(event["srtt_us8"]) >> 3}
+        event = events.view(np.recarray)[row]
+        held |= {"in_flight_segments": int(flight_of(event)), "srtt_us": int(event.srtt_us8) >> 3}
         held |= {"tcp_state": CA_STATES[int(events["ca_state"][min(row + 1, len(events) - 1)])]}
-        return answer({"controller": name, "last_event_s": float(one.seconds(event["time_ns"]))} | held)
+        return answer({"controller": name, "last_event_s": float(one.seconds(event.time_ns))} | held)
 
     def identify(self, file: str, flow: int | None = None) -> dict[str, Any]:
         """Say which congestion control sent a flow, by what was sent alone: candidates with probabilities."""

@@ -15,6 +15,7 @@ from cctrace.diagnosis.findings import LIMITS
 from cctrace.flows.flow import Flow
 from cctrace.plot.packets import packets_of
 from cctrace.plot.states import modes_of
+from cctrace.replaying.stack import flight_of
 from cctrace.schema import LINUX_EVENTS
 
 UNKNOWN = -1  # of every number here
@@ -109,8 +110,7 @@ def known_of_stream(flow: Flow, known_ns: Ints, forth: Bools) -> dict[str, Any]:
     last, began = np.maximum(row, 0), row >= 0
     after = np.minimum(row + 1, len(events) - 1)  # the state is noted before each call
     tcp_state = np.where(began, events["ca_state"][after].astype(np.int8), UNKNOWN)
-    held = events[["packets_out", "sacked_out", "lost_out", "retrans_out"]][last]
-    flying = held["packets_out"].astype(np.int64) - held["sacked_out"] - held["lost_out"] + held["retrans_out"]
+    flying = flight_of(events.view(np.recarray))[last]
     # A first send that never was, so that there is one before every packet.
     sent_ns, after_it = np.append(_NEVER, sends["time_ns"]), np.append(0, sends["in_flight"].astype(np.int64))
     send = np.searchsorted(sent_ns, known_ns, side="right") - 1
