@@ -328,7 +328,7 @@ def test_a_page_of_a_million_packets_is_small_opens_at_once_and_zooms_fluently(p
 
 
 def test_the_address_of_a_view_leads_back_to_it(page):
-    browser = page(talk_report(begin_s=0.0))
+    browser = page(talk_report())
     link = "document.querySelector('#flow0-toolbar a.view')"
     assert browser.evaluate(f"{link}.hidden")
     browser.evaluate(f"{FLOW}.zoom(0.02, 0.06)")

@@ -40,7 +40,7 @@ class Figure(NamedTuple):
 # A time is in nanoseconds, a rate in bit/s.
 FIGURES = {
     "goodput": Figure(units.parse_rate_bps, units.format_rate, ">= 35Mbit"),
-    "rtt_p95": Figure(units.parse_time_ns, lambda ns: "never" if math.isinf(ns) else units.format_time(ns), "<= 60ms"),
+    "rtt_p95": Figure(units.parse_time_ns, units.format_time, "<= 60ms"),
     "retransmitted": Figure(units.parse_share, units.format_share, "<= 0.5%"),
     "jain": Figure(units.parse_share, units.format_number, ">= 0.9"),
     "converged": Figure(units.parse_time_ns, lambda ns: "never" if math.isinf(ns) else units.format_time(ns), "<= 5s"),

@@ -23,7 +23,7 @@ from cctrace.sim.result import Simulation
 from cctrace.sim.scenario import Scenario
 from cctrace.sim.simulate import simulate
 
-Series = tuple["Ints", "Values"]  # ns, bytes (of a simulation segments) acknowledged until then
+Series = tuple[Ints, Values]  # ns, bytes (of a simulation segments) acknowledged until then
 SCENARIO = ".toml"
 SAMPLE = "100ms"  # of a simulation: `figures.BIN_NS`
 NO_PACKETS = "the simulation kept no packets: use simulate(..., packets=True)"

@@ -11,7 +11,6 @@ from cctrace.analysis.flow_analysis import FlowAnalysis
 from cctrace.corpus.names import short_names
 from cctrace.diagnosis.findings import shares
 from cctrace.plot.limits import limit_words
-from cctrace.plot.panels import Phases
 from cctrace.plot.panels_of_many import comparison_panels
 from cctrace.report.overview import COLUMNS, report_of, row_of, write_pages
 from cctrace.report.page import FlowSection, Report
@@ -94,7 +93,7 @@ def _curves(marks: Sequence[str], chosen: Sequence[FlowAnalysis]) -> FlowSection
     panels, duration_s = comparison_panels(views, aligned=True)[::2]
     notes = ["Each flow's time begins with its own first packet: these curves did not happen at the same time."]
     kept = [panel for panel in panels if panel.name != "shares"]
-    return FlowSection("Beside each other", [], kept, Phases(), duration_s, notes=notes)
+    return FlowSection("Beside each other", panels=kept, duration_s=duration_s, notes=notes)
 
 
 def _limits_in_words(marks: Sequence[str], one: FlowAnalysis, other: FlowAnalysis) -> Iterator[str]:

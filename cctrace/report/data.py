@@ -84,7 +84,7 @@ def _lane(lane: Lane, pack: Pack) -> dict[str, Any]:
 
 
 def _range(flow: FlowSection) -> list[float]:
-    low, high = float(flow.begin_s), float(flow.duration_s)
+    low, high = 0.0, float(flow.duration_s)
     if flow.beside:
         low = min(low, flow.beside[0]["from"] / 1e9)
         high = max(high, flow.beside[-1]["to"] / 1e9)

@@ -19,7 +19,6 @@ from cctrace.flows.counters import CounterFlow
 from cctrace.flows.flow import Flow
 from cctrace.identification.words import sender_words
 from cctrace.plot.packets import Received, Sent, packets_of
-from cctrace.plot.panels import Phases
 from cctrace.plot.panels_of_counters import counter_panels, counter_phases
 from cctrace.plot.panels_of_flow import flow_panels, flow_phases
 from cctrace.plot.panels_of_many import COMPARED, comparison_panels
@@ -223,7 +222,9 @@ def _comparison(analyses: Sequence[FlowAnalysis]) -> FlowSection | None:
     chosen = dict(list(views.items())[:COMPARED])
     panels, start_ns, duration_s = comparison_panels(chosen)
     notes = [f"The {COMPARED} largest of {len(views)} flows."] if len(views) > COMPARED else []
-    return FlowSection("The flows beside each other", [], panels, Phases(), duration_s, notes=notes, start_ns=start_ns)
+    return FlowSection(
+        "The flows beside each other", panels=panels, duration_s=duration_s, notes=notes, start_ns=start_ns
+    )
 
 
 def _title(analyses: Sequence[FlowAnalysis], total: int) -> str:
@@ -293,9 +294,6 @@ def _in_words(analysis: FlowAnalysis) -> FlowSection:
     return FlowSection(
         title=f"{analysis.title}  ({Path(analysis.file).name})",
         figures=figures,
-        panels=[],
-        phases=Phases(),
-        duration_s=0.0,
         cause=diagnosis.in_words if diagnosis else "",
         verdict=diagnosis.verdict if diagnosis else "",
         notes=[*analysis.notes, *(analysis.flow.capture.packets.notes if analysis.flow is not None else ())],

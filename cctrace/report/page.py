@@ -39,10 +39,10 @@ class FlowSection:
     """Contents of the page for one flow."""
 
     title: str
-    figures: list[tuple[str, str]]  # label and value of the headline numbers
-    panels: list[Panel]
-    phases: Phases
-    duration_s: float  # right end of the time axis
+    figures: list[tuple[str, str]] = field(default_factory=list)  # label and value of the headline numbers
+    panels: list[Panel] = field(default_factory=list)
+    phases: Phases = field(default_factory=Phases)
+    duration_s: float = 0.0  # right end of the time axis
     cause: str = ""  # in a few words, why the flow behaved as it did
     verdict: str = ""  # the same in a sentence, with advice
     notes: list[str] = field(default_factory=list)  # caveats, shown above the panels
@@ -54,7 +54,7 @@ class FlowSection:
     limits: list[Limit] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)
-    begin_s: float = 0.0  # left end of the time axis, if nothing is earlier
+
     # possible controllers of the sender, with their probabilities
     candidates: list[tuple[str, float]] = field(default_factory=list)
     sender: str = ""  # the sender, in a few words

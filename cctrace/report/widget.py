@@ -13,7 +13,6 @@ from cctrace.display import connection, escape
 from cctrace.extras import needed
 from cctrace.flows.flow import Flow
 from cctrace.plot.packets import packets_of
-from cctrace.plot.panels import Phases
 from cctrace.replaying.run import Run
 from cctrace.report.data import widget_data
 from cctrace.report.overview import with_plots
@@ -80,10 +79,6 @@ def section_of(flow: Flow, run: Run | None = None, diagnosis: Diagnosis | None =
     check_argument(known, "diagnosis", diagnosis, "what cctrace.diagnose returned")
     section = FlowSection(
         title=connection(*flow.key),
-        figures=[],
-        panels=[],
-        phases=Phases(),
-        duration_s=0.0,
         verdict=diagnosis.verdict if diagnosis else "",
         limits=diagnosis.limits if diagnosis else [],
         events=diagnosis.events if diagnosis else [],
