@@ -64,7 +64,12 @@ class Counters:
                 self._refused.pop(id(table), None)
         return flow, notes
 
+    @property
+    def refused(self) -> list[str]:
+        """Why counters belong to no flow so far."""
+        return list(self._refused.values())
+
     def require_used(self) -> None:
         """Raise `ArgumentError` if counters belong to no flow of the captures."""
         if self._refused:
-            raise ArgumentError(next(iter(self._refused.values())))
+            raise ArgumentError(self.refused[0])

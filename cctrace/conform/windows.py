@@ -151,7 +151,7 @@ def common(requirement: Table, sections: dict[str, str]) -> None:
         where = r.is_call("cong_avoid") & (r.before["snd_cwnd"] < r.before["snd_ssthresh"])
         return at_most(where, r.after["snd_cwnd"], r.before["snd_cwnd"] + r.ack("arg"))
 
-    @add("slow_start.doubles", "In slow start cwnd grows by no less than what was acknowledged, up to ssthresh.", ""
+    @add("slow_start.doubles", "In slow start cwnd grows by no less than what was acknowledged, up to ssthresh.",
          "snd_ssthresh", level="SHOULD")  # fmt: skip
     def _doubles(r: Record) -> Found:
         where = r.is_call("cong_avoid") & (r.before["snd_cwnd"] < r.before["snd_ssthresh"])

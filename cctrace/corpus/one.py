@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from cctrace.analysis.inputs import Counters
 from cctrace.corpus import tasks as of_flow
 from cctrace.corpus.inputs import Rules
 from cctrace.corpus.inputs import date_in as _date_in
@@ -46,25 +47,22 @@ def analyse(
     packet (UTC). Raises `FormatError`, `ArgumentError` if it cannot be read.
     """
     summaries, bulk, warnings = _flows(source, limit)
-    tables = _counted(counters, limit)
-    rows: dict[str, list] = {}
+    beside, rows, notes = Counters(_counted(counters, limit)), dict[str, list[Row]](), list(warnings)
     if "flows" in tasks:
         rows["flows"] = [of_flow.flow_row(one, _key(name, i, one)) for i, one in enumerate(summaries)]
     count = 0
-    belong: set[int] = set()
     for flow, index in bulk:
         count += 1
-        flow = _attached(flow, tables, belong)
+        if isinstance(flow, Flow):
+            flow, of_receiver = beside.attach(flow)
+            notes += of_receiver
         for task in tasks:
             if task == "flows":
                 continue
             for table, found in of_flow.rows_of(task, flow, _key(name, index, flow.row)).items():
                 rows.setdefault(table, []).extend(found)
-    unused = [
-        f"{table.source}: no flow of the capture has these addresses" for table in tables if id(table) not in belong
-    ]
     row = _capture_row(summaries) | {"capture": name, "size": size, "bulk_flows": count}
-    row |= {"counters": [_called(one) for one in counters], "warnings": [*warnings, *unused]}
+    row |= {"counters": [_called(one) for one in counters], "warnings": [*notes, *beside.refused]}
     rows["captures"] = [row]
     start = row["start_ns"]
     date = datetime.fromtimestamp(start / 1e9, UTC).date().isoformat() if start else _date_in(name)
@@ -145,18 +143,6 @@ def _counted(counters: Sequence[Named], limit: int | None) -> list[TcpInfo]:
             raise ArgumentError(f"{_called(one)}: was taken for the counters of a capture, but holds none")
         tables.append(table)
     return [merged(tables, tables[0].source)] if len(tables) > 1 else tables
-
-
-def _attached(flow: Flow | CounterFlow, tables: Sequence[TcpInfo], belong: set[int]) -> Flow | CounterFlow:
-    if not isinstance(flow, Flow):
-        return flow
-    for table in tables:
-        try:
-            flow = flow.attach(table)
-        except ArgumentError:  # counters of another flow
-            continue
-        belong.add(id(table))
-    return flow
 
 
 def reason_of(error: BaseException) -> tuple[str, str]:

@@ -222,8 +222,8 @@ class Fig7(_ModelAndTestbed):
                 ours=name == IN_LOOP,
             )
         threshold = float(Collapse(mean_us=UCAV_US, floor_us=FLOOR_US).threshold("sd_us")) / 1e3
-        at = _turn(share >= 0.5)
-        half = float(np.interp(0.5, share[at], sds[at])) if at else float("nan")
+        turn = _turn(share >= 0.5)
+        half = float(np.interp(0.5, share[turn], sds[turn])) if turn else float("nan")
         yield Stated(
             "7",
             "the threshold of Eq. 11 (probability one half, no queue) is where runs collapse",
