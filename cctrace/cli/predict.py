@@ -94,7 +94,7 @@ def _collapse_words(out: dict[str, Any], mean_us: float, sd_us: float, gain: flo
     click.option("--gain", type=_ABOVE_0, default=2.0, help="BBR's cwnd_gain."),
     click.option("--ratio", required=True, type=_ABOVE_0, help="Buffer in bandwidth-delay products."),
     click.option("--flows", default=1, type=click.IntRange(1, 1_000_000), help="BBR flows."),
-    click.option("--loss-based-flows", default=1, type=click.IntRange(0, 1_000_000), help="Loss-based flows."),
+    click.option("--loss-based-flows", default=1, type=click.IntRange(1, 1_000_000), help="Loss-based flows."),
     click.option("--rate", "rate_bps", type=RATE_BPS, default="40Mbit", help="Link rate (Ware's model)."),
     click.option("--rtt", "rtt_ns", type=TIME_NS, default="40ms", help="Base RTT (Ware's model)."),
     click.option("--duration", "duration_ns", type=TIME_NS, default="120s",

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from cctrace.analysis.inputs import Counters
 from cctrace.columns import Values
 from cctrace.display import connection
 from cctrace.errors import ArgumentError
@@ -20,6 +21,7 @@ from cctrace.flows.large import bulk_flows, bulk_or_largest, is_large
 from cctrace.flows.source import flow_of
 from cctrace.flows.views import View
 from cctrace.identification.named import controller_name
+from cctrace.io.tcpinfo import TcpInfo
 from cctrace.replaying.model import model_of
 from cctrace.replaying.run import Run
 from cctrace.schema import LINUX_EVENTS
@@ -233,14 +235,10 @@ def _of_files(inputs: Iterable[str], by: str | None) -> Iterator[_Item]:
     files = [entry.capture for entry in entries]
     for entry, name in zip(entries, short_names(files), strict=True):
         named = {"file": name, "folder": os.path.basename(os.path.dirname(entry.capture))}
-        counters = [read(file) for file in entry.counters] if by == "controller" else []
+        tables = map(read, entry.counters) if by == "controller" else ()
+        counters = Counters(table for table in tables if isinstance(table, TcpInfo))
         for flow in _bulk(entry.capture):
-            for table in counters:
-                try:
-                    flow = flow.attach(table)
-                except ArgumentError:  # of another connection
-                    continue
-            item = _flow_item(flow)
+            item = _flow_item(counters.attach(flow)[0])
             yield item._replace(labels=item.labels | named)
 
 
