@@ -156,7 +156,7 @@ class Jitter(Serialised):
         if np.ptp(draws) <= 0:
             raise FitError("all delays are equal: there is no jitter to be fitted")
         correlation = correlation_time(draws, 1.0)
-        self.process_, self.wander_us_ = Process("packet", None, Estimate(0.0), correlation, "independent draws"), 0.0
+        self.process_, self.wander_us_ = Process("packet", None, correlation, "independent draws"), 0.0
         data = Censored(draws, np.arange(len(draws)), np.ones(len(draws), bool), ordered=False)
         return self._fit(data, effective(draws))
 

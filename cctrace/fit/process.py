@@ -29,8 +29,6 @@ class Process(NamedTuple):
         each other; or "unknown".
     slot_us : Estimate or None
         Length of a slot, us; None for other processes.
-    flat_share : Estimate
-        Share of neighbouring pairs that share a draw.
     correlation_time_us : Estimate
         Sum of the autocorrelations of the observed delays, times their spacing, us.
     why : str
@@ -39,7 +37,6 @@ class Process(NamedTuple):
 
     name: str
     slot_us: Estimate | None
-    flat_share: Estimate
     correlation_time_us: Estimate
     why: str
 
@@ -50,18 +47,18 @@ def process_of(delays: Delays) -> Process:
     correlation = delays.correlation_time_us
     if delays.reordered_share > REORDERED:
         why = f"{format_share(delays.reordered_share)} of the packets arrived after one that was sent later"
-        return Process("reorder", None, Estimate(0.0), correlation, why)
+        return Process("reorder", None, correlation, why)
     both = delays.event[1:] & delays.event[:-1]
     gap = np.diff(departed)
     both &= (gap > 0) & (gap < 20 * np.median(gap[gap > 0]))
     if both.sum() < LEAST_RTTS and len(both) > LEAST_RTTS / SELDOM:
         why = f"only {both.sum()} of {len(both)} neighbours arrived apart, as those do that share a draw"
-        return Process("packet", None, Estimate(0.0), correlation, why)
+        return Process("packet", None, correlation, why)
     if both.sum() < LEAST_RTTS and delays.place == "before":
         why = f"only {both.sum()} neighbours found the queue empty: that each packet has its own draw is assumed"
-        return Process("packet", None, Estimate(None), correlation, why)
+        return Process("packet", None, correlation, why)
     if both.sum() < LEAST_RTTS:
-        return Process("unknown", None, Estimate(None), correlation, f"only {both.sum()} neighbours arrived apart")
+        return Process("unknown", None, correlation, f"only {both.sum()} neighbours arrived apart")
     change = np.abs(np.diff(rtt))[both]
     clock = max(delays.tie_us, 2.0)
     flat = change <= clock
@@ -69,28 +66,25 @@ def process_of(delays: Delays) -> Process:
     # Expected by chance: pairs of distant packets.
     shuffled = np.abs(rtt[1:][both] - np.roll(rtt[1:][both], 37))
     chance = float(np.mean(shuffled <= clock))
-    error = np.sqrt(share * (1 - share) / both.sum() + 1e-9)
-    estimate = Estimate.around(share, 2 * error, 0.0)
     if chance > 0.5:
         why = f"delays differ by less than the clock tells apart ({clock:.0f} us)"
-        return Process("unknown", None, estimate, correlation, why)
+        return Process("unknown", None, correlation, why)
     if share < FLAT or share < 3 * chance:
         by_chance = f"{format_percent(chance)} would by chance"
         why = f"{format_percent(share)} of neighbours agree, {by_chance}: a draw for each packet"
-        return Process("packet", None, estimate, correlation, why)
-    return _shared(delays, both, flat, departed, estimate, correlation)
+        return Process("packet", None, correlation, why)
+    return _shared(delays, both, flat, departed)
 
 
-def _shared(
-    delays: Delays, both: Bools, flat: Bools, departed: Floats, share: Estimate, correlation: Estimate
-) -> Process:
+def _shared(delays: Delays, both: Bools, flat: Bools, departed: Floats) -> Process:
     """Distinguish bursts from slots where neighbours share draws."""
+    correlation = delays.correlation_time_us
     pairs = np.flatnonzero(both)
     ends = pairs[~flat]
     packets_us = 3 * PACKET_BYTES / float(np.median(delays.steps.rate))
     if not len(ends):
         why = "draws end between bursts only: how long they hold does not show"
-        return Process("slot", Estimate(packets_us, packets_us, None), share, correlation, why)
+        return Process("slot", Estimate(packets_us, packets_us, None), correlation, why)
     first = np.searchsorted(delays.group, np.arange(delays.group[-1] + 1))
     starts_burst = np.add.reduceat(delays.burst.astype(int), first)[1:] > 0  # of each pair, with the later group
     at_burst, usual = starts_burst[ends].mean(), starts_burst[pairs].mean()
@@ -102,11 +96,11 @@ def _shared(
     slot = slot_length(middle[ends], packets_us, middle[pairs], 1.5 * shortest)
     if at_burst > 0.9 and usual < 0.8 * at_burst and (slot is None or at_burst > 0.98):
         why = f"{format_percent(at_burst)} of the changes come with a new burst of the sender"
-        return Process("burst", None, share, correlation, why)
+        return Process("burst", None, correlation, why)
     if slot is not None:
-        return Process("slot", slot, share, correlation, "changes come on a grid in time")
+        return Process("slot", slot, correlation, "changes come on a grid in time")
     why = f"draws hold for {shortest:.0f} us or so, on no grid in time"
-    return Process("slot", Estimate(shortest, packets_us, None), share, correlation, why)
+    return Process("slot", Estimate(shortest, packets_us, None), correlation, why)
 
 
 def slot_length(
