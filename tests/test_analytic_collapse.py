@@ -236,7 +236,7 @@ def test_no_samples_are_refused():
 
 # --- what the command line prints -------------------------------------------------------------------------------------
 def test_the_prediction_has_the_stable_keys():
-    out = predict_collapse(5000, 750, 75)
+    out = predict_collapse(mean_us=5000, sd_us=750, floor_us=75)
     assert out["probability"] == pytest.approx(0.98632, abs=5e-6)
     assert out["expected_min_rtt_us"] == pytest.approx(2108.362)
     assert out["threshold_sd_us"] == pytest.approx(656.063)

@@ -8,43 +8,28 @@ from typing import Any
 import numpy as np
 
 from cctrace.analytic import closedloop, share
-from cctrace.analytic.collapse import PAPER_PROBE_RTT_SAMPLES, PAPER_SAMPLES, Collapse, collapse_domain
+from cctrace.analytic.collapse import Collapse, collapse_domain
 from cctrace.analytic.distributions import TruncatedNormal
 from cctrace.analytic.domain import PACKET_BYTES, checked, positive
 from cctrace.analytic.jittered import SENDERS, Link
 from cctrace.errors import ArgumentError
 
 
-def collapse(
-    mean_us: float,
-    sd_us: float,
-    floor_us: float = 0.0,
-    samples: float = PAPER_SAMPLES,
-    probe_rtt_samples: float = PAPER_PROBE_RTT_SAMPLES,
-    gain: float = 2.0,
-    queue_delay_us: float = 0.0,
-) -> dict[str, Any]:
+def collapse(**parameters: Any) -> dict[str, Any]:
     """Return the paper's prediction for one link.
 
-    `mean_us`, `sd_us`, `floor_us`: RTT without queue, its jitter, and the propagation delay below which no RTT can
-    fall, microseconds. `samples`, `probe_rtt_samples`: M = L (PROBE_BW) and N (PROBE_RTT); effective numbers where the
-    samples are dependent. Returns ``probability``, ``expected_min_rtt_us``, ``threshold_sd_us``, ``domain``. Raises
-    `ArgumentError` for negative or inconsistent parameters, naming the parameter. The threshold is None where no jitter
-    makes the flow collapse (the floor is above the mean over the gain), or any does (the gain is one).
+    `parameters`: as of `Collapse`. Returns ``probability``, ``expected_min_rtt_us``, ``threshold_sd_us``, ``domain``.
+    Raises `ArgumentError` for negative or inconsistent parameters, naming the parameter. The threshold is None where no
+    jitter makes the flow collapse (the floor is above the mean over the gain), or any does (the gain is one).
 
-    >>> collapse(5000, 750, 75)["threshold_sd_us"]
+    >>> collapse(mean_us=5000, sd_us=750, floor_us=75)["threshold_sd_us"]
     656.063
     """
-    model = Collapse(
-        mean_us=mean_us,
-        sd_us=sd_us,
-        floor_us=floor_us,
-        samples=samples,
-        probe_rtt_samples=probe_rtt_samples,
-        cwnd_gain=gain,
-        queue_delay_us=queue_delay_us,
+    model = Collapse(**parameters)
+    v: dict[str, Any] = model.values
+    domain = collapse_domain(
+        v["samples"], v["mean_us"] / v["cwnd_gain"], model.floor_us, autocorrelated=False, ordered=False
     )
-    domain = collapse_domain(samples, mean_us / gain, floor_us, autocorrelated=False, ordered=False)
     probability = float(model.probability())
     try:
         threshold = round(float(model.threshold("sd_us")), 3)

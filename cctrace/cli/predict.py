@@ -25,7 +25,7 @@ def predict() -> None:
 @click.option("--floor", "floor_ns", type=TIME_NS, default="0us", help="Propagation delay: no RTT is below it.")
 @click.option("--samples", type=_ABOVE_0, default=10_000.0, help="Effective number of RTT samples in PROBE_BW.")
 @click.option("--probe-rtt-samples", type=_ABOVE_0, default=160.0, help="Effective number of RTT samples in PROBE_RTT.")
-@click.option("--gain", type=_ABOVE_0, default=2.0, help="BBR's cwnd_gain.")
+@click.option("--gain", "cwnd_gain", type=_ABOVE_0, default=2.0, help="BBR's cwnd_gain.")
 @click.option("--queue-delay", "queue_ns", type=TIME_NS, default="0", help="Queueing delay in PROBE_BW.")
 @click.option("--rate", "rate_bps", type=RATE_BPS, help="Link rate: also predict the closed loop, with dependent RTTs.")
 @controller_option("--variant", default="bbr2016", help="With --rate: the controller.")
@@ -39,7 +39,7 @@ def predict() -> None:
 @click.option("--reorder", is_flag=True, help="With --rate: the path does not keep the packets' order (netem).")
 @click.option("--before", is_flag=True, help="With --rate: the jitter is before the bottleneck's queue, not behind it.")
 @command_options()
-def collapse(gain: float, rate_bps: float | None, variant: str, as_json: bool, **options: Any) -> None:
+def collapse(rate_bps: float | None, variant: str, as_json: bool, **options: Any) -> None:
     """Predict minRTT collapse for a normal RTT truncated at the propagation delay (Kumar et al., Eqs. 9 and 11)."""
     from cctrace.analytic.predict import closed_loop
     from cctrace.analytic.predict import collapse as predicted
@@ -49,13 +49,14 @@ def collapse(gain: float, rate_bps: float | None, variant: str, as_json: bool, *
         if rate_bps is None and context.get_parameter_source(name) is not ParameterSource.DEFAULT:
             raise ArgumentError(f"--{name} has a meaning only with --rate, the flow in its loop")
     mean_us, sd_us, floor_us, delay_us = (options[f"{name}_ns"] / 1000 for name in ("mean", "sd", "floor", "queue"))
-    out = predicted(mean_us, sd_us, floor_us, options["samples"], options["probe_rtt_samples"], gain, delay_us)
+    path = {"mean_us": mean_us, "sd_us": sd_us, "floor_us": floor_us, "queue_delay_us": delay_us}
+    out = predicted(**path, **{name: options[name] for name in ("samples", "probe_rtt_samples", "cwnd_gain")})
     if rate_bps is not None:
         process: dict[str, Any] = {name: options[name] for name in ("draws", "rho", "before")}
         process["ordered"] = not options["reorder"]
         with progress("integrating over the loop's RTTs"):
             out["closed_loop"] = closed_loop(mean_us, sd_us, rate_bps, floor_us, variant, **process)
-    _print(out, as_json, _collapse_words(out, mean_us, sd_us, gain))
+    _print(out, as_json, _collapse_words(out, mean_us, sd_us, options["cwnd_gain"]))
 
 
 def _collapse_words(out: dict[str, Any], mean_us: float, sd_us: float, gain: float) -> list[str]:
