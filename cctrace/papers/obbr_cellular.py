@@ -106,9 +106,9 @@ class Fig10(Formula, ob.Bi23):
     def derived(self, frame: pd.DataFrame, p: Fields) -> pd.DataFrame:
         """Mean and deviation of the rates drawn, by preset and seed."""
         if p["traces"]:
-            rows = [own for own, _ in map(own_trace, p["traces"])]
-            table1 = [float(TABLE1[row["trace"]][0]) if row["trace"] in TABLE1 else float("nan") for row in rows]
-            return pd.DataFrame(rows).assign(table1_mbps=table1, seed=1)
+            table1 = {name: float(mbps) for name, (mbps, _) in TABLE1.items()}
+            known = (own for own, _ in map(own_trace, p["traces"]))
+            return pd.DataFrame([{"table1_mbps": table1.get(own["trace"], np.nan), "seed": 1} | own for own in known])
         rows = []
         for trace in TABLE1:
             for seed in p["seeds"]:
