@@ -7,6 +7,7 @@ a batch that is committed is done. Inputs that a later run adds become another p
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -15,32 +16,31 @@ from cctrace.corpus.store import ROWS, Store, parquet_bytes
 from cctrace.extras import needed
 
 FOLDER = "manifest"
-MOST, FEWEST, PER_CORPUS = 500, 1, 40
+MOST, PER_CORPUS = 500, 40
 BYTES = 256 << 20
 COLUMNS = ("batch", *Entry._fields)
 
 
 class Batch(NamedTuple):
-    """Some entries of the manifest: where they are, how many, how large (-1 unknown)."""
+    """Some entries of the manifest: where they are, and how many."""
 
     name: str
     captures: int
-    bytes: int
 
 
-def write(store: Store, entries: Sequence[Entry]) -> bool:
+def write(store: Store, entries: Sequence[Entry]) -> None:
     """Add entries to the manifest, in batches. `entries` are sorted."""
     pa = needed("pyarrow", "parquet")
     number = len(store.names(FOLDER, ".parquet"))
     columns = [_cut(entries, number), *map(list, zip(*entries, strict=True))]
     types = [pa.string(), pa.string(), pa.int64(), pa.bool_(), pa.string(), pa.string(), pa.list_(pa.string())]
     table = pa.table(columns, pa.schema(list(zip(COLUMNS, types, strict=True))))
-    return store.create(f"{FOLDER}/part-{number:05d}.parquet", parquet_bytes(table))
+    store.create(f"{FOLDER}/part-{number:05d}.parquet", parquet_bytes(table))
 
 
 def _cut(entries: Sequence[Entry], number: int) -> list[str]:
     """Return the name of the batch of each entry."""
-    most = min(MOST, max(FEWEST, -(-len(entries) // PER_CORPUS)))
+    most = min(MOST, -(-len(entries) // PER_CORPUS))
     names, batch, name, count, size, before = [], -1, "", 0, 0, None
     for entry in entries:
         alone = entry.archive or (before is not None and before.archive)
@@ -74,17 +74,9 @@ def batches(store: Store) -> Iterator[Batch]:
     pq = needed("pyarrow.parquet", "parquet")
     for name in store.names(FOLDER, ".parquet"):
         with store.open(name) as file:
-            current = None
-            for part in pq.ParquetFile(file).iter_batches(ROWS, columns=["batch", "size"]):
-                for batch, size in zip(part["batch"].to_pylist(), part["size"].to_pylist(), strict=True):
-                    if current is not None and current.name == batch:
-                        current = Batch(batch, current.captures + 1, current.bytes + max(size, 0))
-                        continue
-                    if current is not None:
-                        yield current
-                    current = Batch(batch, 1, max(size, 0))
-            if current is not None:
-                yield current
+            parts = pq.ParquetFile(file).iter_batches(ROWS, columns=["batch"])
+            of_entries = itertools.chain.from_iterable(part["batch"].to_pylist() for part in parts)
+            yield from (Batch(batch, sum(1 for _ in its)) for batch, its in itertools.groupby(of_entries))
 
 
 def entries_of(store: Store, batch: str) -> list[Entry]:
@@ -103,4 +95,4 @@ def entries_of(store: Store, batch: str) -> list[Entry]:
 def halves(batch: Batch) -> tuple[Batch, Batch]:
     """Return the two halves of a batch, for one whose workers all died."""
     middle = batch.captures // 2
-    return Batch(f"{batch.name}a", middle, -1), Batch(f"{batch.name}b", batch.captures - middle, -1)
+    return Batch(f"{batch.name}a", middle), Batch(f"{batch.name}b", batch.captures - middle)
