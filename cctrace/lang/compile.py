@@ -152,9 +152,7 @@ class Entry(NamedTuple):
 
 
 class _Body(Expressions):
-    """The function of a module that ``call`` and ``row`` call."""
-
-    symbol = "body"
+    """The function ``call`` of a module, which ``row`` calls, too."""
 
     def __init__(self, module: Module, cls: type[Controller]) -> None:
         super().__init__()
@@ -186,7 +184,7 @@ class _Body(Expressions):
         none = self.op(f"icmp eq i64 {earlier}, 0")
         self.do(f"store i64 {self.op(f'select i1 {none}, i64 {status}, i64 {earlier}')}, ptr @failed")
         self.do("ret i64 0")
-        head = "@failed = global i64 0\ndefine internal i64 @body(i64 %event, i64 %state, i64 %ack) noinline {\nentry:"
+        head = "@failed = global i64 0\ndefine i64 @call(i64 %event, i64 %state, i64 %ack) noinline {\nentry:"
         return "\n".join([head, "  %status = alloca i64", *self.allocas, *self.lines, "}"])
 
     def returned(self, event: str) -> Scalar:
@@ -207,14 +205,6 @@ class _Body(Expressions):
         if not isinstance(result, Scalar) or result.kind not in ("int", "bool"):
             self.refuse(f"{event} returns {described(result)}; entry points return integers")
         return self.convert(result, "int")
-
-
-_CALL = """
-define i64 @call(i64 %event, i64 %state, i64 %ack) {
-  %returned = call i64 @body(i64 %event, i64 %state, i64 %ack)
-  ret i64 %returned
-}
-"""
 
 
 def _row_text(cls: type[Controller], entries: Mapping[str, Entry]) -> str:
@@ -243,7 +233,7 @@ def _row_text(cls: type[Controller], entries: Mapping[str, Entry]) -> str:
                 f"  store i64 {v}, ptr {v}.to",
             ]
         lines.append("  br label %filled")
-    lines += ["filled:", "  %returned = call i64 @body(i64 %event, i64 %state, i64 %ack)", "  ret i64 %returned", "}"]
+    lines += ["filled:", "  %returned = call i64 @call(i64 %event, i64 %state, i64 %ack)", "  ret i64 %returned", "}"]
     return "\n".join(lines)
 
 
@@ -258,5 +248,5 @@ def _build(cls: type[Controller], functions: list[FunctionType]) -> cache.Made:
         raise CompileError(f"{cls.__name__} cannot be compiled: {cls.interpreted_only}; use mode='interpreted'")
     module = Module(controller=cls)
     body = _Body(module, cls)
-    module.texts += [body.text(), _CALL, _row_text(cls, body.entries)]
+    module.texts += [body.text(), _row_text(cls, body.entries)]
     return {"entries": body.entries, "sites": places(module.sites, functions)}, objects.object_code(module.text())

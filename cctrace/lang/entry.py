@@ -19,8 +19,6 @@ from cctrace.lang.lower import Module
 class _Main(Expressions):
     """The entry point of a module: an external function of words that calls the compiled one."""
 
-    symbol = "entry"
-
     def __init__(self, module: Module) -> None:
         super().__init__()
         self.module, self.needs = module, module.needs
