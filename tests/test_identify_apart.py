@@ -141,6 +141,9 @@ def test_a_bbr_drains_the_queue_when_its_minimum_rtt_expires():
         assert ten == (against if cls.phase_choices else 0)
         refreshed = np.where(np.arange(801) % 200 == 0, RTT_US, queued_us)
         assert overdue(Flights(kept), refreshed, cls) == 0
+        for more_us, odds in ((900, 0), (1100, against)):  # an RTT is between two time stamps
+            nearly = np.where(refreshed < queued_us, RTT_US + more_us, queued_us)
+            assert overdue(Flights(kept), nearly, cls) == odds
         pausing = Flights(kept)
         pausing.ran_out[np.arange(800) % 30 == 0] = True  # every 0.6 s, as in seed 335383: the dip is in a pause
         assert overdue(pausing, queued_us, cls) == 0
