@@ -56,8 +56,8 @@ def _levels(halves: HalfRounds, rows: NDArray[np.int64]) -> NDArray[np.float64]:
 def overdue(halves: HalfRounds, rtt_us: NDArray[np.float64], cls: type[Controller]) -> float:
     """Return the log odds, 0 or more, against a BBR whose minimum RTT expired without a dip of the flight.
 
-    `rtt_us`: at each ACK; 0 for none. An RTT nearer to the minimum than the errors of two time stamps may have refreshed
-    it; jitter is none, since the sender saw it, too. Of flights of eight segments, half is the floor, and jitter makes
+    `rtt_us`: at each ACK; 0 for none. An RTT nearer to the minimum than the errors of two time stamps may have
+    refreshed it; jitter is none, since the sender saw it, too. Of flights of eight segments, half is the floor, and jitter makes
     as much; of shorter ones than sixteen, half is too close to what an ACK changes. A pause of the application when the
     dip is due hides it.
     """
