@@ -57,9 +57,9 @@ def overdue(halves: HalfRounds, rtt_us: NDArray[np.float64], cls: type[Controlle
     """Return the log odds, 0 or more, against a BBR whose minimum RTT expired without a dip of the flight.
 
     `rtt_us`: at each ACK; 0 for none. An RTT nearer to the minimum than the errors of two time stamps may have
-    refreshed it; jitter is none, since the sender saw it, too. Of flights of eight segments, half is the floor, and jitter makes
-    as much; of shorter ones than sixteen, half is too close to what an ACK changes. A pause of the application when the
-    dip is due hides it.
+    refreshed it; jitter is none, since the sender saw it, too. Of flights of eight segments, half is the floor, and
+    jitter makes as much; of shorter ones than sixteen, half is too close to what an ACK changes. A pause of the
+    application when the dip is due hides it.
     """
     flight, to_half = np.median(halves.flight), not cls.phase_choices
     if len(halves) < const.FEW or flight <= 2 * FLOOR_SEGMENTS or (to_half and flight < LONG):
