@@ -45,18 +45,21 @@ def small_writes(size, count, apart_ns=lambda number: number * EVERY_NS):
 @pytest.mark.parametrize("size", [2_971, 4_187, 20_473])
 def test_short_ends_tell_small_writes_to_the_byte_although_nagle_holds_most(size):
     found = small_writes(size, 200).writes
-    assert (found.size, found.every_ns) == (size, EVERY_NS)
+    assert (found.size, found.every_ns) == (size, pytest.approx(EVERY_NS, abs=1))
 
 
-def test_the_clock_goes_along_the_earliest_of_what_left_upon_its_ticks():
-    """Through fq, or behind other data, writes leave late; and then the bytes of each are known when they came."""
-    late_ns = np.random.default_rng(2).integers(0, EVERY_NS // 50, 300) * (np.arange(300) % 4 != 0)
+def test_the_clock_is_that_of_most_of_what_left_upon_its_ticks():
+    """A few writes come a little early, and through fq, or behind other data, many leave late."""
+    late_ns = np.random.default_rng(2).integers(0, EVERY_NS // 50, 300) * (np.arange(300) % 4 == 0)
+    late_ns[[40, 140]] = -30_000
     events = small_writes(4_187, 300, lambda number: number * EVERY_NS + int(late_ns[number]))
     clock = events.writes
-    assert (clock.every_ns, clock.tick_ns % EVERY_NS) == (EVERY_NS, 0)
+    assert clock.every_ns == pytest.approx(EVERY_NS, abs=1)
     number = np.arange(299)  # the end of the last one was not sent
-    came = np.column_stack([number * EVERY_NS, 1 + 4_187 * (number + 1)])
-    assert np.array_equal(clock.due(events.sends)[:-1], came)
+    came_ns, ends = clock.due(events.sends)[:-1].T
+    assert np.array_equal(ends, 1 + 4_187 * (number + 1))
+    off_ns = came_ns - number * EVERY_NS - np.minimum(late_ns[:-1], 0)
+    assert np.abs(off_ns[1:]).max() < 1_000
 
 
 def test_writes_that_come_whenever_the_last_is_done_are_on_no_clock():

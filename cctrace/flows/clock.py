@@ -59,7 +59,7 @@ def writes_on_clock(sends: Mapping[str, NDArray[Any]], mss: int) -> Writes | Non
         for one, ticks in clocks(size, ends[whole], begins_ns[whole], time_ns, total).items():
             if (share, ticks, size) > best:
                 best, found = (share, ticks, size), one
-    return found and latest(found, time_ns, total)
+    return found and settled(found, time_ns, total)
 
 
 def shared_sizes(ends: Ints, mss: int) -> Iterator[tuple[int, int]]:
@@ -98,25 +98,37 @@ def clocks(size: int, ends: Ints, begins_ns: Ints, time_ns: Ints, total: Ints) -
     return found
 
 
-def latest(writes: Writes, time_ns: Ints, total: Ints) -> Writes:
-    """Return the latest clock by which all was written that was sent, from what left about its ticks.
+def settled(writes: Writes, time_ns: Ints, total: Ints) -> Writes:
+    """Return the clock to which most of what left about its ticks comes nearest.
 
-    Through fq, and behind other data, writes leave late: the clock goes along the earliest ones.
+    Through fq, and behind other data, writes leave late: sides of the hull below them may be its period.
     """
     turn, first = np.unique(np.ceil((total - writes.sent) / writes.size).astype(np.int64) - 1, return_index=True)
     left_ns = time_ns[first]
     on_tick = np.abs(left_ns - writes.tick_ns - turn * writes.every_ns) < LATE * writes.every_ns
+    turn, left_ns = turn[on_tick], left_ns[on_tick]
     hull: list[tuple[int, int]] = []
-    for x, y in zip(turn[on_tick].tolist(), left_ns[on_tick].tolist(), strict=True):
+    for x, y in zip(turn.tolist(), left_ns.tolist(), strict=True):
         while len(hull) > 1 and _is_above(hull[-1], hull[-2], (x, y)):
             hull.pop()
         hull.append((x, y))
-    if len(hull) < 2:
-        return writes
-    middle = (hull[0][0] + hull[-1][0]) / 2
-    (x, y), (later, above) = next(side for side in itertools.pairwise(hull) if side[1][0] >= middle)
-    every = (above - y) / (later - x)
-    return writes._replace(every_ns=every, tick_ns=y - x * every)
+    periods = [writes.every_ns, *((later[1] - one[1]) / (later[0] - one[0]) for one, later in itertools.pairwise(hull))]
+    every = min(periods, key=lambda every: np.ptp(shortest_half(np.sort(left_ns - turn * every))))
+    off = left_ns - turn * every
+    near = np.isin(off, shortest_half(np.sort(off)))
+    if np.ptp(turn[near]) > 0:
+        every += float(np.polyfit(turn[near], off[near], 1)[0])
+    values = np.sort(left_ns - turn * every)
+    while len(values) > 2:
+        values = shortest_half(values)
+    return writes._replace(every_ns=every, tick_ns=float(values[0]))
+
+
+def shortest_half(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return those of ascending values, half of them, that are nearest to each other."""
+    half = (len(values) + 1) // 2
+    first = int(np.argmin(values[half - 1 :] - values[: len(values) - half + 1]))
+    return values[first : first + half]
 
 
 def _is_above(point: tuple[int, int], left: tuple[int, int], right: tuple[int, int]) -> bool:
