@@ -7,9 +7,11 @@ from cctrace import Path, Sender
 from cctrace.lang.memory import words
 from cctrace.sim.core import output
 from cctrace.sim.core.fq import free_left, truesize
-from cctrace.sim.core.structs import LOST, PUSHED, RETRANS, SKB_END, TAP_SENT, segments
+from cctrace.sim.core.positions import note_length
+from cctrace.sim.core.structs import LOST, PUSHED, RETRANS, SACKED, SKB_END, TAP_SENT, segments
 from cctrace.sim.core.view import CWND, PACING
 from cctrace.sim.core.world import FIRST_NS, World
+from cctrace.sim.core.write_queue import account_sacked, overhead
 from cctrace.sim.runner import Runner
 
 LOSSY = Path(rate="40Mbit", rtt="60ms", buffer="0.5bdp", loss="3%")
@@ -100,3 +102,19 @@ def test_a_segment_that_waits_in_fq_is_not_sent_again_by_a_probe():
     """[Linux612] skb_still_in_host_queue: ten segments leave at once, two every 116 ms, a probe is due after 39."""
     slow = Sender("reno", app="bulk:size=20kB", fq=True, max_pacing_rate="200kbit")
     assert [segment for segment, _ in sent(slow)] == list(range(14))
+
+
+@pytest.mark.parametrize(("lacks", "merged"), [(0, 2), (1000, 0)])
+def test_sacked_neighbours_become_one_skb_if_they_are_as_long(lacks, merged):
+    """[Linux612] tcp_shift_skb_data: mss != tcp_skb_seglen(prev)."""
+    built = World(LOSSY, [Sender("cubic6")], 1, False, True)
+    f = built.flows[0]
+    for index in range(3):
+        segments(f.seg)[index & f.mask].marks = SKB_END
+        note_length(f, lacks if index == 1 else 0)
+        f.nxt += 1
+    for index in range(3):
+        segments(f.seg)[index & f.mask].marks |= SACKED
+        account_sacked(f, index)
+    assert f.wmem_queued == -merged * overhead(f)
+    built.close()

@@ -14,7 +14,7 @@ Function names are the kernel's ([Linux612] net/ipv4/tcp.c, tcp_input.c, tcp_out
 from cctrace.cc.linux import GSO_MAX_SIZE, MAX_TCP_HEADER, TCP_INIT_CWND
 from cctrace.lang.memory import words
 from cctrace.sim.core.calls import in_flight
-from cctrace.sim.core.positions import next_begins
+from cctrace.sim.core.positions import length, next_begins
 from cctrace.sim.core.structs import LINUX_6_1, NEVER, SACKED, SKB_END, segments
 from cctrace.sim.core.view import CWND
 from cctrace.tcp.small_queue import SKB_OVERHEAD_BYTES, SKB_OVERHEAD_BYTES_6_1
@@ -115,13 +115,15 @@ def merge_skbs(f, index):
 
 
 def account_sacked(f, index):
-    """tcp_sacktag_walk: what is SACKed is cut from its skb, and joined with SACKed neighbours."""
+    """tcp_sacktag_walk: what is SACKed is cut from its skb, and joined with SACKed neighbours of the same length."""
+    size = length(f, index)
     if index > f.una:
-        if segments(f.seg)[(index - 1) & f.mask].marks & SACKED:
+        if segments(f.seg)[(index - 1) & f.mask].marks & SACKED and length(f, index - 1) == size:
             merge_skbs(f, index - 1)
         else:
             end_skb(f, index - 1)
-    if index + 1 < f.nxt and segments(f.seg)[(index + 1) & f.mask].marks & SACKED:
+    follows = index + 1 < f.nxt and segments(f.seg)[(index + 1) & f.mask].marks & SACKED
+    if follows and length(f, index + 1) == size:
         merge_skbs(f, index)
     else:
         end_skb(f, index)
