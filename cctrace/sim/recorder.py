@@ -160,14 +160,8 @@ class _Wire:
             elif what in (structs.TAP_ARRIVED, structs.TAP_DISCARDED):
                 stamp_ms, segment, was, echo_ms = self.sent[value]
                 if not handshake_acked:  # it came before the data, whatever the path did to them since
-                    self.add(
-                        min(acked_ns, now),
-                        0,
-                        ACK_FLAG | (CWR_FLAG if self.accurate else 0),
-                        1,
-                        1,
-                        acked_ns // 1_000_000,
-                    )
+                    flags = ACK_FLAG | (CWR_FLAG if self.accurate else 0)
+                    self.add(min(acked_ns, now), 0, flags, 1, 1, acked_ns // 1_000_000)
                     handshake_acked = True
                 if what == structs.TAP_ARRIVED:
                     self.receiver.take(stamp_ms, segment)

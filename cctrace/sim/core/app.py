@@ -45,9 +45,8 @@ def application(w, f, now):
             expand_sndbuf(f)  # tcp_init_buffer_space
         call(w, f, INIT, 0, now)
         if f.has_on_ack == 0 and (f.paced == 1 or f.profile == structs.LINUX):
-            update_pacing_rate(
-                w, f
-            )  # tcp_ack of the handshake: the first bursts have two segments, unless a peer is near
+            # tcp_ack of the handshake: the first bursts have two segments, unless a peer is near
+            update_pacing_rate(w, f)
         offer(w, f, now)
     elif now >= f.stop_ns:
         discard_unsent(f)

@@ -119,11 +119,9 @@ def push_new(w, f, sent, now, once=False, nagle=True, probe=False):
     while f.nxt < f.write_seq:
         if f.profile == LINUX and must_wait(w, f, now):  # whatever the windows say: its timer is set
             break
-        quota = words(f.state)[CWND] - in_flight(f)
-        if quota <= 0:
-            if not probe:
-                break
-            quota = 1
+        quota = max(words(f.state)[CWND] - in_flight(f), 1 if probe else 0)
+        if quota == 0:
+            break
         if f.profile != LINUX and (window_bytes(f) < f.mss or must_wait(w, f, now)):
             break
         longest = tso_segments(w, f)

@@ -327,13 +327,8 @@ def send_ack(w, f, now):
     stamp_ms = (f.rcv_mstamp + f.rcv_clock_ns) // 1_000_000
     if f.tap_size > 0:
         age_ms = (now + f.rcv_clock_ns) // 1_000_000 - stamp_ms
-        tap(
-            f,
-            now,
-            structs.TAP_ACK,
-            (said + ACE_START if f.ecn == ACCURATE_ECN else said) & 7 | age_ms << 3,
-            min(right - begins(f, f.rcv_nxt), f.rwnd * f.mss),
-        )
+        noted = (said + ACE_START if f.ecn == ACCURATE_ECN else said) & 7 | age_ms << 3
+        tap(f, now, structs.TAP_ACK, noted, min(right - begins(f, f.rcv_nxt), f.rwnd * f.mss))
     if w.ack_loss > 0.0:
         w.ack_loss_state = losing(w, w.ack_loss_state, w.ack_loss_p, w.ack_loss_r)
         if w.ack_loss_state == 1 and uniform(w, PATH_STREAM) < w.ack_loss:
