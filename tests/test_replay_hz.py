@@ -69,6 +69,16 @@ def test_no_more_is_looked_at_than_what_decides(tmp_path, monkeypatch):
     assert seen[0] < seen[1] == 4
 
 
+def test_what_comes_after_the_last_probe_rtt_is_not_replayed_for_it(tmp_path):
+    flow = sent(tmp_path, "bbr2022", 250, "9s")
+    cls, given = controller("bbr2022")
+    params = checked_params(cls, given | {"hz": 250})
+    follower = Follower(flow.events, flow.events.sends, cls, params, ("mode",))
+    dips = hz._Dips(hz._Plain(follower, infer(Follower(flow.events, flow.events.sends, cls, params)).script), (250, 0))
+    assert dips.next() is None
+    assert 0 < follower.row < len(follower.rows)
+
+
 def test_which_ticks_are_tried_changes_nothing_in_the_replay_that_comes_to_the_next_ones(tmp_path):
     """It leaves PROBE_RTT as the replay that inferred its draws did, and with the same minimum RTT."""
     flow = sent(tmp_path, "bbr2022", 250, "25s", start_us=1700)

@@ -142,6 +142,7 @@ def test_a_cycle_whose_alternative_is_run_ahead_is_kept_in_step_as_one_that_is_t
         spans.append(run(self, stop, end))
         return spans[-1]
 
+    monkeypatch.setattr("cctrace.replaying.ahead.WORTH", 0)
     monkeypatch.setattr(Ahead, "run", ran)
     found = infer(ahead)
     monkeypatch.setattr(Ahead, "run", lambda *span: None)

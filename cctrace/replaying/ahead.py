@@ -11,6 +11,8 @@ from cctrace.replaying import book as bk
 from cctrace.replaying.follow import Follower
 from cctrace.replaying.stack import NEXT_SEND
 
+WORTH = 1000  # rows: to copy states, and to come back, takes longer than to run fewer twice more
+
 
 class Ahead:
     """A compiled follower that goes on in spans, each of which is compared with changes made where it begins."""
@@ -28,9 +30,11 @@ class Ahead:
         """Run a span up to row `end`, past `stop`; return the log likelihood of its sends.
 
         The follower stays where it is, and may try changes up to `end` with this as `known`, until `settle`. None, if a
-        call on the way draws a number.
+        call on the way draws a number, or few rows would be spared.
         """
         follower = self._follower
+        if stop - follower.row < WORTH:
+            return None
         here, first = follower.save(), int(follower.stack[NEXT_SEND])
         self._passed = None
         if self._begin != follower.row or self._ended[0] > stop:

@@ -129,9 +129,11 @@ class _Dips:
         while subject.row < rows:
             stamp = self._control.get(self._stamps[0])
             start = int(now_us.searchsorted(stamp - JIFFIES_START + self._life_us, "right"))
+            if start == rows:  # however often it is renewed until then
+                return None
             if start > subject.row:
                 self._replay.run(start)
-                if start == rows or self._control.get(self._stamps[0]) != stamp:
+                if self._control.get(self._stamps[0]) != stamp:
                     continue
             if found := self._seen():
                 return found
