@@ -267,7 +267,7 @@ def test_a_short_super_packet_before_a_longer_one_ends_an_skb_and_did_not_wait(m
     columns = [packets[name] for name in ("time_ns", "direction", "flags", "seq", "ack", "window", "payload", "tsval")]
     columns += [packets[name] for name in ("tsecr", "options")]
     tp = SimpleNamespace(
-        established=1, handed=5, snd_nxt=at(2), mss=MSS, queued=0, skb_overhead=0, sent=0, queue_empty=0
+        established=1, handed=5, snd_nxt=at(2), mss=MSS, queued=0, skb_overhead=0, sent=0, queue_empty=0, due=0
     )
     p = SimpleNamespace(isn=ISN, sender=0, mss=MSS, echoes=0, same_skb_ns=10_000, ack_delay_ns=0)
     sent = []
@@ -277,5 +277,6 @@ def test_a_short_super_packet_before_a_longer_one_ends_an_skb_and_did_not_wait(m
     monkeypatch.setattr(continuing.tcp_sender, "send", lambda *_: setattr(tp, "snd_nxt", tp.snd_nxt + MSS))
     tables = (None,) * 5
     sequence = np.arange(len(packets))
-    continuing.hand_over(tp, *tables, p, sequence, 4, (*columns, None, None, None), np.zeros(0), -1)
+    told = np.zeros(0, np.uint8), np.zeros((0, 2), np.int64)  # neither marks nor writes
+    continuing.hand_over(tp, *tables, p, sequence, 4, (*columns, None, None, None), told, -1)
     assert sent == handed

@@ -168,7 +168,7 @@ def test_a_window_that_prague_leaves_open_for_its_pacing_timer_is_no_wrong_windo
 
 def test_a_window_that_a_paced_socket_leaves_open_for_its_timer_is_no_wrong_window(tmp_path):
     path = cct.Path(rate="6.53Mbit", rtt="83ms", buffer="2.66bdp")
-    sender = cct.Sender("reno:paced=1", app="chunks:size=306kB,every=500ms")  # before it is filled, all is written
+    sender = cct.Sender("reno:paced=1", app="chunks:size=306976B,every=500ms")  # before it is filled, all is written
     cct.simulate(path, sender, "12s", 1, packets=True, profile="linux").to_pcap(tmp_path / "paced")
     record = record_of(cct.read(tmp_path / "paced").flow(0))
     replay = replay_of(record, "reno")
