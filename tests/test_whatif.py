@@ -16,7 +16,7 @@ import cctrace as cct
 from cctrace.cli import main
 from cctrace.counterfactual.figures import FIGURES, interval
 from cctrace.counterfactual.held_back import held_back
-from cctrace.counterfactual.questions import changed
+from cctrace.counterfactual.questions import changed, check_changes
 from cctrace.counterfactual.scene import scene_of
 from cctrace.diagnosis.packets.writes import clocked_writes
 from cctrace.diagnosis.record import Record
@@ -178,6 +178,17 @@ def test_changes_are_those_of_a_path_or_factors():
     assert both.buffer_bytes == path.buffer_bytes  # not a BDP of the new path
     assert both.jitter.text() == "gamma:sd=2000.000us,mean=4000.000us,per=packet"
     assert float(both.loss.rstrip("%")) == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize(
+    ("rtt", "reverse_ms"), [("5ms", 2.5), ("x0.1", 2.0), ("x2", 40.0), ([(0, "8ms"), (3, "4ms")], 2.0)]
+)
+def test_the_way_of_the_acks_remains_as_large_a_part_of_another_rtt(rtt, reverse_ms):
+    path = cct.Path(rate="10Mbit", rtt="40ms", reverse="20ms", buffer="100kB", jitter="normal:sd=2ms")
+    check_changes({"rtt": rtt})
+    after = changed(path, {"rtt": rtt})
+    assert after.reverse_ns / 1e6 == pytest.approx(reverse_ms)
+    assert after.buffer_bytes == path.buffer_bytes
 
 
 @pytest.mark.parametrize(

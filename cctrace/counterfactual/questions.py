@@ -34,7 +34,7 @@ def check_changes(changes: Mapping[str, Any]) -> None:
             if value != "none":
                 parse(value, name=name)
         else:
-            Path(**({"rate": "1Mbit"} | {name: value}))
+            Path(**({"rate": "1Mbit", "buffer": "1MB"} | {name: value}))
 
 
 def changed(path: Path, changes: Mapping[str, Any]) -> Path:
@@ -58,6 +58,9 @@ def changed(path: Path, changes: Mapping[str, Any]) -> Path:
             fields["ecn_threshold"] = changes.get("ecn_threshold")
     if "jitter" in changes and "rtt" not in changes and (share := _constant_share(changes["jitter"])):
         fields["rtt"] = _at_mean(path, share)
+    if "rtt" in changes and path.reverse_ns:  # the way of the ACKs is as long a part of it as before
+        before, after = (min(one.rtt_steps()[1]) for one in (path, Path(**fields | {"reverse": "0ms"})))
+        fields["reverse"] = f"{path.reverse_ns * after / before / 1e3:.3f}us"
     if fields["rtt"] != path.rtt or "rate" in changes:
         fields["buffer"] = fields["buffer"] if "buffer" in changes else f"{path.buffer_bytes}B"
     return Path(**fields)
