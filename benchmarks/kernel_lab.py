@@ -177,6 +177,7 @@ class Recording:
         self.draws, self.lost, self.lost_behind, self.phase_ns = draws, losses, behind, [0]
         self.instants, self.polls, self.delays, self.busy = instants, polls, late, busy
         self.looks = np.asarray(busy[1])
+        self.is_app = self.parameters["flows"][0].get("mode") == "chunks"  # it writes pieces on a clock
 
     @classmethod
     def read(cls, folder, inferring=True):
@@ -212,11 +213,6 @@ class Recording:
     def bucket(self):
         """Whether the bottleneck is a token bucket: where its rate changes, or super-packets reach it."""
         return bool(self.parameters.get("steps") or self.parameters.get("tso"))
-
-    @property
-    def is_app(self):
-        """Whether its application writes pieces on a clock."""
-        return self.parameters["flows"][0].get("mode") == "chunks"
 
     def not_modelled(self):
         """Return what of the scenario the simulated lab does not have."""

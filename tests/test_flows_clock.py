@@ -5,7 +5,7 @@ import pytest
 
 import cctrace as cct
 from cctrace import schema
-from cctrace.flows.clock import found_nothing, shared_sizes
+from cctrace.flows.clock import Writes, found_nothing, shared_sizes
 from cctrace.flows.events import Events
 from cctrace.flows.state import EVENT
 from cctrace.identification import sends as identification_sends
@@ -110,3 +110,11 @@ def test_of_a_file_in_which_all_ends_share_other_sizes_the_commonest_are_tried()
     sizes = dict(shared_sizes(np.cumsum(steps), MSS))
     assert len(sizes) == 100
     assert next(iter(sizes)) == 20_473
+
+
+@pytest.mark.parametrize(("packet_bytes", "writes"), [(2 * MSS, 400), (64 * MSS, 0)])
+def test_more_writes_than_packets_date_none(packet_bytes, writes):
+    sends = np.zeros(1_000, [(column.name, column.dtype) for column in schema.SENDS])
+    sends["time_ns"], sends["payload"] = np.arange(1_000) * EVERY_NS, packet_bytes
+    sends["snd_nxt"] = 1 + np.cumsum(sends["payload"])
+    assert len(Writes(5 * MSS, EVERY_NS, 0.0, 0).due(sends)) == writes

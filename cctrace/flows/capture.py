@@ -17,6 +17,7 @@ import numpy as np
 from cctrace.display import Gridded, endpoint
 from cctrace.errors import ArgumentError
 from cctrace.flows import reaction
+from cctrace.flows.clock import NOTHING_DUE
 from cctrace.flows.ecn import feedback
 from cctrace.flows.flow import Flow
 from cctrace.flows.reenact import Pass
@@ -307,7 +308,7 @@ class Capture(Gridded):
         marked = np.zeros(0, np.uint8) if marked is None else np.ascontiguousarray(marked, np.uint8)
         params = self.params(rows, fq, misses_marks, hz)
         params["echoes"] = due is not None and fq == THROUGH_FQ
-        told = marked, np.zeros((0, 2), np.int64) if due is None else due
+        told = marked, NOTHING_DUE if due is None else due
         return Pass(packets, sacks, order, first, params, polls, decided, told)
 
     def seen_by_sender(self, index: int) -> tuple[Ints, Ints, Bools]:

@@ -18,6 +18,7 @@ from cctrace.columns import Ints
 
 LATE = 0.05  # of the period, by which a write may be off its tick; of the writes, that may be late
 MOST = 100  # writes that show the period, and sizes, that are tried
+NOTHING_DUE = np.zeros((0, 2), np.int64)  # as of `Writes.due`, where no writes are known
 
 
 class Writes(NamedTuple):
@@ -31,10 +32,13 @@ class Writes(NamedTuple):
     def due(self, sends: NDArray[np.void]) -> Ints:
         """Return when each write came by `schema.SENDS`, capture clock, and where its data end: unwrapped `snd_nxt`.
 
-        What left a little before its tick had been written, too; nothing was before the first packet.
+        What left a little before its tick had been written, too; nothing was before the first packet. Empty where
+        writes are more than packets: hardly any packet waits for its write there, and a file could claim any number.
         """
         new = sends["retransmitted"] == 0
         time_ns, total = sends["time_ns"][new].astype(np.int64), np.cumsum(sends["payload"][new].astype(np.int64))
+        if total[-1] > self.size * len(total):
+            return NOTHING_DUE
         before = np.arange(-(-self.sent % self.size), total[-1], self.size)
         left_ns = time_ns[np.searchsorted(total, before, side="right")]
         due_ns = time_ns[0] + (self.tick_ns + (before - self.sent) // self.size * self.every_ns).astype(np.int64)

@@ -11,7 +11,7 @@ import numpy as np
 from cctrace import schema
 from cctrace.display import Carded, Framed
 from cctrace.errors import FormatError, StreamError
-from cctrace.flows.clock import Writes, writes_on_clock
+from cctrace.flows.clock import NOTHING_DUE, Writes, writes_on_clock
 from cctrace.flows.packed import EventColumns, Records
 from cctrace.flows.state import CLOCK_START_US, EVENT
 
@@ -107,7 +107,7 @@ class Events(Carded, Framed):
     @property
     def due(self) -> Ints:
         """When each of these writes came, capture clock, and where its data end; none if it is not known."""
-        return np.zeros((0, 2), np.int64) if self.writes is None else self.writes.due(self.sends)
+        return NOTHING_DUE if self.writes is None else self.writes.due(self.sends)
 
     @property
     def sends(self) -> Any:

@@ -237,7 +237,10 @@ class Flow(Carded):
 
     def by_echoes(self) -> Flow:
         """Return this flow, known to have fq: echoes of time stamps, and writes on a clock, date its hand-overs."""
-        return self._like(_due=self._kept.setdefault(("due", self._most), self.events.due))
+        key = "due", self._most
+        if key not in self._kept:
+            self._kept[key] = self.events.due
+        return self._like(_due=self._kept[key])
 
     def first(self, packets: int) -> Flow:
         """Return this flow, limited to its first packets."""

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from cctrace.cc.linux import GSO_MAX_SIZE, MAX_TCP_HEADER
 from cctrace.columns import Ints
+from cctrace.flows.clock import NOTHING_DUE
 from cctrace.flows.events import first_ack
 from cctrace.flows.flow import Flow
 from cctrace.flows.state import SYN
@@ -41,8 +42,6 @@ NEAR = 1.03  # times the best size so far: what misjudged events let pass
 NEVER = 1 << 40  # super-packets
 BEYOND = 1.04, 1.2, 12  # times that size, and how many: larger buffers, with which packets seem to leave too early
 MOST_FLIGHTS = 4  # times the largest flight: a larger buffer never runs dry
-
-ALWAYS = np.zeros((0, 2), np.int64)  # of an application that always has more to write: no time at which it has
 
 _run = Machine(wr.run)
 
@@ -212,11 +211,11 @@ class Writer:
         socket, marks = self.write(NEVER, due=due)
         return marks if socket[wr.DONE] == len(self.skbs) else None
 
-    def write(self, size: int, too_late: int = NEVER, due: Ints = ALWAYS) -> tuple[Ints, NDArray[np.uint8]]:
+    def write(self, size: int, too_late: int = NEVER, due: Ints = NOTHING_DUE) -> tuple[Ints, NDArray[np.uint8]]:
         """Return the socket at the end, and each packet's mark, for a buffer of `size` bytes.
 
-        `due`: when the application has data to write, and up to which position. It ends early where the size is
-        refuted, or where `too_late` super-packets left before they were written.
+        `due`: when the application has data to write, and up to which position; always, if empty. It ends early where
+        the size is refuted, or where `too_late` super-packets left before they were written.
         """
         socket = np.zeros(wr.SOCKET_SIZE, np.int64)
         socket[[wr.WRITTEN, wr.NXT, wr.AT_UNA, wr.PUSHED]], socket[wr.TOO_LATE] = 1, too_late
