@@ -97,9 +97,11 @@ def test_a_flow_that_collapsed_says_so():
     assert fit.forecasts_["bbr2016"].probability.high > 0.5
 
 
-def test_a_floor_that_is_no_duration_is_refused():
+def test_a_floor_that_is_no_duration_or_above_the_rtts_is_refused():
     with pytest.raises(ArgumentError, match="floor='soon'"):
         cct.fit.Collapse(floor="soon")
+    with pytest.raises(ArgumentError, match=r"floor='50ms' must be below .* RTT without a queue, 40"):
+        cct.fit.Collapse(["bbr2016"], quick=True, floor="50ms").fit(simulated("normal:sd=2ms"))
 
 
 def test_a_rate_that_changed_is_refused():

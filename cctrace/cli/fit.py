@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cctrace.cli.arguments import Text, check_flow, controller_option, options, paths, trust_option
+from cctrace.cli.arguments import TIME, check_flow, controller_option, options, paths, trust_option
 from cctrace.cli.common import command_options, echo, print_json, progress, reading_options, warn
 from cctrace.display import connection
 from cctrace.errors import ArgumentError, FitError, StreamError
-from cctrace.units import parse_time_ns
 
 if TYPE_CHECKING:
     from cctrace.flows.capture import Capture
@@ -113,9 +112,10 @@ def path(flow: Flow, update: Callable[[str], None]) -> Any:
 @fit.command("collapse", short_help="Would BBR's minRTT collapse on this path?")
 @options(
     paths("files", "FILE..."),
-    click.option("--floor", type=Text("time", parse_time_ns), metavar="TIME",
-                 help="The RTT that no jitter shortens.  [default: half of it, or the shortest seen]"),
-)  # fmt: skip
+    click.option(
+        "--floor", type=TIME, help="The RTT that no jitter shortens.  [default: half of the mean, or the shortest seen]"
+    ),
+)
 @reading_options
 @command_options()
 def collapse(files: tuple[str, ...], floor: str | None, reading: dict[str, Any], as_json: bool) -> None:

@@ -20,7 +20,7 @@ import numpy as np
 
 from cctrace.arguments import as_list, whole
 from cctrace.display import Progress, plain, silent
-from cctrace.errors import FitError
+from cctrace.errors import ArgumentError, FitError
 from cctrace.estimates import Z95, Estimate, Serialised
 from cctrace.fit import constants as const
 from cctrace.fit.components import floor_us, quick_jitter
@@ -123,6 +123,8 @@ class Collapse(Serialised):
         ------
         FitError
             If the flow does not reveal the path's rate or too few RTTs are known; says what would be needed.
+        ArgumentError
+            If `floor` is above the flow's mean RTT without a queue.
         """
         if isinstance(source, CounterFlow):
             raise FitError(of_counters(source))
@@ -148,6 +150,9 @@ class Collapse(Serialised):
                 "the capture's times, are not what they seem"
             )
         floor = floor_us(self.delay_us_, path.least_rtt_us) if self.floor is None else parse_time_ns(self.floor) / 1e3
+        if floor > self.delay_us_:
+            mean = format_time(self.delay_us_ * 1e3)
+            raise ArgumentError(f"floor={self.floor!r} must be below the flow's mean RTT without a queue, {mean}")
         self.floor_us_ = min(floor, self.base_us_)
         self.ack_every_ = 2 if delays.segments_per_ack > 1.2 else 1
         self.queue_us_ = float(np.mean(delays.queue_us))
