@@ -237,8 +237,7 @@ class Flow(Carded):
 
     def by_echoes(self) -> Flow:
         """Return this flow, known to have fq: echoes of time stamps, and writes on a clock, date its hand-overs."""
-        key = "due", self._most
-        if key not in self._kept:
+        if (key := ("due", self._most)) not in self._kept:
             self._kept[key] = self.events.due
         return self._like(_due=self._kept[key])
 
@@ -339,10 +338,8 @@ class Flow(Carded):
         """
         import pandas as pd
 
-        why = pd.Categorical.from_codes(
-            self.retransmission_log["why"], dtype=pd.CategoricalDtype(["fast", "probe", "timeout", "unexplained"])
-        )
-        return pd.DataFrame(self.retransmission_log | {"why": why})
+        log, kinds = self.retransmission_log, pd.CategoricalDtype(["fast", "probe", "timeout", "unexplained"])
+        return pd.DataFrame(log | {"why": pd.Categorical.from_codes(log["why"], dtype=kinds)})
 
     @functools.cached_property
     def ecn(self) -> Ecn:
