@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import norm
 
 from cctrace import schema
 from cctrace.cc.base import LinuxController
@@ -402,6 +403,19 @@ def test_jitter_from_samples_is_drawn_from_them_alone():
     assert np.mean(near) == pytest.approx(0.5, abs=0.15)
 
 
+def test_normal_jitter_below_zero_is_drawn_again_or_cut():
+    # Half of the RTT is the ACKs' way, which no jitter shortens; beyond it a packet takes its time on the link only.
+    def shortest(jitter):
+        path = Path(rate="10Mbit", rtt="10ms", reverse="5ms", buffer="4bdp", jitter=jitter)
+        sim = simulate(path, FixedWindow, "60s", trace=True, app="chunks:size=1448B,every=50ms")
+        rtts_us = sim.flow(0).columns["rs_rtt_us"]
+        rtts_us = rtts_us[rtts_us > 0][5:]
+        return np.mean(rtts_us < 5_000 + 1e6 * 8 * WIRE / 10e6 + 10)
+
+    assert shortest("normal:sd=10ms,reorder") < 0.01
+    assert shortest("normal:sd=10ms,reorder,cut") == pytest.approx(norm.cdf(-0.5), abs=0.04)
+
+
 def test_a_ucc_log_gives_the_rate_over_time(tmp_path):
     log = tmp_path / "B_2020.log.csv"
     rows = "".join(f"2020.02.13_13.57.{second:02d},{rate}\n" for second, rate in enumerate([8000] * 10 + [4000] * 10))
@@ -471,6 +485,7 @@ def test_a_flow_alone_is_exact():
         (lambda: simulate(QUIET, "cubic", "1s", app="chunks:size=1kB,every=1ns"), "at least a microsecond"),
         (lambda: Path(trace=5), "a Mahimahi trace or a UCC log"),
         (lambda: Jitter("normal", sd="1ms", rho=0.999999), "rho=0.999999"),
+        (lambda: Jitter("gamma", sd="1ms", mean="1ms", cut=True), "cut=True"),
         (lambda: Jitter("gamma", sd="0ms", mean="1ms"), "needs sd"),
         (lambda: Jitter("empirical", samples_ns=[1.0, float("nan")]), "none negative"),
         (lambda: simulate(QUIET, "cubic", "1s", -1), "seed=-1"),

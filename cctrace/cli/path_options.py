@@ -24,7 +24,7 @@ path_options = options(
     click.option("--reverse", type=TIME, default="0ms", help="The part of it that ACKs take: no jitter shortens it."),
     buffer_option(help="Size of the queue: 200kB, 2bdp, 100packets."),
     click.option("--jitter", type=JITTER, default="none",
-                 help="Delay variation: normal:sd=10ms,per=packet|burst|slot:5ms[,reorder]"),
+                 help="Delay variation: normal:sd=10ms,per=packet|burst|slot:5ms[,reorder][,cut]"),
     click.option("--jitter-before", type=JITTER, help="The same, on the way to the queue."),
     click.option("--delay-before", type=TIME,
                  help="The part of the RTT before the queue.  [default: with --jitter-before all]"),

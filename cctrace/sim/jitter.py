@@ -18,7 +18,8 @@ from cctrace.sim.core.structs import EMPIRICAL, GAMMA, LOGNORMAL, NORMAL, PER_BU
 from cctrace.units import LONGEST_NS, parse_time_ns
 
 _KINDS = {"normal": NORMAL, "gamma": GAMMA, "lognormal": LOGNORMAL, "empirical": EMPIRICAL}
-_NAMES = ("sd", "mean", "file", "per", "rho", "reorder")
+_FLAGS = ("reorder", "cut")
+_NAMES = ("sd", "mean", "file", "per", "rho", *_FLAGS)
 LEAST_DECAY = 1e-4  # of the correlation: a process that returns from below its floor in reasonable time
 MOST_DELAYS = 10_000_000  # lines of a file of delays: it may be named by another file, and be an endless device
 _LONGEST_LINE = 65536  # characters, a comment included
@@ -31,8 +32,8 @@ class Jitter(Public):
     Parameters
     ----------
     kind : {"normal", "gamma", "lognormal", "empirical"}
-        Normal jitter has mean zero and the path's delay never falls below zero (it is drawn again); the others add to
-        the base delay.
+        Normal jitter has mean zero, and what would bring the path's delay below zero is drawn again (or `cut`); the
+        others add to the base delay.
     sd : str, optional
         Standard deviation, for example ``"2ms"``.
     mean : str, optional
@@ -45,6 +46,9 @@ class Jitter(Public):
         Correlation of successive normal (or log-normal) draws, 0 to 0.9999.
     reorder : bool
         Whether packets overtake each other, as with netem; by default a packet waits behind its predecessor.
+    cut : bool
+        Whether a packet whose normal jitter would bring the path's delay below zero passes without delay, as through
+        netem, instead of drawing again.
 
     Examples
     --------
@@ -59,6 +63,7 @@ class Jitter(Public):
     per: str = "packet"
     rho: float = 0.0
     reorder: bool = False
+    cut: bool = False
 
     def __repr__(self) -> str:
         return brief(self)
@@ -80,7 +85,9 @@ class Jitter(Public):
             raise ArgumentError(f"mean={self.mean!r}: normal jitter has a mean of zero; gamma and lognormal take one")
         elif self.kind != "normal" and (self.mean is None or parse_time_ns(self.mean, "mean") <= 0):
             raise ArgumentError(f"{self.kind} jitter needs a positive mean, for example mean='10ms'")
-        check_argument(isinstance(self.reorder, bool), "reorder", self.reorder, "True or False")
+        for flag in _FLAGS:
+            check_argument(isinstance(getattr(self, flag), bool), flag, getattr(self, flag), "True or False")
+        check_argument(not self.cut or self.kind == "normal", "cut", self.cut, "False, but for normal jitter")
         check_argument(isinstance(self.rho, Real), "rho", self.rho, "a number")
         correlates = self.kind in ("normal", "lognormal")
         if not 0.0 <= self.rho <= 1.0 - LEAST_DECAY or (self.rho > 0 and not correlates):
@@ -89,7 +96,7 @@ class Jitter(Public):
 
     @classmethod
     def parse(cls, text: str) -> Jitter:
-        """Read ``normal:sd=10ms,per=packet|burst|slot:5ms[,rho=0.9][,reorder]``; ``empirical:file=FILE,…``."""
+        """Read ``normal:sd=10ms,per=packet|burst|slot:5ms[,rho=0.9][,reorder][,cut]``; ``empirical:file=FILE,…``."""
         kind, _, rest = text.partition(":")
         if kind not in _KINDS:
             raise ArgumentError(f"jitter {text!r}: kind {kind!r} is not one of {', '.join(_KINDS)}")
@@ -98,7 +105,7 @@ class Jitter(Public):
             name, _, value = part.partition("=")
             if name not in _NAMES:
                 raise ArgumentError(f"jitter {text!r}: unknown {name!r} (use {', '.join(_NAMES)})")
-            given[name] = True if name == "reorder" else value
+            given[name] = True if name in _FLAGS else value
         if "rho" in given:
             try:
                 given["rho"] = float(given["rho"])
@@ -112,7 +119,7 @@ class Jitter(Public):
         """Return the jitter as `parse` reads it."""
         parts = [f"{n}={v}" for n, v in (("sd", self.sd), ("mean", self.mean), ("per", self.per)) if v is not None]
         parts += [f"rho={self.rho:g}"] if self.rho > 0 else []
-        return f"{self.kind}:" + ",".join(parts + (["reorder"] if self.reorder else []))
+        return f"{self.kind}:" + ",".join(parts + [flag for flag in _FLAGS if getattr(self, flag)])
 
     def grouping(self) -> tuple[int, int]:
         """Return (PER_PACKET, PER_BURST or PER_SLOT, slot in ns)."""
@@ -133,7 +140,8 @@ class Jitter(Public):
             return given | {"jitter_table": samples, "jitter_samples": len(samples)}
         sd = parse_time_ns(self.sd, "sd")
         if self.kind == "normal":
-            return given | {"jitter_a": 0.0, "jitter_b": float(sd), "jitter_floor": -float(forward_ns)}
+            floor = -math.inf if self.cut else -float(forward_ns)
+            return given | {"jitter_a": 0.0, "jitter_b": float(sd), "jitter_floor": floor}
         mean = parse_time_ns(self.mean, "mean")
         if self.kind == "gamma":
             return given | {"jitter_a": (mean / sd) ** 2, "jitter_b": sd * sd / mean, "jitter_floor": 0.0}
