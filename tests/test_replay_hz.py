@@ -69,6 +69,23 @@ def test_no_more_is_looked_at_than_what_decides(tmp_path, monkeypatch):
     assert seen[0] < seen[1] == 4
 
 
+def test_a_wrong_rate_is_left_once_it_shows_and_nothing_else_changes(tmp_path, monkeypatch):
+    flow, so_far, rows = sent(tmp_path, "bbr3", 1000, "34s"), hz.Judge.so_far, []
+
+    def noted(self, follower, script):
+        rows.append(follower.row)
+        return so_far(self, follower, script)
+
+    monkeypatch.setattr(hz.Judge, "so_far", noted)
+    early = cct.replay(flow, "bbr3")
+    assert early.params["hz"] == 1000
+    assert 0 < rows[-1] < len(flow.events) / 2  # PROBE_RTT comes after 5 s
+    monkeypatch.setattr(hz.Judge, "so_far", lambda *replay: False)
+    late = cct.replay(flow, "bbr3")
+    assert early.inferred == late.inferred
+    assert early.decisions.equals(late.decisions)
+
+
 def test_what_comes_after_the_last_probe_rtt_is_not_replayed_for_it(tmp_path):
     flow = sent(tmp_path, "bbr2022", 250, "9s")
     cls, given = controller("bbr2022")
@@ -107,7 +124,8 @@ def test_a_given_tick_rate_is_used_as_it_is(tmp_path):
 
 def test_a_flow_whose_rows_other_ticks_move_is_replayed_as_its_own_kernel_sent_it(tmp_path, monkeypatch):
     """Timers of another HZ move rows: a draw an ACK sooner than inferred had ended a replay after a third (327115)."""
-    monkeypatch.setattr("cctrace.replaying.recorded_flow.likeliest_hz", lambda *flow: Ticking(1000, 0, (1000,)))
+    monkeypatch.setattr(hz.Judge, "so_far", lambda *replay: False)
+    monkeypatch.setattr(hz.Judge, "at_end", lambda *replay: Ticking(1000, 0, (1000,)))
     path = cct.Path(rate="3.4Mbit", rtt="5.5ms", buffer="3.8bdp", loss=0.05)
     sim = cct.simulate(path, [cct.Sender("bbr3", hz=1000, ack_every=2)], "3s", seed=3, packets=True)
     sim.to_pcap(str(tmp_path / "flow.pcap"))

@@ -52,6 +52,7 @@ class Cycle(Inference):
                 self.edit("min_rtt_stamp", midflow.age(follower))
             may_be_policed = POLICED in follower.fields and not follower.get(POLICED)
             if not self.ahead.go_on(*([POLICED] if may_be_policed else [])) and self.run_on(stop) < stop:
+                self.drawing()
                 self.choose_draw()
 
     def run_on(self, stop: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
@@ -89,6 +89,15 @@ class Inference:
         self.found: list[Phase] = []
         self.edits: list[Edit] = []
         self.judged, self.right = 0, 0
+        self.judge: Callable[[list[Edit]], bool] | None = None  # of ticks, see `drawing`
+        self._dipped = False
+
+    def drawing(self) -> None:
+        """The next call draws: what precedes it is inferred, from which ticks are judged once PROBE_RTT has ended."""
+        if self.judge is not None:
+            self._dipped = self._dipped or self.follower.get("mode") == self.follower.cls.states.index("PROBE_RTT")
+            if self._dipped and self.judge(self.edits):
+                self.judge = None
 
     def after(self, span_us: float, row: int | None = None) -> int:
         """Return the first row later than `span_us` from a row (default: now), at least the next, at most the end."""

@@ -10,6 +10,9 @@ A rate, of unknown phase, is believed if it makes the sends clearly likelier (`h
 does; then no more is looked at: that the right one is ever less likely than another by that factor is as improbable as
 that it is at the end, as their likelihood ratio is a martingale. Where PROBE_RTT never came, or hardly shows, the sends
 refute neither.
+
+Ticks are judged as soon as what is hidden is inferred up to where a PROBE_RTT shows: if others are likelier, what was
+inferred so far is dropped (`WrongTicksError`), not all of a flow.
 """
 
 import math
@@ -49,6 +52,22 @@ class Ticking(NamedTuple):
     possible: tuple[int, ...]
 
 
+class WrongTicksError(Exception):
+    """While what is hidden was inferred with some ticks, others turned out to be likelier: `ticking`."""
+
+    def __init__(self, ticking: Ticking) -> None:
+        super().__init__(ticking)
+        self.ticking = ticking
+
+
+class _NotInferredError(Exception):
+    """What is hidden is not inferred up to this row yet."""
+
+    def __init__(self, row: int) -> None:
+        super().__init__(row)
+        self.row = row
+
+
 class _Plain(Inference):
     """A replay with inferred values, in steps; its rows are those of the stream."""
 
@@ -56,10 +75,16 @@ class _Plain(Inference):
 
     def __init__(self, follower: Follower, script: Script) -> None:
         super().__init__(follower)
-        follower.begin(script)
         follower.book[bk.USUAL_GAP_US] = follower.stream.usual_gap_us
+        self._hz = follower.params["hz"]
+        self.learn(script, len(follower.rows))
+
+    def learn(self, script: Script, known: int) -> None:
+        """Take what is inferred of the rows before `known`."""
+        self.follower.begin(script)
+        self._known, self._draws = known, len(script.draws)
         # As long ago as LONG_AGO is by no clock of 1 us.
-        of_us, oldest = USEC_PER_SEC // follower.params["hz"], -2 * midflow.lifetime_us(follower.params)
+        of_us, oldest = USEC_PER_SEC // self._hz, -2 * midflow.lifetime_us(self.follower.params)
         self._edits = [e._replace(value=max(e.value * of_us, oldest)) if e.field in STAMPS else e for e in script.edits]
 
     @property
@@ -74,8 +99,12 @@ class _Plain(Inference):
 
     def run(self, stop: int, score: int = bk.NOTHING) -> float:
         """Call rows up to `stop`; return the log likelihood of the sends."""
+        if stop > self._known:
+            raise _NotInferredError(stop)
         self.follower.likelihood[0] = 0.0
         self.follower.replay(self._edits, stop, score)
+        if self._known < len(self.now_us) and len(self.follower.draws) > self._draws:  # one more, with other ticks
+            raise _NotInferredError(self._known + 1)
         return float(self.follower.likelihood[0])
 
     def probing(self, first: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
@@ -122,6 +151,12 @@ class _Dips:
         self._probing = control.cls.states.index("PROBE_RTT")
         control.set_ticks(USEC_PER_SEC, 0)
 
+    def learn(self, script: Script, known: int) -> None:
+        """Take what is inferred of the rows before `known`, where this goes on."""
+        if isinstance(self._replay, _Plain):
+            self._replay.learn(script, known)
+            self._control.set_ticks(USEC_PER_SEC, 0)
+
     def next(self) -> tuple[int, int] | None:
         """Run up to the next PROBE_RTT; return the row up to which its sends are judged, and when it ends, us."""
         subject, now_us = self._subject, self._replay.now_us
@@ -141,8 +176,16 @@ class _Dips:
 
     def _seen(self) -> tuple[int, int] | None:
         """Return what `next` does, if PROBE_RTT begins about here; else go on without it."""
+        before = self._subject.save()
+        try:
+            return self._seen_from(before)
+        except _NotInferredError:
+            self._subject.restore(before)
+            raise
+
+    def _seen_from(self, before: Any) -> tuple[int, int] | None:
         subject, replay, rows = self._subject, self._replay, len(self._replay.now_us)
-        called, before, rtt_us = replay.called, subject.save(), max(subject.srtt_us(subject.row), 1)
+        called, rtt_us = replay.called, max(subject.srtt_us(subject.row), 1)
         self.tick(*self._usual)
         replay.run(replay.after(HELD_US + 2 * rtt_us))
         while self._control.get("mode") == self._probing and subject.row < rows:
@@ -181,8 +224,10 @@ class _Dips:
         before, found = self._subject.save(), []
         for hz, tick_us in ticks:
             self.tick(hz, tick_us)
-            found.append(self._replay.run(end, self._score))
-            self._subject.restore(before)
+            try:
+                found.append(self._replay.run(end, self._score))
+            finally:
+                self._subject.restore(before)
         return np.array(found)
 
     def leave(self, ended_us: int) -> None:
@@ -210,48 +255,105 @@ class _Dips:
         control.set_ticks(USEC_PER_SEC, 0)
 
 
-def likeliest_hz(
-    source: Streamed, captured: Flow | None, cls: type[Controller], params: dict[str, Any], script: Script
-) -> Ticking:
-    """Return with which ticks a BBR explains the sends of a flow best.
+class Judge:
+    """Judges with which ticks a BBR explains the sends of a flow best.
 
     `captured`: the flow as captured if it was sent through fq: at another HZ its sender hands it over otherwise.
-    `params`: of a replay that inferred `script`, with its HZ, which is kept unless another is clearly likelier.
     """
-    own = params["hz"]
-    other = next(rate for rate in RATES if rate != own)
-    unknown = Ticking(own, 0, (own, other))
-    if not {"mode", "min_rtt_stamp"} <= set(fields_of(cls)) or "PROBE_RTT" not in cls.states:
-        return unknown
-    follower = Follower(source.events, source.events.sends, cls, params, ("mode",))
-    if not (follower.counts_ticks and follower.times_probe_rtt):
-        return unknown
-    replay: _Plain | _Led
-    if captured is None:
-        replay = _Plain(follower, script)
-    else:
-        replay = _Led(Leader(captured.by_echoes(), cls, params, timed(script, follower)))
-    dips = _Dips(replay, (own, 0))
-    ticks = [
-        (rate, tick_us)
-        for rate in (own, other)
-        for tick_us in (0, *range(APART_US // 2, USEC_PER_SEC // rate, APART_US))
-    ]
-    total = np.zeros(len(ticks))
-    is_own = np.array([rate == own for rate, _ in ticks])
-    while found := dips.next():
-        end, ended_us = found
-        total += dips.tried(end, ticks)
-        if abs(_mean(total[~is_own]) - _mean(total[is_own])) > SURE:
-            break
-        dips.leave(ended_us)
-    ratio = _mean(total[~is_own]) - _mean(total[is_own])
-    if max(ratio, total.max() - total[0]) <= SURE:
-        return Ticking(own, 0, (own,) if ratio < -SURE else (own, other))
-    likely = ~is_own if ratio > 0 else is_own
-    first, best = int(np.argmax(likely)), int(np.argmax(np.where(likely, total, -np.inf)))
-    hz, tick_us = ticks[best if total[best] > total[first] + SURE else first]
-    return Ticking(hz, tick_us, (hz,) if abs(ratio) > SURE else (hz, *(rate for rate in RATES if rate != hz)))
+
+    def __init__(self, source: Streamed, captured: Flow | None, cls: type[Controller]) -> None:
+        self._source, self._captured, self._cls = source, captured, cls
+        self._dips: _Dips | None = None
+        self._ticks: list[tuple[int, int]] = []
+        self._total = np.zeros(0)
+        self._needs = 0  # rows that must be inferred before more can be told
+        self._settled: Ticking | None = None
+
+    def so_far(self, follower: Follower, script: Script) -> bool:
+        """Return whether the ticks are those of a replay at its row; raise `WrongTicksError` if others are likelier."""
+        if self._captured is not None:  # rows are packets there
+            return True
+        found = self._judge(follower.params, script, follower.row)
+        if found is not None and (found.hz, found.tick_us) != (follower.params["hz"], 0):
+            raise WrongTicksError(found)
+        return found is not None
+
+    def at_end(self, follower: Follower, script: Script) -> Ticking:
+        """Return the ticks that explain the sends best; `follower` has been replayed to its end with a script.
+
+        Its HZ is kept unless another is clearly likelier.
+        """
+        found = self._judge(follower.params, script, len(self._source.events))
+        assert found is not None
+        return found
+
+    def _judge(self, params: dict[str, Any], script: Script, known: int) -> Ticking | None:
+        """Judge by what is inferred of the rows before `known`; return None if that does not decide."""
+        if self._settled is not None or known < self._needs:
+            return self._settled
+        if self._dips is None and not self._begin(params, script):
+            return self._settled
+        assert self._dips is not None
+        self._dips.learn(script, known)
+        try:
+            self._look(self._dips)
+        except _NotInferredError as more:
+            self._needs = more.row
+            return None
+        self._settled = self._likeliest(params["hz"])
+        return self._settled
+
+    def _begin(self, params: dict[str, Any], script: Script) -> bool:
+        """Come to the first row; return False if ticks cannot be told."""
+        source, cls, own = self._source, self._cls, params["hz"]
+        other = next(rate for rate in RATES if rate != own)
+        follower = None
+        if {"mode", "min_rtt_stamp"} <= set(fields_of(cls)) and "PROBE_RTT" in cls.states:
+            follower = Follower(source.events, source.events.sends, cls, params, ("mode",))
+        if follower is None or not (follower.counts_ticks and follower.times_probe_rtt):
+            self._settled = Ticking(own, 0, (own, other))
+            return False
+        replay: _Plain | _Led
+        if self._captured is None:
+            replay = _Plain(follower, script)
+        else:
+            replay = _Led(Leader(self._captured.by_echoes(), cls, params, timed(script, follower)))
+        self._dips = _Dips(replay, (own, 0))
+        self._ticks = [
+            (rate, tick_us)
+            for rate in (own, other)
+            for tick_us in (0, *range(APART_US // 2, USEC_PER_SEC // rate, APART_US))
+        ]
+        self._total = np.zeros(len(self._ticks))
+        return True
+
+    def _look(self, dips: _Dips) -> None:
+        """Judge by one PROBE_RTT after the other, until that decides."""
+        while abs(self._ratio) <= SURE and (found := dips.next()):
+            end, ended_us = found
+            self._total += dips.tried(end, self._ticks)
+            dips.leave(ended_us)
+
+    @property
+    def _is_own(self) -> NDArray[np.bool_]:
+        """Which ticks are of the rate that the replay has."""
+        return np.array([rate == self._ticks[0][0] for rate, _ in self._ticks])
+
+    @property
+    def _ratio(self) -> float:
+        """The log likelihood ratio of the other rate to this one."""
+        return _mean(self._total[~self._is_own]) - _mean(self._total[self._is_own])
+
+    def _likeliest(self, own: int) -> Ticking:
+        """Return the likeliest ticks."""
+        total, is_own, ratio = self._total, self._is_own, self._ratio
+        other = next(rate for rate in RATES if rate != own)
+        if max(ratio, total.max() - total[0]) <= SURE:
+            return Ticking(own, 0, (own,) if ratio < -SURE else (own, other))
+        likely = ~is_own if ratio > 0 else is_own
+        first, best = int(np.argmax(likely)), int(np.argmax(np.where(likely, total, -np.inf)))
+        hz, tick_us = self._ticks[best if total[best] > total[first] + SURE else first]
+        return Ticking(hz, tick_us, (hz,) if abs(ratio) > SURE else (hz, *(rate for rate in RATES if rate != hz)))
 
 
 def _mean(likelihoods: NDArray[np.float64]) -> float:

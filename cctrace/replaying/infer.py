@@ -13,7 +13,8 @@ sender's.
 import itertools
 import math
 import weakref
-from collections.abc import Container
+from collections.abc import Callable, Container
+from typing import TypeAlias
 
 from cctrace.flows.events import Events
 from cctrace.replaying import book as bk
@@ -22,9 +23,11 @@ from cctrace.replaying.follow import Follower
 from cctrace.replaying.hypotheses import Inferred
 from cctrace.replaying.paced import gso_choices, likely_gso, likely_paced, may_heed_marks
 from cctrace.replaying.probes import Probes
-from cctrace.replaying.script import Script
+from cctrace.replaying.script import Edit, Script
 from cctrace.replaying.stack import TICK_US
 from cctrace.replaying.ticks import CONFIG_HZ, likeliest_ticks
+
+Judging: TypeAlias = Callable[[Follower, Script], bool]
 
 _inferred_of: weakref.WeakKeyDictionary[Events, dict[tuple[object, ...], Inferred]] = weakref.WeakKeyDictionary()
 
@@ -35,6 +38,7 @@ def infer(
     hz_known: bool = True,
     given: Container[str] = (),
     led: Script | None = None,
+    judge: Judging | None = None,
 ) -> Inferred:
     """Run a compiled follower, at row 0, over all its rows, inferring unrecorded values on the way.
 
@@ -43,16 +47,17 @@ def infer(
     `expiry`: row at which the minimum RTT expires, whatever its age in the replay (`midflow`); -1 for none. `hz_known`:
     whether the follower's HZ is more than a guess. `given`: parameters that are known; ``paced`` and ``ecn_enable`` are
     inferred otherwise. `led`: what was inferred while the flow was handed over to fq; it stands, unless its
-    super-packets turn out to be of another kernel's, or a draw comes in another row than then.
+    super-packets turn out to be of another kernel's, or a draw comes in another row than then. `judge`: asked on the
+    way what the ticks are (`hz`): whether they are settled; it raises where they are others.
     """
     if led is not None or follower.is_marked:
-        return _infer_all(follower, expiry, hz_known, given, led)
+        return _infer_all(follower, expiry, hz_known, given, led, judge)
     known = _inferred_of.setdefault(follower.events, {})
     key = follower.key, expiry, hz_known or follower.cls.has_on_ack, "paced" in given, "ecn_enable" in given
     if key in known:
         follower.play(known[key].script)
     else:
-        known[key] = _infer_all(follower, expiry, hz_known, given)
+        known[key] = _infer_all(follower, expiry, hz_known, given, judge=judge)
     return known[key]
 
 
@@ -62,6 +67,7 @@ def _infer_all(
     hz_known: bool,
     given: Container[str],
     led: Script | None = None,
+    judge: Judging | None = None,
 ) -> Inferred:
     """Infer the length of bursts and, where marks were counted, whether they were heeded, with the draws of each."""
     if "ecn_enable" in given or not may_heed_marks(follower):
@@ -73,7 +79,7 @@ def _infer_all(
             if follower.play(led):
                 return Inferred(led, [], math.nan)
             follower.restore(before)
-        return _infer_draws(follower, expiry, hz_known, given, gso)
+        return _infer_draws(follower, expiry, hz_known, given, gso, judge)
     before, found = follower.save(), []
     for enabled, gso in itertools.product((0, 1), gso_choices(follower)):
         follower.set_parameter("ecn_enable", enabled)
@@ -95,6 +101,7 @@ def _infer_draws(
     hz_known: bool,
     given: Container[str],
     gso: int | None,
+    judge: Judging | None = None,
 ) -> Inferred:
     """Infer draws, ticks and whether the socket paced, with bursts as set (`gso`)."""
     cls = follower.cls
@@ -112,11 +119,16 @@ def _infer_draws(
         work = Cycle(follower, expiry)
     elif len(follower.sends) and cls.probe_draws:
         work = Probes(follower)
+
+    def script(edits: list[Edit]) -> Script:
+        return Script(follower.draws[: follower.drawn].tolist(), edits, hz, tick_us, paced, gso)
+
     if work is None:
         while follower.run() < len(follower.rows):
             follower.draw([0])
-        return Inferred(Script(follower.draws[: follower.drawn].tolist(), [], hz, tick_us, paced, gso), [], math.nan)
+        return Inferred(script([]), [], math.nan)
+    if judge is not None:
+        work.judge = lambda edits: judge(follower, script(edits))
     work.run()
     in_step = work.right / work.judged if work.judged else math.nan
-    script = Script(follower.draws[: follower.drawn].tolist(), work.edits, hz, tick_us, paced, gso)
-    return Inferred(script, work.found, in_step)
+    return Inferred(script(work.edits), work.found, in_step)

@@ -56,6 +56,7 @@ class Probes(Inference):
         follower = self.follower
         stay_in_startup(self)
         while follower.run() < len(follower.rows):
+            self.drawing()
             self.choose_wait()
 
     def choose_wait(self) -> None:

@@ -14,7 +14,7 @@ from cctrace.replaying import book as bk
 from cctrace.replaying import midflow
 from cctrace.replaying.follow import Follower
 from cctrace.replaying.hypotheses import Inferred
-from cctrace.replaying.hz import likeliest_hz
+from cctrace.replaying.hz import Judge, WrongTicksError
 from cctrace.replaying.infer import infer
 from cctrace.replaying.led import led_by
 from cctrace.replaying.paced import behind_fq
@@ -44,16 +44,21 @@ def replay_events(
             settled = {name: value for name, value in behind_fq(cls).items() if name not in given}
             params, given = params | settled, given | set(settled)
         source = handed
-    follower, inferred = follow(source, cls, params, record, mode, hz_known, given)
     if hz_known or cls.interpreted_only or not (cls.phase_choices or cls.probe_draws):
-        return source, follower, inferred
-    ticking = likeliest_hz(source, captured, cls, follower.params, inferred.script)
-    if (ticking.hz, ticking.tick_us) != (params["hz"], 0):
-        del follower  # with what it recorded
+        return source, *follow(source, cls, params, record, mode, hz_known, given)
+    judge, found = Judge(source, captured, cls), None
+    try:
+        found = follow(source, cls, params, record, mode, hz_known, given, judge=judge)
+        ticking = judge.at_end(found[0], found[1].script)
+    except WrongTicksError as wrong:
+        ticking = wrong.ticking
+    if found is None or (ticking.hz, ticking.tick_us) != (params["hz"], 0):
+        found = None  # with what it recorded
         if ticking.hz != params["hz"] and isinstance(source, Flow):
             source = handed_over_at(captured, cls, ticking.hz) if captured is not None else source.at_hz(ticking.hz)
         params = params | {"hz": ticking.hz}
-        follower, inferred = follow(source, cls, params, record, mode, True, given, tick_us=ticking.tick_us)
+        found = follow(source, cls, params, record, mode, True, given, tick_us=ticking.tick_us)
+    follower, inferred = found
     return source, follower, inferred._replace(possible_hz=ticking.possible)
 
 
@@ -67,12 +72,13 @@ def follow(
     given: Container[str] = (),
     marks: NDArray[np.uint8] | None = None,
     tick_us: int = 0,
+    judge: Judge | None = None,
 ) -> tuple[Follower, Inferred]:
     """Replay a Linux controller over a recorded flow, or over one known from counters; return it at its end.
 
     The second result is the inferred values. `marks`: which packets were application-limited, where that is known.
-    `tick_us`: lead of the kernel's ticks over the connection's clock. Inference uses compiled code in every mode, so an
-    interpreted run makes each call once. A class that cannot be compiled gets no inference.
+    `tick_us`: lead of the kernel's ticks over the connection's clock. `judge`: of these, as in `infer`. Inference uses
+    compiled code in every mode, so an interpreted run makes each call once. A class that cannot be compiled gets none.
     """
     check_mode(mode)
     events = source.events
@@ -84,7 +90,7 @@ def follow(
         if tick_us:
             follower.set_ticks(params["hz"], tick_us)
         led = led_by(source, cls, params) if marks is None and not tick_us else None
-        inferred = infer(follower, midflow.expiry(events, cls), hz_known, given, led=led)
+        inferred = infer(follower, midflow.expiry(events, cls), hz_known, given, led, judge.so_far if judge else None)
     if mode != "compiled":
         follower = Follower(events, events.sends, cls, params, record, mode, in_runs=True, marks=marks)
         follower.play(inferred.script)
