@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from cctrace import schema
 from cctrace.arguments import as_list
-from cctrace.columns import Ints, Values
+from cctrace.columns import Ints, Values, cut, room
 from cctrace.errors import ArgumentError, Truncated, warn_caller
 from cctrace.io import decode, layout
 from cctrace.io.packets import FAR_BACK_NS, Packets, back_steps
@@ -161,10 +161,8 @@ class Decoder:
         rows, sacks = self._rows, self._sacks
         self._rows, self._sacks = self._none()
         if self._lent is None:
-            for arrays, size in ((rows, self._n_rows), (sacks, self._n_sacks)):
-                for array in arrays:
-                    array.resize(size, refcheck=False)
-            return rows, sacks
+            rows = Rows(*(cut(array, self._n_rows) for array in rows))
+            return rows, Blocks(*(cut(array, self._n_sacks) for array in sacks))
         if len(self._lent) == self._lent.maxlen:
             self._rows, self._sacks = self._lent[0]
         self._lent.append((rows, sacks))
@@ -315,7 +313,7 @@ def _longer(arrays: Iterable[Values], used: int, more: int, share: float = 0.0) 
     if share:
         size = max(size, min(int(1.25 * (used + more) / share), max(_TRUSTED, 8 * size)))
     for array in arrays:
-        longer = np.empty((size, *array.shape[1:]), array.dtype)
+        longer = room(size, array.dtype) if array.ndim == 1 else np.empty((size, *array.shape[1:]), array.dtype)
         longer[:used] = array[:used]
         yield longer
 
