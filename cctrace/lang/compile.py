@@ -99,8 +99,7 @@ class Compiled:
         """Return the state after the class's constructor: a record array of shape (1,)."""
         controller = self.cls(**params)
         state = np.zeros(1, self.state_dtype)
-        for name in fields_of(self.cls):
-            state[name] = getattr(controller, name)
+        state[0] = (*(getattr(controller, name) for name in fields_of(self.cls)), 0)
         return state
 
     def run(

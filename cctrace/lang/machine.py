@@ -47,6 +47,7 @@ import numpy as np
 
 from cctrace.lang import cache, objects
 from cctrace.lang.fingerprint import Fingerprint, dtype_text
+from cctrace.lang.memory import address_of
 
 _MODE = os.environ.get("CCTRACE_MACHINE", "")
 INTERPRETED = _MODE == "interpreted"  # then nothing compiled may be handed to a function that is not
@@ -224,7 +225,7 @@ def _flatten(arg: Any, kinds: list[Any], words: list[int]) -> None:
         if not (flags.c_contiguous and flags.aligned):
             raise TypeError("a compiled function takes C-contiguous, aligned arrays only")
         kinds += (arg.dtype, arg.ndim)
-        words += (_address(arg), *arg.shape)
+        words += (address_of(arg), *arg.shape)
     elif isinstance(arg, Prepared):
         kinds += arg.kinds
         words += arg.words
@@ -238,13 +239,3 @@ def _flatten(arg: Any, kinds: list[Any], words: list[int]) -> None:
     else:
         kinds.append(int)
         words.append(int(arg))
-
-
-def _address(array: Any) -> int:
-    """Return where an array's memory is; that of plain numbers without NumPy's `ctypes` object, which is slow."""
-    if array.dtype.names is None:
-        try:
-            return ctypes.addressof(ctypes.c_char.from_buffer(array))
-        except (TypeError, ValueError):  # read-only, or empty
-            pass
-    return int(array.ctypes.data)

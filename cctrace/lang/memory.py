@@ -28,9 +28,19 @@ _numbers = itertools.count(1)
 
 def place(array: Values) -> int:
     """Register a C-contiguous array and return its address. Release it with `forget`."""
-    address = array.ctypes.data
+    address = address_of(array)
     _arrays[address] = array
     return address
+
+
+def address_of(array: Values) -> int:
+    """Return where an array's memory is; that of plain numbers without NumPy's `ctypes` object, which is slow."""
+    if array.dtype.names is None:
+        try:
+            return ctypes.addressof(ctypes.c_char.from_buffer(array))
+        except (TypeError, ValueError):  # read-only, or empty
+            pass
+    return int(array.ctypes.data)
 
 
 def callback(function: Callable[[int, int, int], int]) -> int:

@@ -196,8 +196,9 @@ def tail_start_ns(duration_ns: int) -> int:
 
 def counters(world: World) -> Counters:
     """Return a copy of all counters: {name: array over flows}."""
-    taken = {name: world.flows[name].copy() for name in _COUNTERS}
-    return taken | {name: np.array([world.array(f[name]) for f in world.flows]) for name in _TALLIES}
+    f = world.columns
+    taken = {name: f[name].copy() for name in _COUNTERS}
+    return taken | {name: np.array([world.array(address) for address in f[name].tolist()]) for name in _TALLIES}
 
 
 def table(
@@ -218,8 +219,8 @@ def rows_of(
     """
     rows = []
     for k, flow in enumerate(flows):
-        f = world.flows[k]
-        row: dict[str, Any] = {"cc": flow.name, "profile": "quic" if f.profile == QUIC else flow.profile}
+        is_quic = world.columns["profile"][k] == QUIC
+        row: dict[str, Any] = {"cc": flow.name, "profile": "quic" if is_quic else flow.profile}
         row |= _figures({n: c[k] for n, c in totals.items()}, duration_ns)
         if first is not None:
             tail = _figures(

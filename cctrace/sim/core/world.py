@@ -49,21 +49,22 @@ class World:
         self.record = self.worlds[0]
         self.columns = np.zeros(len(flows), structs.FLOW)
         self.flows = self.columns.view(np.recarray)
-        self.record.flows = self.place(self.flows)
-        self.record.n = len(flows)
-        self.record.entrants = 1 << (len(flows) - 1).bit_length()
-        self.record.last_key_ns = structs.NEVER // self.record.entrants - 1
-        self.record.tournament = self.place(np.full(2 * int(self.record.entrants), structs.NEVER))
-        self.record.timer_step_ns = 1
-        self.record.instants = self.place(np.full(structs.INSTANTS_HEAD, structs.INSTANTS_HEAD))
-        self.record.linux_draws = self.place(np.zeros(DRAWN, np.int64))
-        self.record.quic_view = self.place(np.zeros(len(schema.QUIC_VIEW), np.int64))
-        self.record.rng = self.place(seeded(seed).view(np.int64))
+        w = _blank(structs.WORLD)
+        w.flows = self.place(self.flows)
+        w.n = len(flows)
+        w.entrants = 1 << (len(flows) - 1).bit_length()
+        w.last_key_ns = structs.NEVER // w.entrants - 1
+        w.tournament = self.place(np.full(2 * w.entrants, structs.NEVER))
+        w.timer_step_ns = 1
+        w.instants = self.place(np.full(structs.INSTANTS_HEAD, structs.INSTANTS_HEAD))
+        w.linux_draws = self.place(np.zeros(DRAWN, np.int64))
+        w.quic_view = self.place(np.zeros(len(schema.QUIC_VIEW), np.int64))
+        w.rng = self.place(seeded(seed).view(np.int64))
         ring = self._ring_size(path, flows)
         try:
-            self._set_path(path)
+            self._set_path(w, path)
             if path.aqm != "droptail":
-                self._set_aqm(path, flows)
+                self._set_aqm(w, path, flows)
             clocks_ns = np.random.default_rng([seed, _CLOCKS]).integers(0, MS, len(flows))
             places = self.columns.view(np.int64).reshape(len(flows), -1)[:, structs.VIEW_WORD :]
             for index, (flow, clock_ns, place) in enumerate(zip(flows, clocks_ns, places, strict=True)):
@@ -71,13 +72,14 @@ class World:
                 f.index = index
                 self._set_flow(f, flow, path, ring, int(clock_ns))
                 if f.profile == structs.QUIC:
-                    f.cc_view = self.record.quic_view
+                    f.cc_view = w.quic_view
                 else:
                     f.cc_view, f.v_ecn_ok = self.place(place[:LINUX_COLUMNS]), int(f.ecn > NO_ECN)
                 if flow.profile != "reference" and not exact:
                     self._set_lateness(f, flow, path)
                 self.columns[index] = tuple(vars(f).values())
-            self._draw_first()
+            self._draw_first(w)
+            self.worlds[0] = tuple(vars(w).values())
         except BaseException:
             self.close()
             raise
@@ -94,7 +96,7 @@ class World:
         """Prescribe raw random numbers for the controllers, to be used before any others."""
         self.record.given = len(draws)
         self.record.given_draws = self.place(np.array(draws, np.int64))
-        self._draw_first()
+        self._draw_first(self.record)
 
     def lose(self, flow, orders, behind=()):
         """Prescribe the lost transmissions of a flow (counted from 0).
@@ -122,14 +124,14 @@ class World:
         ends = structs.INSTANTS_HEAD + np.cumsum([0, *map(len, given)])
         self.record.instants = self.place(np.concatenate([ends, *given]).astype(np.int64))
 
-    def _draw_first(self):
+    def _draw_first(self, w):
         """Put random numbers for the first call into each view that is in use."""
-        of_quic = self.flows.profile == structs.QUIC
+        of_quic = self.columns["profile"] == structs.QUIC
         with np.errstate(over="ignore"):
             if not of_quic.all():
-                draw(self.record, self.record.linux_draws, 0, 0, LINUX_BITS)
+                draw(w, w.linux_draws, 0, 0, LINUX_BITS)
             if of_quic.any():
-                draw(self.record, self.record.quic_view, Q_RAND, 0, QUIC_BITS)
+                draw(w, w.quic_view, Q_RAND, 0, QUIC_BITS)
 
     def place(self, array):
         """Keep an array for the life of the world; return its address."""
@@ -163,8 +165,7 @@ class World:
         """Forget the arrays."""
         memory.forget(self._placed)
 
-    def _set_path(self, path):
-        w = self.record
+    def _set_path(self, w, path):
         w.buffer_bytes = path.buffer_bytes
         least = HEADER_BYTES if path.shared else 500  # bytes of a packet: ACKs of either stack have more
         size = 1 << int(np.ceil(np.log2(path.buffer_bytes / least + 16)))
@@ -188,9 +189,8 @@ class World:
             words[:, 0] += FIRST_NS
         self._delays = [(len(words), self.place(words.ravel()), self.place(reals.ravel())) for words, reals in tables]
 
-    def _set_aqm(self, path, flows):
+    def _set_aqm(self, w, path, flows):
         """Set up a queue under active management."""
-        w = self.record
         q = np.zeros(1, structs.AQM).view(np.recarray)
         for name, value in path.aqm_fields().items():
             setattr(q[0], name, value)
