@@ -13,7 +13,7 @@ from cctrace.replaying.follow import Follower
 from cctrace.replaying.hypotheses import LONGEST, Inference
 from cctrace.replaying.infer import infer
 from cctrace.replaying.loop import is_dip
-from cctrace.replaying.probes import AT_ONCE
+from cctrace.replaying.probes import AT_ONCE, REFILL, Probes
 from cctrace.replaying.race import Race
 from cctrace.replaying.script import Best
 from cctrace.replaying.stack import HZ, NEXT_SEND, STACK_SIZE, TICK_US
@@ -118,7 +118,7 @@ def test_a_branch_ends_where_it_has_come_to_a_known_state(monkeypatch, remembers
     monkeypatch.setattr(branches, "call_row", call_row)
     starts, kept, ways = branches.room(size + STACK_SIZE, rows)
     starts[0, :50] = np.arange(50) * 20
-    starts[1, :50] = np.arange(50)
+    starts[1, 0] = branches.BEGIN
     ways[0][:-1] = np.linspace(0, rows, branches.CHECKS, False)
     book, out = np.zeros(bk.BOOK_SIZE, np.int64), np.zeros((50, 3))
     book[bk.LAST], book[bk.HYPOTHESES], book[bk.REACHED], book[bk.LOWER] = rows, 50, -bk.NO_MARGIN, 1000
@@ -152,3 +152,58 @@ def test_a_cycle_whose_alternative_is_run_ahead_is_kept_in_step_as_one_that_is_t
     assert ahead.marks.tolist() == alone.marks.tolist()
     assert len(found.script.edits) > 1
     assert np.mean([span is not None for span in spans]) > 0.9
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("bbr2plus", {"rate": "17Mbit", "rtt": "23ms", "buffer": "1.3bdp"}),
+        ("bbr3", {"rate": "3.4Mbit", "rtt": "5.5ms", "buffer": "3.8bdp", "loss": 0.02}),  # where rounds end waits, too
+        ("bbr3", {"rate": "17Mbit", "rtt": "23ms", "buffer": "1.3bdp"}),
+    ],
+)
+def test_each_wait_ends_where_it_does_alone_and_what_precedes_its_end_is_kept(tmp_path, monkeypatch, name, path):
+    cct.simulate(cct.Path(**path), [name], "9s", seed=7, packets=True).to_pcap(str(tmp_path / "flow.pcap"))
+    flow, choices, seen = cct.read(str(tmp_path / "flow.pcap")).flow(0), Probes.choices, []
+
+    def compared(probes):
+        follower, found = probes.follower, choices(probes)
+        horizon = probes.after(probes.base_us + probes.random_us + 100_000)
+        numbers, (waits, watched) = probes.numbers, probes.waits.ends(horizon, ("cycle_idx", REFILL))
+        longest = numbers[int(np.argmax(waits[:-1]))]
+        draws = [*numbers, (*longest[: probes.clock], 0, *longest[probes.clock + 1 :])]
+        _, ends, alone = follower.trials(horizon, draws=draws, score=bk.NOTHING, watch=("cycle_idx", REFILL))
+        assert ends.tolist() == waits.tolist()
+        assert alone.tolist() == watched.tolist()
+        before = follower.save()
+        follower.draw(numbers[-1])
+        follower.run(follower.row + 1)
+        if passed := probes.waits.passed():
+            for field, value in probes.never.items():
+                follower.set(field, follower.get(field) + value)
+            follower.run(passed[0])
+            assert all(np.array_equal(*pair) for pair in zip(follower.save(), passed, strict=True))
+        follower.restore(before)
+        seen.append((len(set(ends.tolist())), passed is not None))
+        return found
+
+    monkeypatch.setattr(Probes, "choices", compared)
+    cls, _ = controller(name)
+    infer(Follower(flow.events, flow.events.sends, cls, checked_params(cls, {"hz": 1000})))
+    assert max(several for several, _ in seen) > 1
+    assert any(passed for _, passed in seen)
+
+
+def test_the_best_start_is_looked_for_in_steps_and_each_is_tried_once():
+    for number, peak in ((1, 0), (2, 1), (7, 3), (66, 50), (128, 0)):
+        starts = np.zeros((2, number), np.int64)
+        starts[1, number // 2] = branches.BEGIN
+        near, stride, tried = -1, number // 4, []
+        for _ in range(number):
+            h, stride = branches.next_start(starts, number, near, stride)
+            starts[1, h] = branches.TRIED
+            tried.append(h)
+            near = min(tried, key=lambda h: abs(h - peak))
+        assert sorted(tried) == list(range(number))
+        assert tried[0] == number // 2
+        assert tried.index(peak) < 24

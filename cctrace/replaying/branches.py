@@ -12,10 +12,11 @@ import numpy as np
 from cctrace.replaying import book as bk
 from cctrace.replaying import stack as sk
 from cctrace.replaying.loop import call_row
-from cctrace.replaying.trying import add_up, change
+from cctrace.replaying.trying import NOTHING_LESS, add_up, change
 
 MOST = 512  # branches at a time
 CHECKS = 128  # rows, at equal distances, at which it is looked whether a branch has come to a known state
+BEGIN, TRIED = 1, 2  # of a start
 WAYS = 3  # of which states are kept: the run without the change, an earlier branch, and this one
 NOT_KNOWN = 1e300  # no log likelihood is
 LESS = 0.02  # of log likelihoods that are not alike, see `hypotheses.ALIKE`
@@ -72,10 +73,10 @@ def copy(some, others, first, last):
 def scan(book, rows, sends, marks, draws, starts, base, memory, changes, kept, ways, work, stack, ack, likelihood, out):
     """Make one change at each of several rows, and run it to LAST.
 
-    `starts`, shape (2, n), holds these rows, ascending, and the order in which to try them. `base` and `memory` are
-    slots and stack before row FIRST, without the change, and are run to LAST. A row of `kept` has them before each of
-    the starts. Fills the first column of `out` with the log likelihood ratio to the base from a start to LAST, the
-    second with the base's before it, beyond ``likelihood[0]``.
+    `starts`, shape (2, n), holds these rows, ascending, and BEGIN for the one to begin with, else 0. `base` and
+    `memory` are slots and stack before row FIRST, without the change, and are run to LAST. A row of `kept` has them
+    before each of the starts. Fills the first column of `out` with the log likelihood ratio to the base from a start to
+    LAST, the second with the base's before it, beyond ``likelihood[0]``.
 
     `ways` has rows at which states are compared (-1: no more); states of the WAYS there; the log likelihood of each
     from there on; and its marks.
@@ -91,8 +92,12 @@ def scan(book, rows, sends, marks, draws, starts, base, memory, changes, kept, w
     copy(known[0], marks, sent, until)
     best, lower = book[bk.REACHED] / 1000.0, book[bk.LOWER] / 1000.0
     other = 0  # the way of an earlier branch: 1 or 2; 0: there is none
-    for n in range(book[bk.HYPOTHESES]):
-        h = starts[1, n]
+    number, stride = book[bk.HYPOTHESES], 1
+    while 4 * stride < number:
+        stride *= 2
+    near, top = -1, NOTHING_LESS
+    for _ in range(number):
+        h, stride = next_start(starts, number, near, stride)
         copy(marks, known[0], sent, until)
         fetch(kept[h], work, stack)
         change(changes, work, stack)
@@ -107,8 +112,38 @@ def scan(book, rows, sends, marks, draws, starts, base, memory, changes, kept, w
             copy(known[own], marks, sent, until)
             other = own
         out[h, 0] = likelihood[0] + out[h, 1] - total
+        starts[1, h] = TRIED
+        if out[h, 0] > top:
+            near, top = h, out[h, 0]
         best = max(best, out[h, 0])
     copy(marks, known[0], sent, until)
+
+
+def next_start(starts, number, near, stride):
+    """Return which of the starts to try next, and how far apart: the best one yet, `near`, is to be found soon.
+
+    What is `stride` away from it, then half as far, and so on; and the closest ones to it last.
+    """
+    if near < 0:
+        for h in range(number):
+            if starts[1, h] == BEGIN:
+                return h, stride
+        return 0, stride
+    while stride > 0:
+        if is_untried(starts, number, near + stride):
+            return near + stride, stride
+        if is_untried(starts, number, near - stride):
+            return near - stride, stride
+        stride //= 2
+    away = 1
+    while not is_untried(starts, number, near + away) and not is_untried(starts, number, near - away):
+        away += 1
+    return near + away if is_untried(starts, number, near + away) else near - away, stride
+
+
+def is_untried(starts, number, h):
+    """Whether there is a start `h` that has not been tried."""
+    return 0 <= h < number and starts[1, h] != TRIED
 
 
 def run_base(book, rows, sends, marks, draws, starts, base, memory, kept, ways, ack, likelihood, out):

@@ -327,7 +327,8 @@ class Follower:
         checks = np.arange(starts[0], end, -(-(end - starts[0]) // branches.CHECKS))
         self._ways[0][: len(checks)], self._ways[0][len(checks) :] = checks, -1
         self._starts[0, :number] = starts
-        self._starts[1, :number] = np.argsort(np.abs(starts - best.near), kind="stable")
+        self._starts[1, :number] = 0
+        self._starts[1, np.argmin(np.abs(starts - best.near))] = branches.BEGIN
         self.ask(self.row, end, bk.PACED_SENDS, number, unknown=U32_MAX)
         self.book[bk.LOWER], self.book[bk.REACHED] = round(best.lower * 1000), bk.thousandths(best.reached)
         self.likelihood[0] = total
@@ -371,9 +372,9 @@ class Follower:
         """Whether TCP hands packets to fq, which paces."""
         return bool(self.book[bk.HANDS_OVER])
 
-    def srtt_us(self, row: int) -> int:
-        """Return the smoothed RTT after a row."""
-        return self.stream.srtt_us(row)
+    def srtt_us(self, rows: int | NDArray[np.int64]) -> int:
+        """Return the smoothed RTT after a row, or the longest after several."""
+        return self.stream.srtt_us(rows)
 
     @property
     def recorded(self) -> dict[str, NDArray[Any]]:

@@ -57,8 +57,9 @@ class Inferred(NamedTuple):
 
 def equally_likely(tried: Mapping[int, float]) -> list[int]:
     """Return the likeliest rows or choices, in order: several if the sends do not distinguish them."""
-    most = max(round(likelihood, ALIKE) for likelihood in tried.values())
-    return sorted(one for one, likelihood in tried.items() if round(likelihood, ALIKE) == most)
+    most = round(max(tried.values()), ALIKE)
+    near = most - 2 * 10**-ALIKE  # to round takes longer than to compare
+    return sorted(one for one, likelihood in tried.items() if likelihood > near and round(likelihood, ALIKE) == most)
 
 
 def peaks(tried: Mapping[int, float]) -> list[list[int]]:

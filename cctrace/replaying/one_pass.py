@@ -148,10 +148,10 @@ class Leader:
         """Whether TCP hands packets to fq: always."""
         return True
 
-    def srtt_us(self, row: int) -> int:
-        """Return the smoothed RTT at a packet, as without fq: it hardly depends on the hand-over times."""
-        place = int(self._rows_ns.searchsorted(self._work.given[0][0][self._sequence[row]]))
-        return self.control.srtt_us(min(place, len(self.control.rows) - 1))
+    def srtt_us(self, packets: int | NDArray[np.int64]) -> int:
+        """Return the smoothed RTT at a packet, or the longest, as without fq: it hardly depends on the hand-over."""
+        places = self._rows_ns.searchsorted(self._work.given[0][0][self._sequence[packets]])
+        return self.control.srtt_us(np.minimum(places, len(self.control.rows) - 1))
 
     @functools.cached_property
     def _rows_ns(self) -> NDArray[np.int64]:

@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cctrace.replaying import book as bk
-from cctrace.replaying.follow import MOST
+from cctrace.replaying.follow import MOST, Follower
 from cctrace.replaying.hypotheses import ALIKE, LONGEST, Inference, Phase, Subject, equally_likely, peaks, raw_draw
 from cctrace.replaying.script import Best, Passed
 from cctrace.replaying.startup import stay_in_startup
+from cctrace.replaying.waits import Waits
 
 NEVER = {"rounds_since_probe": -(1 << 20), "probe_wait_us": 1 << 40, "probe_wait_round": 1 << 20}
 AT_ONCE = {"rounds_since_probe": 1 << 21}
@@ -44,6 +45,7 @@ class Probes(Inference):
         values = [[LONGEST] if n == 0 else [raw_draw(k, n) for k in range(n)] for n in kinds]
         self.numbers = list(itertools.product(*values))
         self.never = {name: value for name, value in NEVER.items() if name in follower.fields}
+        self.waits = Waits(follower, self.numbers, self.clock, self.never) if isinstance(follower, Follower) else None
         self.acks = np.flatnonzero(follower.is_ack)
         self.acks_us = self.now_us[self.acks]
         self.kept: list[Passed] = []  # what the search passed, see `Follower.passed`
@@ -77,6 +79,8 @@ class Probes(Inference):
         before, self.kept, self.near_to = follower.save(), [], last
         follower.draw(self.numbers[-1])
         follower.run(row + 1)
+        if self.waits and last > first and (passed := self.waits.passed()):
+            self.kept = [(passed, 0.0)]
         rtt_us = max(int(follower.get("min_rtt_us")), 1)
         rows = set(numbers) | (self.search(first, last, rtt_us) if last > first else set())
         self.total = self.return_to(min(rows)) if rows else 0.0
@@ -128,14 +132,19 @@ class Probes(Inference):
         follower = self.follower
         horizon = self.after(self.base_us + self.random_us + MARGIN_US)
         watch = ("cycle_idx", REFILL)
-        _, ends, watched = follower.trials(horizon, draws=self.numbers, score=bk.NOTHING, watch=watch)
-        longest = self.numbers[int(np.argmax(ends))]
-        soonest = (*longest[: self.clock], 0, *longest[self.clock + 1 :])
-        _, end, by_clock = follower.trials(horizon, draws=[soonest], score=bk.NOTHING, watch=watch)
+        if self.waits:
+            ends, watched = self.waits.ends(horizon, watch)
+        else:
+            _, ends, watched = follower.trials(horizon, draws=self.numbers, score=bk.NOTHING, watch=watch)
+        longest = self.numbers[int(np.argmax(ends[: len(self.numbers)]))]
+        if not self.waits:
+            soonest = (*longest[: self.clock], 0, *longest[self.clock + 1 :])
+            _, *by_clock = follower.trials(horizon, draws=[soonest], score=bk.NOTHING, watch=watch)
+            ends, watched = np.append(ends, by_clock[0]), np.append(watched, by_clock[1])
         # On the shortest paths the call that draws also ends the wait; the next one is the first that `scan` tries.
-        *rows, first = np.maximum(np.append(ends, end) - 1, follower.row + 1).tolist()
-        found = {row: numbers for row, numbers, is_wait in zip(rows, self.numbers, watched, strict=True) if is_wait}
-        return found, first if by_clock[0] else max(rows), max(rows), longest
+        *rows, first = np.maximum(ends - 1, follower.row + 1).tolist()
+        found = {row: numbers for row, numbers, is_wait in zip(rows, self.numbers, watched, strict=False) if is_wait}
+        return found, first if watched[-1] else max(rows), max(rows), longest
 
     def scan(
         self,
@@ -152,9 +161,9 @@ class Probes(Inference):
         that reach the best one's, or its part `lower`: others may be too high.
         """
         follower = self.follower
-        starts = np.array(sorted({max(int(start), follower.row) for start in starts}))
+        starts = np.unique(np.maximum(np.array(list(starts)), follower.row))
         # Include the queue left by a probe or a rate drop: nothing is visible within a round trip.
-        longest_us = max(rtt_us, *(follower.srtt_us(row) for row in starts.tolist()))
+        longest_us = max(rtt_us, follower.srtt_us(starts))
         end = self.end if beside else self.rounds_after(rounds, longest_us, int(starts[-1]))
         self.end = end
         base = {} if follower.get("rounds_since_probe") < 0 else self.never
@@ -180,8 +189,11 @@ class Probes(Inference):
         if len(rows) > MANY_ACKS:
             low, high = int(self.now_us[first]), int(self.now_us[last])
             step = max(min(rtt_us // 2, (high - low) // LEAST), 1)
+            here = self.follower.save()
+            self.return_to(first)
             coarse = self.scan(self.ack_rows(np.arange(low, high + step, step)), rtt_us, lower=LOWER)
-            self.kept, found_at = self.follower.passed(), peaks(coarse)
+            self.kept, found_at = [*self.kept, *self.follower.passed()], peaks(coarse)
+            self.follower.restore(here)
             best = coarse[found_at[0][0]]
             # Where a wait that is half an RTT wrong lets a long flight leave wrongly, all are below 0: never probing.
             high_ones = [peak for peak in found_at[:PEAKS] if coarse[peak[0]] > min(LOWER * best, best / LOWER)]

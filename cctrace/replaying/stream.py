@@ -43,10 +43,10 @@ class Stream:
         """Which rows are ACKs."""
         return self.tables[0].event == schema.LINUX_EVENTS["on_ack"]
 
-    def srtt_us(self, row: int) -> int:
-        """Return the smoothed RTT after a row."""
+    def srtt_us(self, rows: int | NDArray[np.int64]) -> int:
+        """Return the smoothed RTT after a row, or the longest after several."""
         calls, states = self._plain
-        return int(states["srtt_us8"][calls["of"][row]]) >> 3
+        return int(np.max(states["srtt_us8"][calls["of"][rows]])) >> 3
 
     @functools.cached_property
     def _plain(self) -> tuple[NDArray[Any], ...]:

@@ -1,0 +1,188 @@
+"""When each possible wait of BBR v2, v2+ and v3 would end: the rows of all draws, from one run.
+
+Until a wait ends, its draw only changes how much of it is left. So a wait that ends no sooner than another one is run
+from where that one ends, not from its beginning. Plain functions as those of `trying`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from cctrace.lang.machine import Machine
+from cctrace.replaying import book as bk
+from cctrace.replaying import stack as sk
+from cctrace.replaying.branches import fetch, keep
+from cctrace.replaying.follow import Follower, Watch
+from cctrace.replaying.loop import KEEP, call_row
+
+GOES_ON, DREW, SEEN = range(3)
+END, WATCHED, AT, RELATED = range(4)  # columns of `found`; row of the state that is kept, whether only waits differ
+
+
+def ends(book, rows, sends, marks, draws, fields, start, memory, work, stack, ack, likelihood, begun, kept, found):
+    """Run twice HYPOTHESES waits from row FIRST up to LAST or to their ends: the longest by the clock, and the soonest.
+
+    `start` and `memory` are slots and stack before the first row, in which `draws` are drawn. `fields`, shape (n, 2):
+    slots, and the direction in which each lets a wait end later. Fills for each wait a row of `begun`, the state after
+    the draw, of `kept`, one before its end, and of `found`. Of the soonest, those that nothing asks for are not run.
+    Returns the number of the longest wait.
+    """
+    number = book[bk.HYPOTHESES]
+    for h in range(2 * number):
+        work[:] = start
+        own = stack[sk.STATE]
+        stack[:] = memory
+        stack[sk.STATE] = own
+        how = go(book, rows, sends, marks, draws[h], book[bk.FIRST], work, stack, ack, likelihood)
+        found[h, END] = book[bk.FIRST] + 1 if how != GOES_ON else 0
+        found[h, WATCHED], found[h, AT] = 1 if how == SEEN else 0, 0
+        keep(begun[h], work, stack)
+        found[h, RELATED] = 1 if is_related(begun[0], begun[h], fields, work.size) else 0
+    for h in range(number, 2 * number):
+        if found[h, END] == 0 and is_soonest(begun, fields, found, h, 2 * number):
+            run_on(book, rows, sends, marks, draws, fields, work, stack, ack, likelihood, begun, kept, found, h)
+    longest = 0
+    for _ in range(number):
+        for h in range(number):
+            if is_next(begun, fields, found, h, number):
+                run_on(book, rows, sends, marks, draws, fields, work, stack, ack, likelihood, begun, kept, found, h)
+    for h in range(number):
+        if found[h, END] > found[longest, END]:
+            longest = h
+    if found[number + longest, END] == 0:
+        h = number + longest
+        run_on(book, rows, sends, marks, draws, fields, work, stack, ack, likelihood, begun, kept, found, h)
+    return longest
+
+
+def go(book, rows, sends, marks, draws, i, work, stack, ack, likelihood):
+    """Call row `i`; return what a wait does then."""
+    if call_row(book, rows, sends, marks, draws, i, work, stack, ack, likelihood):
+        return DREW
+    return SEEN if work[book[bk.WATCH_SLOT]] == book[bk.WATCH_VALUE] else GOES_ON
+
+
+def run_on(book, rows, sends, marks, draws, fields, work, stack, ack, likelihood, begun, kept, found, h):
+    """Run wait `h` to its end, from where the latest of those that end no later than it had been before its end."""
+    parent, at = h, book[bk.FIRST] + 1
+    for g in range(found.shape[0]):
+        if found[g, AT] > at and is_later(begun, fields, found, g, h):
+            parent, at = g, found[g, AT]
+    place = begun[h] if parent == h else kept[parent]
+    fetch(place, work, stack)
+    for k in range(fields.shape[0]):
+        slot = fields[k, 0]
+        work[slot] += begun[h, slot] - begun[parent, slot]
+    found[h, END] = book[bk.LAST]
+    for i in range(at, book[bk.LAST]):
+        if (i - at) % KEEP == 0:
+            keep(kept[h], work, stack)
+            found[h, AT] = i
+        how = go(book, rows, sends, marks, draws[h], i, work, stack, ack, likelihood)
+        if how != GOES_ON:
+            found[h, END], found[h, WATCHED] = i + 1, 1 if how == SEEN else 0
+            return
+
+
+def is_related(state, other, fields, size):
+    """Whether two states differ in nothing but the waits."""
+    for k in range(state.size):
+        if state[k] != other[k] and k != size + sk.STATE:
+            is_wait = False
+            for j in range(fields.shape[0]):
+                is_wait = is_wait or fields[j, 0] == k
+            if not is_wait:
+                return False
+    return True
+
+
+def is_later(begun, fields, found, sooner, later):
+    """Whether a wait ends no sooner than another one, as all that is left of it is at least as much."""
+    if found[sooner, RELATED] == 0 or found[later, RELATED] == 0:
+        return False
+    for k in range(fields.shape[0]):
+        more = begun[later, fields[k, 0]] - begun[sooner, fields[k, 0]]
+        if (more < 0) if fields[k, 1] > 0 else (more > 0):
+            return False
+    return True
+
+
+def is_soonest(begun, fields, found, h, number):
+    """Whether the first so many waits end no sooner than wait `h`."""
+    for g in range(number):  # noqa: SIM110 - compiled
+        if not is_later(begun, fields, found, h, g):
+            return False
+    return True
+
+
+def is_next(begun, fields, found, h, number):
+    """Whether wait `h` has not been run, but all of the first so many that end sooner."""
+    for g in range(number):
+        waits = found[g, END] == 0 and is_later(begun, fields, found, g, h)
+        if waits and not is_later(begun, fields, found, h, g):
+            return False
+    return found[h, END] == 0
+
+
+_ends = Machine(ends)
+
+
+class Waits:
+    """The possible waits of a compiled follower's next draw.
+
+    `numbers`: the draws with the longest wait by the clock; `clock`: which of their numbers that is. `never`: fields,
+    and what added to them lets a wait never end.
+    """
+
+    def __init__(
+        self, follower: Follower, numbers: Sequence[Sequence[int]], clock: int, never: Mapping[str, int]
+    ) -> None:
+        self._follower, self._number = follower, len(numbers)
+        soonest = [[*some[:clock], 0, *some[clock + 1 :]] for some in numbers]
+        self._draws = np.zeros((2 * len(numbers), 1, 5), np.int64)
+        for draws, some in zip(self._draws[:, 0, 1:], [*numbers, *soonest], strict=True):
+            draws[: len(some)] = some
+        words = follower.slots.size + follower.stack.size
+        self._fields = np.array([[follower.slot(name), value] for name, value in never.items()]).reshape(-1, 2)
+        self._begun, self._kept = (np.zeros((len(self._draws), words), np.int64) for _ in range(2))
+        self._found = np.zeros((len(self._draws), 4), np.int64)
+        self._memory, self._work, self._stack = (
+            np.zeros_like(a) for a in (follower.stack, follower.slots, follower.stack)
+        )
+        stream = follower.book, follower.stream.tables, follower.sends, follower.marks
+        state = follower.slots, self._memory, self._work, self._stack, follower.ack, follower.likelihood
+        self._ends = _ends.bind(*stream, self._draws, self._fields, *state, self._begun, self._kept, self._found)
+
+    def ends(self, last: int, watch: Watch) -> tuple[np.ndarray, np.ndarray]:
+        """Run each wait from here up to row `last`, or to its end, which `watch` tells, without changing the state.
+
+        Returns the rows after the last ones called, and whether the watched field ended them, for each of the numbers
+        and, after these, for the longest of them with the soonest end by the clock.
+        """
+        follower = self._follower
+        self._memory[:] = follower.stack
+        self._memory[sk.NEXT_DRAW] = 0
+        self._stack[sk.STATE] = self._work.ctypes.data
+        self._draws[:, 0, 0] = follower.row
+        follower.ask(follower.row, min(last, len(follower.rows)), bk.NOTHING, self._number, watch)
+        self._longest = int(self._ends())
+        shown = [*range(self._number), self._number + self._longest]
+        return self._found[shown, END], self._found[shown, WATCHED] > 0
+
+    def passed(self) -> tuple[Any, ...] | None:
+        """Return a state before the clock ends the soonest wait, for `Follower.restore`, changed to last.
+
+        The follower has drawn the last of the numbers. None if waits differ in more than what is left of them.
+        """
+        follower, soonest, drawn = self._follower, self._number + self._longest, self._number - 1
+        at = int(self._found[soonest, AT])
+        if at == 0 or not self._found[soonest, RELATED] or not self._found[drawn, RELATED]:
+            return None
+        size, slots = follower.slots.size, self._fields[:, 0]
+        state = self._kept[soonest].copy()
+        state[slots] += self._begun[drawn, slots] - self._begun[soonest, slots] + self._fields[:, 1]
+        state[[size + sk.STATE, size + sk.NEXT_DRAW]] = follower.stack[[sk.STATE, sk.NEXT_DRAW]]
+        return at, state[:size], state[size:], follower.draws[: follower.drawn].copy()
