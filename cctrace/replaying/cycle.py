@@ -14,11 +14,11 @@ from cctrace.replaying import midflow
 from cctrace.replaying.ahead import Ahead
 from cctrace.replaying.follow import Follower
 from cctrace.replaying.hypotheses import FALSE_ALARM, Inference, Phase, likeliest, raw_draw
+from cctrace.replaying.policed import POLICED, POLICED_BW, Policers
 from cctrace.replaying.script import Edit
 from cctrace.replaying.startup import stay_in_startup
 
 CYCLE_PHASES = 8
-POLICED, POLICED_BW = "lt_use_bw", "lt_bw"
 DRAW_CYCLES = 3  # over which a drawn phase is judged: a phase lasts about a min_rtt, replay errors last longer
 MIN_SPAN_US, MAX_SPAN_US = 100_000, 4_000_000
 SHIFTS = (-1.0, -0.5, 0.5, 1.0)  # minimum RTTs by which a running cycle may be late
@@ -38,14 +38,20 @@ class Cycle(Inference):
     def run(self) -> None:
         """Run to the end, keeping the cycle in step with the sends."""
         follower, rows = self.follower, len(self.follower.rows)
+        policers = Policers(self, follower)
         stay_in_startup(self)
+        policers.look()
         while follower.row < rows:
+            if follower.row == policers.next_row:
+                for field, more in policers.likeliest().items():
+                    self.edit(field, more)
             stop = rows
             if follower.get("mode") == self.probe_bw:
                 stop = self.after(CYCLE_PHASES * follower.get("min_rtt_us"))
                 self.keep_in_step(stop)
             else:
                 stop = self.after(MIN_SPAN_US)
+            stop = min(stop, policers.next_row)
             if follower.row < self.expiry:
                 stop = min(stop, self.expiry)
             elif follower.row == self.expiry:

@@ -31,7 +31,7 @@ from cctrace.replaying.stream import stream_of
 
 _WAYS: dict[str, Any] = {"run": loop.run, "score": loop.score, "trials": trying.trials, "scan": branches.scan}
 _MACHINES = {name: Machine(way) for name, way in _WAYS.items()}
-MOST, CHANGES = branches.MOST, 4  # hypotheses at a time, and changes per hypothesis
+MOST, CHANGES = branches.MOST, 6  # hypotheses at a time, and changes per hypothesis
 
 Watch: TypeAlias = tuple[str, int]  # a field, and the value that ends a trial
 

@@ -1,0 +1,120 @@
+"""With which loss BBR v1 began to look for a policer, where an application-limited sample made it begin anew.
+
+From the first loss on BBR v1 computes the rates of intervals of four rounds or more, each from loss to loss, and takes
+them for a policer's as soon as two agree. An application-limited sample makes it begin anew with the next loss. In
+STARTUP a sender that fills its send buffer each time room returns may be application-limited, which the capture does
+not show (`startup`), so the search may have begun with any loss of STARTUP. Each gives other intervals, thus a policer
+that is found with another ACK, at another rate. BBR paces 48 rounds by that rate: the sends tell which it was.
+
+Sources: [Linux618] net/ipv4/tcp_bbr.c bbr_lt_bw_sampling.
+"""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cctrace.cc.bbr1_model import CYCLE_LEN, GAIN_UNIT, LT_LOSS_THRESH, LT_MIN_ROUNDS
+from cctrace.replaying import book as bk
+from cctrace.replaying.follow import MOST, Follower
+from cctrace.replaying.hypotheses import FALSE_ALARM, LONGEST, Inference
+
+POLICED, POLICED_BW, SAMPLING = "lt_use_bw", "lt_bw", "lt_is_sampling"
+SEARCH = (SAMPLING, POLICED_BW, "lt_rtt_cnt", "lt_last_delivered", "lt_last_stamp", "lt_last_lost")
+LONGEST_SEARCH = 2 * 4 * LT_MIN_ROUNDS  # rounds of two intervals
+SPAN_RTTS = 2 * CYCLE_LEN  # over which sends tell a policer's rate
+
+
+class Policers:
+    """Policers that a BBR v1 would find if its search had begun with another loss of STARTUP."""
+
+    def __init__(self, work: Inference, follower: Follower) -> None:
+        self._work, self._follower, self._beginning = work, follower, follower.save()
+        self._found: dict[int, list[dict[str, int]]] = {}  # by the row that finds one: the search before it
+        self._tried = 1
+
+    @property
+    def next_row(self) -> int:
+        """The next row with which one would be found; the number of rows if there is none, or if one was found."""
+        if self._found and self._follower.get(POLICED):
+            self._found.clear()
+        return min(self._found, default=len(self._follower.rows))
+
+    def look(self) -> None:
+        """Find out when each search would find one; the follower, in STARTUP or where that ends, stays where it is."""
+        follower = self._follower
+        if POLICED not in follower.fields or not np.any(follower.events["rs_losses"]):
+            return
+        here, end = follower.save(), self._end_of_startup()
+        follower.restore(self._beginning)
+        losses = self._losses(end)
+        usual = self._search(losses) if len(losses) else None
+        for k in range(1, int(np.count_nonzero(losses < end))):
+            follower.restore(self._beginning)
+            self._run(int(losses[k]))
+            found = self._search(losses[k:])
+            if found is not None and found != usual and found[0] >= here[0]:
+                self._found.setdefault(found[0], []).append(found[1])
+        self._tried = max(sum(map(len, self._found.values())), 1)
+        follower.restore(here)
+
+    def likeliest(self) -> Mapping[str, int]:
+        """Return what to add to fields for the likeliest search of those that find one with the call at `next_row`."""
+        follower = self._follower
+        now = [follower.get(name) for name in SEARCH]
+        changes: list[dict[str, int]] = [{}]
+        for search in self._found.pop(follower.row)[: MOST - 1]:
+            changes.append(
+                {name: search[name] - old for name, old in zip(SEARCH, now, strict=True) if search[name] != old}
+            )
+        span = self._work.after(SPAN_RTTS * follower.get("min_rtt_us"))
+        likelihood, ends, _ = follower.trials(span, changes=changes)
+        best = int(np.argmax(likelihood))
+        sure = likelihood[best] - likelihood[0] > math.log(self._tried / FALSE_ALARM)
+        return changes[best] if sure and ends.min() == ends.max() else {}
+
+    def _end_of_startup(self) -> int:
+        """Return the row that ends STARTUP: this one if it has ended."""
+        follower = self._follower
+        if follower.get("mode") != follower.cls.states.index("STARTUP"):
+            return follower.row
+        watch = ("mode", follower.cls.states.index("DRAIN"))
+        return int(follower.trials(len(follower.rows), [(LONGEST,)], score=bk.NOTHING, watch=watch)[1][0])
+
+    def _losses(self, end: int) -> NDArray[np.int64]:
+        """Return the ACKs that report losses from the first one on, for as long as a search can take; none if the first
+        is later than `end`, or if nothing later loses as much as at a policer.
+        """
+        follower, events = self._follower, self._follower.events
+        losses = np.flatnonzero(follower.stream.is_ack & (events["rs_losses"] > 0))
+        if not len(losses) or losses[0] >= end:
+            return losses[:0]
+        srtt_us = max(follower.srtt_us(int(losses[0])), 1)
+        times_us = follower.now_us[losses[0]] + srtt_us * np.arange(LT_MIN_ROUNDS, LONGEST_SEARCH + 1)
+        rounds = np.minimum(follower.now_us.searchsorted(times_us), len(follower.rows) - 1)
+        lost, delivered = (np.diff(events[name][rounds].astype(np.int64)) for name in ("lost", "delivered"))
+        if not np.any((lost > 0) & (lost * GAIN_UNIT >= LT_LOSS_THRESH * delivered)):
+            return losses[:0]
+        return losses[losses < self._work.rounds_after(LONGEST_SEARCH, srtt_us, end)]
+
+    def _search(self, losses: NDArray[np.int64]) -> tuple[int, dict[str, int]] | None:
+        """Search anew from the call at the first of `losses`, where the follower is, or before which nothing was lost.
+
+        Return the row that finds a policer, and the search before its call; None if there is none.
+        """
+        follower = self._follower
+        follower.set(SAMPLING, 0)
+        follower.set(POLICED_BW, 0)
+        for row in losses.tolist():
+            self._run(row)
+            search = {name: int(follower.get(name)) for name in SEARCH}
+            self._run(row + 1)
+            if follower.get(POLICED):
+                return row, search
+        return None
+
+    def _run(self, stop: int) -> None:
+        """Run up to `stop`, whatever is drawn: a search does not depend on it."""
+        while self._follower.run(stop) < stop:
+            self._follower.draw((LONGEST,))
