@@ -1,4 +1,4 @@
-"""A policer that BBR v1 takes for one: with which loss its search began, where application-limited samples are hidden."""
+"""With which loss BBR v1 began to look for a policer, where the capture hides application-limited samples."""
 
 import numpy as np
 import pytest
