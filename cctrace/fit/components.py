@@ -68,7 +68,7 @@ class Components(NamedTuple):
         for start, value, error in zip(self.steps.start_us, self.steps.rate * 8e6, self.errors, strict=True):
             # The bound is for a period that does not determine the rate.
             error = min(np.hypot(error, PAIR_EXACT), np.log(const.BOUND_REACH) / Z95)
-            estimate = _of_log(value, error)
+            estimate = Estimate.by_factor(value, error)
             if bounds:
                 estimate = Estimate(value, *(side * 8e6 if side else None for side in bounds))
             rows.append({"start_s": float(start / 1e6), **estimate.to_dict()})
@@ -124,9 +124,9 @@ class Components(NamedTuple):
         if self.joint is None:
             return found
         k, spread = len(self.steps.rate), np.sqrt(np.diag(self.joint.covariance))
-        found["sd_us"], found["delay_us"] = _of_log(self.joint.sd_us, spread[k + 1]), self.base()
+        found["sd_us"], found["delay_us"] = Estimate.by_factor(self.joint.sd_us, spread[k + 1]), self.base()
         if self.jitter.mean_us_.value:
-            found["mean_us"] = _of_log(self.joint.beyond_us, spread[k + 2])
+            found["mean_us"] = Estimate.by_factor(self.joint.beyond_us, spread[k + 2])
         return found
 
 
@@ -136,11 +136,6 @@ def floor_us(base_us: float, least_rtt_us: float) -> float:
     Jitter on the data's way leaves the ACKs', and a packet arrives after it was sent at the earliest.
     """
     return min(base_us / 2, least_rtt_us)
-
-
-def _of_log(value: float, error: float) -> Estimate:
-    """Return the estimate of a positive value from the standard error of its logarithm, however large."""
-    return Estimate(value, value * np.exp(-Z95 * error), value * np.exp(Z95 * error))
 
 
 def components_of(path: PathEvidence, quick: bool = False) -> Components:

@@ -34,7 +34,7 @@ def _slots(delays: Delays, slot_us: float) -> Ints:
     departed, rtt = delays.departed_us[delays.last], delays.rtt_us
     both = delays.event[1:] & delays.event[:-1] & (np.abs(np.diff(rtt)) > delays.tie_us)
     middle = (departed[1:] + departed[:-1])[both] / 2
-    phase = np.angle(np.exp(2j * np.pi * middle / slot_us).mean()) / (2 * np.pi) * slot_us
+    phase = np.angle(np.exp(2j * np.pi * middle / slot_us).sum()) / (2 * np.pi) * slot_us  # 0 if none reveals it
     return np.floor((delays.departed_us - phase) / slot_us).astype(np.int64)
 
 

@@ -39,7 +39,8 @@ def match(packets, sacks, starts, ends, least_ns, unit, latest, before, state, r
     time_ns, first, count, ack, sack_row, sack_count = packets
     left, right = sacks
     segments = starts.shape[0]
-    una, highest, repeats = np.int64(0), np.int64(0), np.int64(0)
+    una, highest, repeats, held = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
+    silent = right.shape[0] == 0  # a receiver without SACK: how many segments it holds shows in duplicate ACKs
     for row in range(time_ns.shape[0]):
         now = time_ns[row]
         if first[row] >= 0:
@@ -51,6 +52,7 @@ def match(packets, sacks, starts, ends, least_ns, unit, latest, before, state, r
         if ack[row] < 0:
             continue
         moves = ack[row] > una
+        held += 0 if moves else 1
         # An ACK that advances while a hole remains is the first of the next hole's.
         repeats = repeats + 1 if not moves else 1 if highest > ack[row] else 0
         when[row] = (FILLS if highest > una else AT_ONCE) if moves else (AT_ONCE if repeats <= PROMPT else LATE)
@@ -67,12 +69,14 @@ def match(packets, sacks, starts, ends, least_ns, unit, latest, before, state, r
                     continue
                 highest = max(highest, high)
             if high > low:
-                _cover(
+                held -= _cover(
                     first_not_below(starts, segments, low),
                     first_not_below(ends, segments, high + 1),
                     now,
                     row,
                     least_ns,
+                    silent,
+                    silent and held > 0,
                     latest,
                     before,
                     state,
@@ -83,17 +87,25 @@ def match(packets, sacks, starts, ends, least_ns, unit, latest, before, state, r
     return (una,)
 
 
-def _cover(i, stop, now, row, least_ns, latest, before, state, reported, ack_row, after):
-    """Mark the segments from i up to `stop` as delivered."""
-    i = _undelivered(after, i)
+def _cover(i, stop, now, row, least_ns, silent, holds, latest, before, state, reported, ack_row, after):
+    """Mark the segments from i up to `stop` as delivered; return how many duplicate ACKs that accounts for.
+
+    `silent`: the receiver sends no SACKs, so no D-SACKs either. `holds`: it had data beyond a hole, which is why it
+    acknowledges every arrival at once [RFC5681] 4.2: what one ACK reports beside the segment that filled the hole was
+    there before it.
+    """
+    i, filled, told = _undelivered(after, i), np.int64(-1), np.int64(0)
     while i < stop:
         k = latest[i]
         # The latest transmission that can have arrived. Earlier ones were lost, and later ones too, unless a D-SACK
-        # reports them as duplicates.
-        while k >= 0 and before[k] >= 0 and now - reported[k] < least_ns:
-            state[k] = LOST
+        # reports them as duplicates, or could not.
+        while k >= 0 and before[k] >= 0 and (now - reported[k] < least_ns or (holds and 0 <= filled < k)):
+            state[k] = NEEDLESS if silent else LOST
+            told += 1
             k = before[k]
+        told += 1 if filled >= 0 else 0
         if k >= 0:
+            filled = k if filled < 0 else filled
             state[k], reported[k], ack_row[k] = DELIVERED, now, row
             k = before[k]
             while k >= 0:
@@ -102,6 +114,7 @@ def _cover(i, stop, now, row, least_ns, latest, before, state, reported, ack_row
                 k = before[k]
         after[i] = i + 1
         i = _undelivered(after, i)
+    return told
 
 
 def _needless(i, stop, latest, before, state):

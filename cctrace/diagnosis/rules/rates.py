@@ -21,6 +21,8 @@ EXPLAINING = {
     "path_full",
 }
 
+WINDOWS = {"receiver_limited", "send_buffer_limited"}  # ends that hold an amount back, which may be more than the path
+
 
 def _ends(found: Found) -> bool:
     """Return whether an end, or something that paced it, explains the rate."""
@@ -94,8 +96,8 @@ def shaper(facts: Facts, found: Found) -> Iterator[Finding]:
 def path_full(facts: Facts, found: Found) -> Iterator[Finding]:
     """The bottleneck's rate is used, or RTTs (in a single poll: a window) show more in flight than the path holds."""
     queue = facts.queue
-    if queue is None or _ends(found) or "collapse" in found.names:  # a window then imitates a full path
-        return
+    if queue is None or "collapse" in found.names or (_ends(found) and not _is_kept_full(facts, found)):
+        return  # a window then imitates a full path
     if facts.kind == SINGLE_POLL and found.names:
         return
     numbers = {
@@ -123,6 +125,15 @@ def path_full(facts: Facts, found: Found) -> Iterator[Finding]:
         yield facts.finding("path_full", sure, numbers).saying(**words)
     elif facts.kind == SINGLE_POLL:
         yield from _at_one_poll(facts, numbers)
+
+
+def _is_kept_full(facts: Facts, found: Found) -> bool:
+    """Return whether what a window at an end lets pass fills the path, and waits there all the time."""
+    queue = facts.queue
+    if queue is None or facts.kind != PACKETS or (found.sure & ENDS) - WINDOWS or "pacing_limited" in found.names:
+        return False
+    stands = queue.explained > COMMON and queue.rtt_us > const.QUEUED * queue.base_rtt_us + 3 * queue.spread_us
+    return bool(queue.used_share >= const.NEARLY_ALL and stands)
 
 
 def _steady(facts: Facts) -> bool:
