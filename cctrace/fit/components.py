@@ -186,7 +186,9 @@ def _fitted(
     delays = None
     with contextlib.suppress(FitError):
         own = flow is path.sent and steps is path.steps
-        delays = path.delays if own else delays_of(path.transmissions, flow, steps, bucket_bytes(path.shaper))
+        is_shared = bool(path.through.others)
+        at = bucket_bytes(path.shaper)
+        delays = path.delays if own else delays_of(path.transmissions, flow, steps, at, is_shared)
         if quick and _is_uninformative(delays, lever(flow, steps)):
             return delays, None
         if quick and families == tuple(FAMILIES):

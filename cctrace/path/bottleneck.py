@@ -77,21 +77,22 @@ AROUND = 0.97, 1.05  # of the delivered rate: how far the search near it goes
 
 def constant_rate(flow: Sent, search: Search = CLOSELY) -> tuple[float, float]:
     """Return the constant rate that explains the delays best, and their deviation at that rate."""
-    paired, is_close = pair_rate(flow), search is CLOSELY
-    if is_close and paired is not None and paired[1] < const.PAIR_EXACT:
-        return paired[0], deviation(flow, constant(paired[0]))
+    paired, is_close, sure, bound = pair_rate(flow), search is CLOSELY, None, np.inf
+    if is_close and paired is not None and (paired[1] < const.PAIR_EXACT or not stands(flow, constant(paired[0]))):
+        sure = paired[0], deviation(flow, constant(paired[0]))
+        # A token bucket of a packet or two lets the second of a pair pass sooner than a queue of its rate does.
+        bound = (1 - const.COMMON) * sure[1]
     most, plateaus = _bounds(flow)
     around = [(plateau * AROUND[0], plateau * AROUND[1], *search.near) for plateau in plateaus]
     if paired is not None:
         around.append((paired[0] * (1 - const.PAIR_AGREE), paired[0] * (1 + const.PAIR_AGREE), *search.paired))
-    rate, cost = least_within(flow.deviation_at, most / 2, most * 8, *search.wide)
-    for one in around:
-        rate, cost = min((rate, cost), least_within(flow.deviation_at, *one), key=lambda found: found[1])
-    if is_close and paired is not None and not stands(flow, constant(paired[0])):
-        # A token bucket of a packet or two lets the second of a pair pass sooner than a queue of its rate does.
-        by_pairs = deviation(flow, constant(paired[0]))
-        if not (cost < (1 - const.COMMON) * by_pairs and stands(flow, constant(rate))):
-            return paired[0], by_pairs
+    found = [
+        least_within(lambda x, most: flow.deviation_at(x, min(most, bound)), *one)
+        for one in [(most / 2, most * 8, *search.wide), *around]
+    ]
+    rate, cost = min(found, key=lambda one: one[1])
+    if sure is not None and not (cost < bound and rate < sure[0]):
+        return sure
     if is_close:  # within its error, prefer the rate at which residual delays do not drift over the flow
         drift = functools.partial(flow.deviation_at, all_rows=True)
         rate = least_within(drift, rate * 0.998, rate * 1.002, 41, 2e-6)[0]

@@ -198,8 +198,14 @@ def mean_of(series: Floats) -> Estimate:
     return Estimate.around(kept.mean(), error)
 
 
-def delays_of(table: Transmissions, flow: Sent, steps: Steps, bucket_bytes: float = 0.0) -> Delays:
-    """Return the `Delays` of the packets through a bottleneck of known rate; see `cctrace.fit.uncongested_rtt`."""
+def delays_of(
+    table: Transmissions, flow: Sent, steps: Steps, bucket_bytes: float = 0.0, is_shared: bool = False
+) -> Delays:
+    """Return the `Delays` of the packets through a bottleneck of known rate; see `cctrace.fit.uncongested_rtt`.
+
+    `is_shared`: `flow` has the packets of others, too. Where the delays vary does not show then: ACKs farther apart
+    than this flow's packets take to serve may have others' between them, whose order in the queue is not known, either.
+    """
     departed = flow.departures(steps, bucket_bytes)
     rows = flow.acked[flow.first[flow.acked]]
     if not len(rows):
@@ -245,7 +251,7 @@ def delays_of(table: Transmissions, flow: Sent, steps: Steps, bucket_bytes: floa
         steps,
         table,
     )
-    return found if bucket_bytes else placed(found, flow)
+    return found if bucket_bytes or is_shared else placed(found, flow)
 
 
 def _gaps(table: Transmissions, flow: Sent, rows: Ints) -> Floats:

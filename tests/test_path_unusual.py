@@ -1,0 +1,100 @@
+"""Paths of kinds that are easy to get wrong: always full, shared by many, without SACK, behind a bucket of a packet."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from conversation import MSS, Conversation
+
+import cctrace as cct
+from cctrace.path.bottleneck import constant_rate
+from cctrace.path.delays import _place, delays_of
+from cctrace.path.evidence import evidence_of
+from cctrace.path.transmissions import DELIVERED, LOST, transmissions
+
+
+@pytest.fixture(scope="module")
+def kept_full():
+    """A receive window above the bandwidth-delay product: its excess stands in the queue from the second RTT on."""
+    path = cct.Path(rate="9.77Mbit", rtt="32ms", buffer="4bdp", jitter="normal:sd=3us,per=packet")
+    return cct.simulate(path, [cct.Sender("cubic6", rwnd="66kB", ack_every=2)], "12s", seed=3, packets=True)
+
+
+def test_the_rate_behind_a_queue_that_never_changes_is_found(kept_full):
+    """Above it no queue stands, and only the first RTTs are not explained: packet pairs lead to it."""
+    fitted = cct.fit.path(kept_full).estimates
+    assert fitted["rate_bps"][0]["value"] == pytest.approx(9.77e6, rel=1e-3)
+    assert fitted["base_rtt_us"].value == pytest.approx(32_000, rel=5e-3)
+
+
+def test_a_path_that_a_window_keeps_full_is_said_to_be_full(kept_full):
+    names = [one.name for one in cct.diagnose(kept_full.capture(0).flow(0)).verdicts]
+    assert "receiver_limited" in names
+    assert "path_full" in names
+
+
+def test_a_window_below_the_path_leaves_it_free():
+    path = cct.Path(rate="20Mbit", rtt="32ms", buffer="4bdp")
+    sim = cct.simulate(path, [cct.Sender("cubic6", rwnd="66kB", ack_every=2)], "6s", seed=3, packets=True)
+    names = [one.name for one in cct.diagnose(sim.capture(0).flow(0)).verdicts]
+    assert "receiver_limited" in names
+    assert "path_full" not in names
+
+
+def test_pairs_that_pass_sooner_are_not_taken_for_the_rate():
+    """A token bucket of a packet passes the second of each pair sooner; the queue's delays refute the pairs' rate."""
+    path = cct.Path(rate="1Gbit", rtt="78ms", buffer="300kB", shaper=("24Mbit", "1598B"))
+    sim = cct.simulate(path, [cct.Sender("bbr2", ack_every=2)], "8s", seed=3, packets=True)
+    rate = constant_rate(evidence_of(sim.capture(0).flow(0)).sent)[0]
+    assert 8e6 * rate == pytest.approx(24e6, rel=1e-3)
+
+
+@pytest.mark.parametrize("fell", [1, 40])
+def test_a_single_delay_that_fell_does_not_place_the_jitter_before_the_queue(fell):
+    """Of 400 loosely spaced packets: a rate that one event gives is known too little to expect others by it."""
+    apart = np.where(np.arange(16_000) % 40 == 0, 300.0, 100.0)  # every fortieth is three service times behind
+    departed = np.cumsum(apart)
+    delay = np.full(len(departed), 1_000.0)
+    loose = np.flatnonzero(apart > 200)[2:]
+    for k in loose[: 2 * fell : 2]:  # the later ones keep it: a step down, recovered by the next loose one
+        delay[k : k + 40] = 900.0
+    arrived = departed + delay
+    gap = np.diff(arrived, prepend=arrived[0] - 100.0)
+    found = SimpleNamespace(last=np.arange(len(departed)), departed_us=departed, delay_us=delay, gap_us=gap)
+    place = _place(found, np.full(len(departed), 100.0), np.ones(len(departed), bool))
+    assert place == ("before" if fell == 40 else None)
+
+
+def test_packets_of_others_in_the_queue_hide_where_the_delay_varies():
+    """Far apart ACKs do not mean then that a packet found the queue empty: the RTT without it would include it."""
+    path = cct.Path(rate="20Mbit", rtt="40ms", buffer="2bdp", jitter_before="normal:sd=2ms,per=packet")
+    evidence = evidence_of(cct.simulate(path, [cct.Sender("bbr3", ack_every=2)], "8s", seed=31, packets=True))
+    of = evidence.transmissions, evidence.sent, evidence.steps
+    assert delays_of(*of).place == "before"
+    assert delays_of(*of, is_shared=True).place is None
+
+
+def go_back_n(sack):
+    """Segments 1 to 10, of which 1 and 4 are lost; after a timeout all from 1 to 5 leave again, in order."""
+    talk = Conversation(sack=sack)
+    at = lambda k: 1 + k * MSS  # noqa: E731
+    talk.data(-1.0, 1)
+    talk.ack(39.0, at(1))
+    talk.data(0.0, at(1), segments=10)
+    for k in range(8):  # one duplicate ACK for each that arrived beyond the hole
+        talk.ack(40.1 + k / 10, at(1))
+    talk.data(300.0, at(1))
+    talk.ack(340.0, at(4))
+    for k in range(2, 6):
+        talk.data(340.1 + k, at(k))
+    talk.ack(382.1, at(4))  # copies of 2 and 3 arrive
+    talk.ack(383.1, at(4))
+    talk.ack(384.1, at(11))  # 4 fills the hole
+    talk.ack(385.1, at(11))  # the copy of 5 arrives
+    return talk.capture().flow(0)
+
+
+def test_copies_of_what_had_arrived_are_no_losses_without_sack():
+    table = transmissions(go_back_n(sack=False))
+    assert np.flatnonzero(table.state == LOST).tolist() == [1, 4]
+    assert table.state[[11, 14]].tolist() == [DELIVERED, DELIVERED]
