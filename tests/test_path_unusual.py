@@ -98,3 +98,14 @@ def test_copies_of_what_had_arrived_are_no_losses_without_sack():
     table = transmissions(go_back_n(sack=False))
     assert np.flatnonzero(table.state == LOST).tolist() == [1, 4]
     assert table.state[[11, 14]].tolist() == [DELIVERED, DELIVERED]
+
+
+def test_a_flow_of_which_nothing_arrives_stalls_whatever_its_window():
+    """A path with a smaller MTU passes the handshake only; one more segment would not have fitted the window."""
+    talk = Conversation()
+    talk.data(0.0, 1, segments=44)  # of a window of 512 * 128 bytes
+    for k in range(5):
+        talk.data(250.0 * 2**k, 1)
+    first = cct.diagnose(talk.flow()).verdicts[0]
+    assert first.name == "stalls"
+    assert "smaller MTU" in first.advice

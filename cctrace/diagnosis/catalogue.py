@@ -257,7 +257,8 @@ CAUSES = {  # the most important first
     "stalls": cause(
         "timeouts",
         "The flow stalled for {stalled_share} of the time: no ACKs arrived until the retransmission timer fired, "
-        "{timeouts} times.",
+        "{timeouts} times[; no segment of {segment_bytes} was ever acknowledged, although the handshake was].",
+        "[{segment_bytes?}If only large packets vanish, the path has a smaller MTU, of which no ICMP message tells. ]"
         "Look for outages of the path or lost ACKs (a handover, a firewall, a full queue on the return path).",
         "ACKs or data during these silences in a capture at the receiver.",
     ),

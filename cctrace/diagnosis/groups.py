@@ -125,6 +125,7 @@ class Stalls(NamedTuple):
     timeouts: int
     lost: int
     span: Span
+    segment_bytes: float = NAN  # if none was ever acknowledged
 
 
 # --- others ----------------------------------------------------------------------------------------------------------

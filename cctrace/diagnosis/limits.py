@@ -249,7 +249,7 @@ def _timeouts(record: Record) -> NDArray[np.float64]:
     heard = np.sort(np.concatenate([record.ack_s, record.sent_s]))
     place = np.searchsorted(heard, fired - 1e-6) - 1
     begin = np.where(place >= 0, heard[np.maximum(place, 0)], 0.0)
-    long = fired - begin > record.median_rtt_us / 2e6
+    long = ~(fired - begin <= record.median_rtt_us / 2e6)  # all, where nothing arrived and no RTT is known
     return merged(np.column_stack([begin, fired])[long])
 
 

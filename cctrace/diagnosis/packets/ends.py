@@ -13,6 +13,7 @@ from cctrace.diagnosis.limits import startup_end_s, written
 from cctrace.diagnosis.packets.writes import clocked_writes
 from cctrace.diagnosis.record import Record
 from cctrace.diagnosis.socket_limit import is_at, socket_limit
+from cctrace.path.transmissions import DELIVERED
 from cctrace.tcp.pacing import UNPACED_SEGMENTS
 from cctrace.tcp.wire import HEADER_BYTES
 
@@ -74,7 +75,9 @@ def stalls(record: Record, limits: list[Limit]) -> groups.Stalls | None:
     share = shares(limits).get("rto_stall", 0.0)
     if not len(times):
         return None
-    return groups.Stalls(share, len(times), int(record.lost.sum()), (float(times.min()), float(times.max())))
+    unheard = record.flow.facts["complete"] and not (record.table.state == DELIVERED).any()
+    nothing = float(record.table.mss) if unheard else groups.NAN
+    return groups.Stalls(share, len(times), int(record.lost.sum()), (float(times.min()), float(times.max())), nothing)
 
 
 def idle(record: Record, limits: list[Limit], buffer: groups.SendBuffer | None) -> groups.Idle:

@@ -20,6 +20,8 @@ def receiver_limited(facts: Facts, found: Found) -> Iterator[Finding]:
     sure = between(const.DOUBTFUL, const.MOST_SURE, window.receiver_share)
     if facts.pauses is not None and _was_shut(facts.pauses, facts):  # a larger window would have filled, too
         yield facts.finding("receiver_limited", sure, window._asdict() | facts.pauses._asdict(), "shut")
+    elif facts.stalls is not None and facts.stalls.stalled_share >= const.MOST_OF_TIME:
+        return  # whatever the window left: the sender waited for its timer
     elif window.receiver_share >= const.MOST_OF_TIME:
         yield facts.finding("receiver_limited", sure, window).saying(held_share=window.receiver_share)
     elif window.window_used >= const.NEARLY_ALL:
