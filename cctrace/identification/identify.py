@@ -255,10 +255,11 @@ def _somebody(judgement: Judgement, group: tuple[str, ...], record: Record | Non
     start = f"{how_sent} of {best}{alike}" if how == "sends" else f"{best}{alike}{limited} explains best {_WHAT[how]}"
     lead = judgement.pieces[best] - judgement.pieces[second]
     others_too = f"{_LIKE_RENO}{_NEARLY_RENO if how == 'flights' else ''}" if "reno" in group else ""
-    return (
-        f"{start}; {second}, the next best, explains {np.sum(lead > 0)} of {len(lead)} {_EACH[how]} worse "
-        f"and {np.sum(lead < 0)} better{others_too}"
-    )
+    worse, better = np.sum(lead > 0), np.sum(lead < 0)
+    differs = f"explains {worse} of {len(lead)} {_EACH[how]} worse and {better} better"
+    if how == "flights" and worse <= better:  # cycles and reductions decided, which are judged beside them
+        differs = "explains that as well, but not how rate or window went on"
+    return f"{start}; {second}, the next best, {differs}{others_too}"
 
 
 def identify_files(
