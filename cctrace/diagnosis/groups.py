@@ -92,8 +92,7 @@ class Writes(NamedTuple):
 class SendBuffer(NamedTuple):
     """Share of the time with data in which the send buffer was full, by the kernel's accounting.
 
-    The kernel counts only while no unsent data are left and a write has been refused; for `waited_share` of the
-    time, more could have been sent while all data written were in flight.
+    It counts only while a write has been refused and all data are sent: more could have been for `waited_share`.
     """
 
     send_buffer_share: float
