@@ -13,7 +13,7 @@ Generated from the classes and the headers of their files by `make docs`; `cctra
 differ, `cctrace variants A` one of them. A *step* is a method of the class; what is not listed as different is
 inherited unchanged. [Families](#families) at the end has tables of all steps and parameters that differ within one."""
 WORDS = {
-    "differs": "In the words of its header",
+    "differs": "How it differs",
     "quirks": "Quirks of the release, kept",
     "left_open": "Left open by its source, and chosen here",
     "sources": "Sources",

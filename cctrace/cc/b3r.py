@@ -5,9 +5,11 @@ Model:  gum (start 50):  a loss takes 2 off, not below 42, and sets the probing 
 
         modes: as in quic_bbr.
 
-Quirks, kept because decisions depend on them: the gain in use changes *only on a loss*, so what gum regains in between
-has no effect until the next one; the recovery counts ACKs, not time, so five ACKs after the first min_rtt undo all
-losses. In the source both are kept per process: the connections of one process share them.
+Quirks, kept because decisions depend on them:
+
+* the gain in use changes *only on a loss*, so what gum regains in between has no effect until the next one;
+* the recovery counts ACKs, not time, so five ACKs after the first min_rtt undo all losses;
+* in the source both are kept per process: the connections of one process share them.
 
 Sources: [ngx_bbr] bpq233/oBBR nginx-quic/src/event/quic/ngx_bbr.c, commit 3ae3fc9 (`-C B3R`);
 [Singhania21] through [Bi23].

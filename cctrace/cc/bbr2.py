@@ -19,15 +19,20 @@ Model:  the path is known by bandwidth, round-trip propagation delay and, new in
 DOWN also goes to REFILL directly when the wait is over, or when the probe before had stopped at inflight_hi and turned
 out harmless. `loss_thresh` and `beta` are the alpha and beta of BBRv2(alpha, beta) in [Yang22] section 3.4.
 
-Quirks of the release, kept: next_rtt_delivered starts at 0, so the first sample already starts a round; "no RTT yet"
-is ~0, the initial window then serves as BDP; a timeout clears full_bw but not the counter of its rounds. The switches
-cwnd_tso_budget, drain_to_target, extra_acked_in_startup, undo and fast_path are fixed at their defaults (on). ECN is
-off unless `ecn_enable`: the release cannot negotiate it.
+Quirks of the release, kept:
+
+* next_rtt_delivered starts at 0, so the first sample already starts a round;
+* "no RTT yet" is ~0, and the initial window then serves as BDP;
+* a timeout clears full_bw but not the counter of its rounds;
+* the switches cwnd_tso_budget, drain_to_target, extra_acked_in_startup, undo and fast_path have their defaults (on);
+* ECN is off unless `ecn_enable`: the release cannot negotiate it.
 
 Sources: [BBRv2alpha] google/bbr, branch v2alpha, net/ipv4/tcp_bbr2.c; [Yang22] section 2.
-Differs from BBR (bbr2019) in nearly every step, so it is written afresh: two-cycle bandwidth filter instead of ten
-rounds, probing on a 2..3 s clock instead of every eighth RTT, PROBE_RTT every 5 s at half a BDP instead of every 10 s
-at four packets, reaction to loss and ECN, no long-term (policer) sampling.
+Differs from BBR (bbr2019) in nearly every step, so it is written afresh:
+* the bandwidth filter spans two cycles instead of ten rounds;
+* it probes on a clock of 2..3 s instead of every eighth RTT;
+* PROBE_RTT comes every 5 s and keeps half a BDP, instead of every 10 s and four packets;
+* it responds to loss and ECN, and has no long-term (policer) sampling.
 """
 
 from typing import ClassVar

@@ -15,18 +15,25 @@ Comments that begin with "draft:" quote the line of the IETF draft's pseudo-code
 implements; inflight_hi is its inflight_longterm, bw_lo its bw_shortterm. One constant differs: here DRAIN paces at
 88/256 = 0.344, not at 0.5.
 
-Quirks of the release, kept: bw_probe_up_acks is not cleared while inflight_hi does not limit, so credit accumulates; UP
-restarts its plateau detector from the current sample, which may be an app-limited one; a timeout or an undo resets the
-detector but not full_bw_reached. ECN needs a route configured for it (TCP_ECN_LOW), which `ecn_enable` stands for; the
-PLB of the branch (rehashing paths) is off, as by default.
+Quirks of the release, kept:
+
+* bw_probe_up_acks is not cleared while inflight_hi does not limit, so credit accumulates;
+* UP restarts its plateau detector from the current sample, which may be an app-limited one;
+* a timeout or an undo resets the detector but not full_bw_reached;
+* ECN needs a route configured for it (TCP_ECN_LOW), which `ecn_enable` stands for;
+* the branch's PLB (rehashing paths) is off, as by default.
 
 Sources: [BBRv3] google/bbr, branch v3, net/ipv4/tcp_bbr.c; IETF 117, "BBRv3: algorithm bug fixes and public Internet
 deployment".
-Differs from bbr2 in: gains (STARTUP 2.77 and cwnd 2.0, DOWN 0.91, cwnd 2.25 in UP), the end of UP and the plateau
-detector it shares with STARTUP, 6 instead of 8 losses ending STARTUP and inflight_hi kept at what was delivered then,
-strictly lower RTTs only refresh PROBE_RTT's clock, losses repaired by a tail-loss probe count, latest delivery signals
-are kept across such a probe and updated before the fast path, ECN (strictly above half, from the first eligible round,
-and reprobing when marks cease), bw_lo at least 1, no burst below two segments.
+Differs from bbr2 in:
+* gains: STARTUP 2.77 and cwnd 2.0, DOWN 0.91, cwnd 2.25 in UP;
+* the end of UP, and the plateau detector that it shares with STARTUP;
+* 6 instead of 8 losses end STARTUP, and inflight_hi is kept at what was delivered then;
+* only strictly lower RTTs refresh PROBE_RTT's clock;
+* losses repaired by a tail-loss probe count; the latest delivery signals are kept across such a probe, and updated
+  before the fast path;
+* ECN: strictly above half, from the first eligible round, and reprobing when marks cease;
+* bw_lo is at least 1, and no burst is below two segments.
 """
 
 from cctrace.cc.ack import Ack

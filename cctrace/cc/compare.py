@@ -138,7 +138,7 @@ def _quoted(cls: type[Controller], parent: type[Controller]) -> dict[str, list[s
             current = heading or (current if block.startswith("* ") else None)
             if current:
                 found[current] += _sentences(current, block)
-    return found
+    return {heading: list(dict.fromkeys(said)) for heading, said in found.items()}
 
 
 def _sentences(heading: str, block: str) -> list[str]:
