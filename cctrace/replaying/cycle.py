@@ -11,17 +11,17 @@ import numpy as np
 
 from cctrace.replaying import book as bk
 from cctrace.replaying import midflow
-from cctrace.replaying.ahead import Ahead
+from cctrace.replaying.ahead import CYCLE_PHASES, LEFT, SHIFTED, Ahead
 from cctrace.replaying.follow import Follower
 from cctrace.replaying.hypotheses import FALSE_ALARM, Inference, Phase, likeliest, raw_draw
 from cctrace.replaying.policed import POLICED, POLICED_BW, Policers
 from cctrace.replaying.script import Edit
 from cctrace.replaying.startup import stay_in_startup
 
-CYCLE_PHASES = 8
 DRAW_CYCLES = 3  # over which a drawn phase is judged: a phase lasts about a min_rtt, replay errors last longer
 MIN_SPAN_US, MAX_SPAN_US = 100_000, 4_000_000
 SHIFTS = (-1.0, -0.5, 0.5, 1.0)  # minimum RTTs by which a running cycle may be late
+SURE = math.log(len(SHIFTS) / FALSE_ALARM)
 
 
 class Cycle(Inference):
@@ -32,8 +32,10 @@ class Cycle(Inference):
     def __init__(self, follower: Follower, expiry: int) -> None:
         super().__init__(follower)
         self.choices, self.expiry = follower.cls.phase_choices, expiry
-        self.ahead = Ahead(follower)
         self.probe_bw = follower.cls.states.index("PROBE_BW")
+        policed = [POLICED] if POLICED in follower.fields else []
+        fields = ("mode", "min_rtt_us", "cycle_mstamp", *policed)
+        self.ahead = Ahead(follower, SHIFTS, SURE, fields, self.probe_bw)
 
     def run(self) -> None:
         """Run to the end, keeping the cycle in step with the sends."""
@@ -45,21 +47,32 @@ class Cycle(Inference):
             if follower.row == policers.next_row:
                 for field, more in policers.likeliest().items():
                     self.edit(field, more)
-            stop = rows
-            if follower.get("mode") == self.probe_bw:
-                stop = self.after(CYCLE_PHASES * follower.get("min_rtt_us"))
-                self.keep_in_step(stop)
-            else:
-                stop = self.after(MIN_SPAN_US)
-            stop = min(stop, policers.next_row)
-            if follower.row < self.expiry:
-                stop = min(stop, self.expiry)
-            elif follower.row == self.expiry:
-                self.edit("min_rtt_stamp", midflow.age(follower))
-            may_be_policed = POLICED in follower.fields and not follower.get(POLICED)
-            if not self.ahead.go_on(*([POLICED] if may_be_policed else [])) and self.run_on(stop) < stop:
+            may_go_on = follower.row > self.expiry and policers.next_row == rows
+            ended = self.ahead.run() if may_go_on else LEFT
+            if follower.row == rows:
+                break
+            if ended == SHIFTED:
+                self.shift(*self.ahead.best)
+            stop = min(self.next_stop(), policers.next_row) if ended == LEFT else self.ahead.stop
+            if self.run_on(stop) < stop:
                 self.drawing()
                 self.choose_draw()
+        judged, right = self.ahead.judged
+        self.judged, self.right = self.judged + judged, self.right + right
+
+    def next_stop(self) -> int:
+        """Judge the cycle that begins here, if one does; return the row up to which to go on."""
+        follower, stop = self.follower, len(self.follower.rows)
+        if follower.get("mode") == self.probe_bw:
+            stop = self.after(CYCLE_PHASES * follower.get("min_rtt_us"))
+            self.keep_in_step()
+        else:
+            stop = self.after(MIN_SPAN_US)
+        if follower.row < self.expiry:
+            return min(stop, self.expiry)
+        if follower.row == self.expiry:
+            self.edit("min_rtt_stamp", midflow.age(follower))
+        return stop
 
     def run_on(self, stop: int) -> int:
         """Run up to `stop`; where BBR v1 takes a rate for a policer's, ask the sends whether it did.
@@ -88,7 +101,6 @@ class Cycle(Inference):
         """Add to a field, and record the edit."""
         self.edits.append(Edit(self.follower.row, field, value))
         self.follower.edit(self.edits[-1])
-        self.ahead.forget()
 
     def choose_draw(self) -> None:
         """The next call draws the phase: choose the likeliest one."""
@@ -101,29 +113,26 @@ class Cycle(Inference):
         follower.run(row + 1)
         self.found.append(Phase(row, best, float(likelihood[best])))
 
-    def keep_in_step(self, stop: int) -> None:
-        """Shift the running cycle, which lasts up to row `stop`, if that explains the sends up to the next one's end
-        clearly better.
+    def keep_in_step(self) -> None:
+        """Shift the running cycle if that explains the sends up to the next one's end clearly better.
+
+        Where a call on the way draws a number, which is not inferred yet; elsewhere `ahead` compares them.
         """
         follower = self.follower
         min_rtt_us = follower.get("min_rtt_us")
-        later = [int(shift * min_rtt_us) for shift in (0, *SHIFTS)]
-        changes = [{"cycle_mstamp": us} for us in later]
+        changes = [{"cycle_mstamp": int(shift * min_rtt_us)} for shift in (0, *SHIFTS)]
         span = self.after(2 * CYCLE_PHASES * min_rtt_us)
-        sure = math.log(len(SHIFTS) / FALSE_ALARM)
-        known = self.ahead.run(stop, span) if follower.row > self.expiry else None
-        if known is None:
-            likelihood, ends, _ = follower.trials(span, changes=changes, margin=sure)
-        else:
-            likelihood, ends, _ = follower.trials(span, changes=changes[1:], margin=sure, known=known)
-            likelihood, ends = np.append(known, likelihood), np.append(span, ends)
-            self.ahead.settle()
+        likelihood, ends, _ = follower.trials(span, changes=changes, margin=SURE)
         if ends.min() < ends.max():  # they draw again at different times: too short to compare
             return
         best = int(np.argmax(likelihood))
         self.judged += 1
-        if likelihood[best] - likelihood[0] > sure:
-            self.found.append(Phase(follower.row, None, float(likelihood[best]), SHIFTS[best - 1]))
-            self.edit("cycle_mstamp", later[best])
+        if likelihood[best] - likelihood[0] > SURE:
+            self.shift(SHIFTS[best - 1], float(likelihood[best]))
         else:
             self.right += 1
+
+    def shift(self, shift: float, likelihood: float) -> None:
+        """Shift the running cycle by so many minimum RTTs."""
+        self.found.append(Phase(self.follower.row, None, likelihood, shift))
+        self.edit("cycle_mstamp", int(shift * self.follower.get("min_rtt_us")))

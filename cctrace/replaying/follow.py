@@ -91,9 +91,9 @@ class Follower:
         self.may_pace = bool(self.book[bk.PACED_SLOT] >= 0)  # the socket, although the controller sets no rate
         # PROBE_RTT starts when the replayed min_rtt expires, not where the flight was seen to fall.
         self.times_probe_rtt = bool(self.book[bk.STAMP_SLOT] < 0)
-        self._saved = np.zeros(self.slots.size + self.stack.size if self.may_draw else 0, np.int64)
+        self.saved = np.zeros(self.slots.size + self.stack.size if self.may_draw else 0, np.int64)
         self.places = {name: recordable(cls, name) for name in record}
-        self._wanted = slots_of(self.places)
+        self.wanted = slots_of(self.places)
         self._recording = Recording(self.places, len(self.rows)) if record and in_runs else None
         self.out = self._recording.words if self._recording else np.zeros((len(record), len(self.rows)), np.int64)
         self._sums: tuple[NDArray[np.int64], NDArray[np.float64]] = (np.zeros(0, np.int64), np.zeros(0))
@@ -113,13 +113,20 @@ class Follower:
         """
         stop = len(self.rows) if stop is None else min(stop, len(self.rows))
         while True:
-            last = min(stop, self._recording.until(self.row)) if self._recording else stop
-            self.book[bk.RECORDED_FROM] = self._recording.first if self._recording else 0
+            last = min(stop, self.room(self.row))
             self.ask(self.row, last, score)
             self.row = int(self._bound(way)())
             self.check()
             if self.row < last or last == stop:
                 return self.row
+
+    def room(self, row: int, end: int = 0) -> int:
+        """Return up to which row can be recorded from here on; up to `end`, if that is at all possible."""
+        if not self._recording:
+            return len(self.rows)
+        last = self._recording.until(row, end)
+        self.book[bk.RECORDED_FROM] = self._recording.first
+        return last
 
     def check(self) -> None:
         """Raise the error of a failed call, if any."""
@@ -145,8 +152,8 @@ class Follower:
         tried = (self._work, self._work_stack, self.ack, self.likelihood, self._tried)
         args: tuple[Any, ...]
         if name in ("run", "score"):
-            state = (self.slots, self.stack, self._saved, self.ack, self.likelihood)
-            args = (*(self._sums if name == "score" else ()), *stream, self.draws, *state, self._wanted, self.out)
+            state = (self.slots, self.stack, self.saved, self.ack, self.likelihood)
+            args = (*(self._sums if name == "score" else ()), *stream, self.draws, *state, self.wanted, self.out)
         elif name == "trials":
             args = (*stream, self._drawn, self.slots, self._memory, self._made, *tried)
         else:

@@ -21,11 +21,11 @@ class Recording:
         self._begins: list[list[NDArray[np.int64]]] = [[] for _ in places]
         self._values: list[list[Values]] = [[] for _ in places]
 
-    def until(self, row: int) -> int:
-        """Return up to which row there is room if the next one is `row`."""
+    def until(self, row: int, end: int = 0) -> int:
+        """Return up to which row there is room if the next one is `row`; up to `end`, if that is at all possible."""
         if row < self.first:
             self._forget(row)
-        elif row >= self.first + self.words.shape[1]:
+        elif max(row + 1, end) > self.first + self.words.shape[1]:
             self._keep(row)
         return self.first + self.words.shape[1]
 
