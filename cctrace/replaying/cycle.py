@@ -12,6 +12,7 @@ import numpy as np
 from cctrace.replaying import book as bk
 from cctrace.replaying import midflow
 from cctrace.replaying.ahead import CYCLE_PHASES, LEFT, SHIFTED, Ahead
+from cctrace.replaying.branches import LESS
 from cctrace.replaying.follow import Follower
 from cctrace.replaying.hypotheses import FALSE_ALARM, Inference, Phase, likeliest, raw_draw
 from cctrace.replaying.policed import POLICED, POLICED_BW, Policers
@@ -107,7 +108,7 @@ class Cycle(Inference):
         follower, row = self.follower, self.follower.row
         span_us = min(max(DRAW_CYCLES * CYCLE_PHASES * follower.get("min_rtt_us"), MIN_SPAN_US), MAX_SPAN_US)
         draws = [(raw_draw(choice, self.choices),) for choice in range(self.choices)]
-        likelihood, _, _ = follower.trials(self.after(span_us), draws=draws)
+        likelihood, _, _ = follower.trials(self.after(span_us), draws=draws, margin=-LESS)
         best = likeliest(dict(enumerate(likelihood.tolist())))
         follower.draw(draws[best])
         follower.run(row + 1)

@@ -293,8 +293,8 @@ class Follower:
 
         `draws`: random numbers of the call at `row` under each hypothesis. `changes`: what each adds to fields (or, at
         -1 - k, to element k of the stack) before that call. `watch`: a field and the value with which a trial ends.
-        `margin`: only likelihoods matter that exceed the first one's by so much; others may be too high, but do not
-        reach that. `known`: the likelihood that stands for the first one's, of a hypothesis that was run before.
+        `margin`: only likelihoods matter that exceed the first one's by so much (below 0: that miss no other one's by
+        more); others may be too high, but do not reach that. `known`: the likelihood that stands for the first one's, of a hypothesis that was run before.
 
         Returns per hypothesis the log likelihood of the sends; the row after the last one called, since each trial ends
         at its next draw; and whether the watched field ended it.

@@ -171,9 +171,10 @@ def passage(flow: Flow, believed: type[Controller] | None = None, alone: bool = 
     if not _may_tell(flow):
         return UNKNOWN
     known = (name,) if (name := registered(believed)) else ()
-    passed, senders = UNKNOWN, () if alone else senders_of(flow.first(STAGES[0][0]))
+    beginning = flow.first(STAGES[0][0])
+    passed, senders = UNKNOWN, () if alone else senders_of(beginning)
     for stage, (packets, rounds) in enumerate(STAGES):
-        beginning = flow.first(packets)
+        beginning = flow.first(packets) if stage else beginning
         # Shown by later marks.
         heeding = [one for one in senders_of(beginning) if one == "dctcp" and one not in senders and not alone]
         passed, senders = _passage(beginning, known, (*senders, *heeding), rounds, stage == 0)

@@ -57,7 +57,7 @@ def trials(book, rows, sends, marks, draws, start, memory, changes, work, stack,
             least = likelihood[0] + margin / 1000.0
             add_up(memory[sk.NEXT_SEND], stack[sk.NEXT_SEND], likelihood)
         elif least > NOTHING_LESS:
-            least = max(least, likelihood[0])
+            least = max(least, likelihood[0] + min(margin, 0) / 1000.0)
 
 
 def add_up(first, last, likelihood):
