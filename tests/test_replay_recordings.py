@@ -10,6 +10,7 @@ from cctrace.errors import ArgumentError
 from cctrace.flows.capture import Capture, read
 from cctrace.flows.events import Events
 from cctrace.io.packets import Packets
+from cctrace.replaying.ahead import CYCLE_PHASES, LEFT, Ahead
 from cctrace.replaying.cycle import Cycle
 from cctrace.replaying.run import replay
 from cctrace.tcp.pacing import SK_GSO_MAX_SIZE, near_peer_bytes, tso_autosize
@@ -62,20 +63,22 @@ def test_a_cycle_that_fell_out_of_step_is_brought_back_by_the_sends(flows, monke
     # One shift of a minimum RTT on purpose, in the middle of nowhere: the following cycles must undo it.
     flow = flows["jitter_bbr_sd2ms"]
     flow = flow.attach(flow.tcpinfo)  # of which nothing has been inferred yet
-    undisturbed = Cycle.keep_in_step
+    undisturbed, ahead = Cycle.keep_in_step, Ahead.run
     cycles = []
 
-    def disturb(self, stop):
+    def disturb(self):
         cycles.append(self.follower.row)
         if len(cycles) == 20:
             self.edit("cycle_mstamp", self.follower.get("min_rtt_us"))
         else:
-            undisturbed(self, stop)
+            undisturbed(self)
 
     monkeypatch.setattr(Cycle, "keep_in_step", disturb)
+    monkeypatch.setattr(Ahead, "run", lambda self: ahead(self) if len(cycles) >= 20 else LEFT)
     run = replay(flow, "bbr2022", hz=flow.hz)  # given, so that nothing is inferred twice
     shifts = [p for p in run.inferred.phases if p.choice is None and p.row > cycles[19]]
-    assert shifts[0].row < cycles[22]
+    now_us, three_us = run.source.events.now_us, 3 * CYCLE_PHASES * run.state["min_rtt_us"]
+    assert now_us[shifts[0].row] - now_us[cycles[19]] < three_us
     assert run.compare().share_within("pacing_gain", absolute=1e-6, slack_polls=1) >= 0.95
 
 
