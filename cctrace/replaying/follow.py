@@ -287,14 +287,13 @@ class Follower:
         score: int = bk.PACED_SENDS,
         watch: Watch | None = None,
         margin: float = math.inf,
-        known: float | None = None,
     ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.bool_]]:
         """Try up to MOST hypotheses from here up to row `last`, without changing the state.
 
         `draws`: random numbers of the call at `row` under each hypothesis. `changes`: what each adds to fields (or, at
         -1 - k, to element k of the stack) before that call. `watch`: a field and the value with which a trial ends.
         `margin`: only likelihoods matter that exceed the first one's by so much (below 0: that miss no other one's by
-        more); others may be too high, but do not reach that. `known`: the likelihood that stands for the first one's, of a hypothesis that was run before.
+        more); others may be too high, but do not reach that.
 
         Returns per hypothesis the log likelihood of the sends; the row after the last one called, since each trial ends
         at its next draw; and whether the watched field ended it.
@@ -309,8 +308,8 @@ class Follower:
         self._memory[sk.NEXT_DRAW] = 0
         self._work_stack[sk.STATE] = self._work.ctypes.data
         self.ask(self.row, min(last, len(self.rows)), score, number, watch)
-        self.book[bk.MARGIN], self.book[bk.KNOWN] = bk.thousandths(margin), known is not None
-        self.likelihood[0] = known or 0.0
+        self.book[bk.MARGIN], self.book[bk.KNOWN] = bk.thousandths(margin), 0
+        self.likelihood[0] = 0.0
         self._bound("trials")()
         return self._tried[:number, 0].copy(), self._tried[:number, 1].astype(np.int64), self._tried[:number, 2] > 0
 
