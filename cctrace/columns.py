@@ -27,6 +27,7 @@ Bools = NDArray[np.bool_]
 Columns = dict[str, Values]
 Table = Mapping[str, Values]  # the same, perhaps `Held`
 
+LONG = 300_000  # rows of a flow from which on memory counts
 _ARENA_MAX = -8  # M_ARENA_MAX of <malloc.h>
 _HUGE = 1 << 21  # bytes of a huge page
 _HAS_HUGE = hasattr(mmap, "MADV_HUGEPAGE")  # Linux
@@ -144,8 +145,13 @@ def cut(column: Values, rows: int) -> Values:
     return column
 
 
-def give_back() -> None:
-    """Give freed memory back to the system where the C library can (glibc); else the process keeps most of it."""
+def give_back(rows: int = LONG + 1) -> None:
+    """Give freed memory back to the system where the C library can (glibc); else the process keeps most of it.
+
+    `rows`: of the flow that had it; no more than `LONG` are not worth the time.
+    """
+    if rows <= LONG:
+        return
     with contextlib.suppress(AttributeError, OSError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)
 

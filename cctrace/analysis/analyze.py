@@ -15,7 +15,7 @@ from cctrace.analysis.one_flow import of_capture, of_counters, sender_to_simulat
 from cctrace.arguments import paths_of
 from cctrace.cc import controller as resolve
 from cctrace.cc import is_model_based
-from cctrace.columns import give_back
+from cctrace.columns import LONG, give_back
 from cctrace.diagnosis import GOALS
 from cctrace.display import Progress, connection, silent
 from cctrace.errors import ArgumentError, StreamError
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 FORECASTS = 20  # flows, a second each
 SIMULATED = 8  # flows whose causes are simulated, two seconds each
-AHEAD = 300_000  # packets of a flow; the evidence of longer ones takes too much memory beside their replay
 NO_PACKETS = Refusal("what-if", "the kernel's counters alone show no packets: a capture at the sender is needed")
 COLLAPSE = "forecast of minRTT collapse"
 EFFECTS = "effect of each cause"
@@ -151,11 +150,11 @@ def _analyses(given: Input, counters: Counters, request: _Request) -> Iterator[F
         attached, others = counters.attach(flow)
         number, forecast = next(request.numbers), None
         simulates = request.goal is not None and chosen is None and number <= SIMULATED
-        early = simulates and flow.row["packets"] <= AHEAD
+        early = simulates and flow.row["packets"] <= LONG  # else evidence and replay take too much memory together
         with ahead(_look_ahead, evidence_of(attached)) if early else contextlib.nullcontext():
             found = of_capture(given.file, attached, others, request.controller, (chosen or {}).get(flow.key))
-            if flow.row["packets"] > AHEAD:
-                give_back()
+            evidence_of(attached).put_away()
+            give_back(flow.row["packets"])
             if found.view is not None and chosen is None:
                 forecast = _forecast(flow, found.variant, number, request.progress)
         if given.is_held:

@@ -198,8 +198,8 @@ def _replayed(flow: Flow | CounterFlow, controller: str | None, notes: list[str]
     """Return the replay of a controller with the fields that a path model needs; None without a controller."""
     if controller is None:
         return None
-    if isinstance(flow, Flow) and flow.row["packets"] > PACKED:
-        give_back()
+    if isinstance(flow, Flow):
+        give_back(flow.row["packets"])
     with Attempt("replay", notes, once=True):
         return replay(flow, controller, record=model_fields(resolve(controller)[0]))
     return None

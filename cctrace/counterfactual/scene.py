@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from cctrace.columns import give_back
 from cctrace.counterfactual import constants as const
 from cctrace.counterfactual.figures import recorded_figures
 from cctrace.counterfactual.held_back import HeldBack, held_back, shut_window_bytes
@@ -99,6 +100,7 @@ def scene_of(
         (),
         ahead_s=ahead_s,
     )
+    give_back(len(table))
     progress("which path reproduces the recording")
     recorded = course_of(rtts, table)
     path = likeliest(scene, recorded, evidence)

@@ -220,18 +220,22 @@ class Record:
             return np.zeros(0), nothing, nothing, nothing
         (time_ns, rows, mine), packets = self.captured, capture.packets
         base = int(capture.connections.sides[index, int(capture.connections.sender[index])]["origin"])
-        seq = unwrapped(packets["seq"][rows], mine, base)
-        end = np.maximum.accumulate(np.where(mine, seq + packets["payload"][rows], 0))
+        end = unwrapped(packets["seq"][rows], mine, base)
+        end = np.maximum.accumulate(np.where(mine, end + packets["payload"][rows], 0))
         offset = (packets["ack"][rows].astype(np.int64) - base - end) & 0xFFFFFFFF
         ack = end + offset - ((offset >> 31) << 32)
+        del offset  # here and below: of a million packets each has 8 MB
         from_receiver = ~mine & ((packets["flags"][rows] & SYN) == 0)
         window = np.where(from_receiver, packets["window"][rows].astype(np.int64) << int(self.flow.facts["wscale"]), 0)
         edge = np.maximum.accumulate(np.where(from_receiver, ack + window, 0))
-        last = np.maximum.accumulate(np.where(from_receiver, np.arange(len(rows)), 0))
-        sent = np.maximum.accumulate(np.where(mine, np.arange(len(rows)), 0))
-        free = edge - end
-        known = edge > 0
-        return self.seconds(time_ns)[known], free[known], free[sent][known], window[last][known]
+        del ack
+        known, free = edge > 0, edge - end
+        del edge, end
+
+        def latest(which: NDArray[np.bool_]) -> NDArray[np.int64]:
+            return np.maximum.accumulate(np.where(which, np.arange(len(rows)), 0))[known]
+
+        return self.seconds(time_ns[known]), free[known], free[latest(mine)], window[latest(from_receiver)]
 
     @functools.cached_property
     def _window_limits(self) -> tuple[NDArray[np.float64], float]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cctrace.columns import give_back
 from cctrace.display import Progress, Public, of_summary, plain, shortened, silent
 from cctrace.documents import of_shape
 from cctrace.estimates import Estimate
@@ -226,6 +227,7 @@ def _path_of(evidence: PathEvidence, progress: Progress, quick: bool) -> FittedP
     parts = components_of(evidence, quick)
     base, (rates, is_bounded) = parts.base(), parts.rates(flow)
     jitter, correlation = parts.as_jitter(), parts.correlation()
+    give_back(len(table))
     losses = losses_of(evidence, parts.steps, parts.errors)
     held, quiet = bucket_bytes(shaper), 0.0 if parts.delays is None else parts.delays.quiet_share
     unknown = {

@@ -294,7 +294,7 @@ class Capture(Gridded):
         rows = np.asarray(rows, np.int64)
         clock, order, first = self.at_the_sender(rows)
         kept = self.packets["options"][order] & OPT_COPY == 0  # hand-over to fq and super-packets look ahead
-        order, first = order[kept], np.append(0, np.cumsum(kept))[first]
+        order, first = order[kept], np.append(0, np.cumsum(kept, dtype=np.int32))[first].astype(np.int64)
         if most is not None:
             order = order[first[0] :][:most]
             first = np.array([0, len(order)])

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cctrace.columns import give_back
 from cctrace.flows import state, tcp_sender
 from cctrace.flows.continuing import BEFORE, HANDED_SEGMENTS, continue_sending, decide, mark, precede
 from cctrace.flows.dry import runs_dry
@@ -119,8 +120,8 @@ def lacking(tp, p, at, sequence, k, packets, polls, out, log, sent, snap, seg):
         lacks, at.needed = OUT, used + rows
     elif tp.logged + rows > log.size:
         lacks, at.needed = RETRANSMISSIONS, tp.logged + rows
-    elif tp.sent + new > sent.size:
-        lacks, at.needed = SENDS, tp.sent + new
+    elif tp.sent - tp.taken_sends + new > sent.size:
+        lacks, at.needed = SENDS, tp.sent - tp.taken_sends + new
     elif tp.tail - tp.head + new > seg.size:
         lacks, at.needed = RING, tp.tail - tp.head + new
     elif at.taken + answers > snap.size:
@@ -286,40 +287,42 @@ class Pass:
     def is_like(self, stream: EventColumns, log: NDArray[Any], sent: NDArray[Any]) -> NDArray[Any] | None:
         """Return the final state if re-enacting the only connection gives these tables, None otherwise.
 
-        The stream is compared in parts: another whole one would be most of the memory of a flow's analysis.
+        Stream and sends are compared in parts: others as long would be most of the memory of a flow's analysis.
         """
-        self._growing[OUT], self._states = np.empty(PART, state.CALL), np.empty(PART, state.STATE)
-        given, tp = stream.tables, self.finals[0]
+        give_back(len(self.given[2]))
+        self._growing[OUT], self._growing[SENDS] = np.empty(PART, state.CALL), np.empty(PART, state.SENT)
+        self._states = np.empty(PART, state.STATE)
+        given, tp = (*stream.tables, sent), self.finals[0]
         for part in self._parts():
-            firsts = tp["taken_rows"], tp["taken_states"]
+            firsts = tp["taken_rows"], tp["taken_states"], tp["taken_sends"]
             pairs = zip(part, given, firsts, strict=True)
             if not all(are_equal(table, other[first : first + len(table)]) for table, other, first in pairs):
                 return None
-        _, *tables = self.results()
-        ends = (tp["rows"], tp["states"]) == tuple(map(len, given))
-        return self.finals if ends and are_equal(tables[0], log) and are_equal(tables[1], sent) else None
+        ends = (tp["rows"], tp["states"], tp["sent"]) == tuple(map(len, given))
+        return self.finals if ends and are_equal(self.results()[1], log) else None
 
-    def _parts(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-        """Yield calls and states of the stream as a table is full, to be overwritten by the next ones.
+    def _parts(self) -> Iterator[tuple[NDArray[Any], ...]]:
+        """Yield calls and states of the stream, and sends, as a table is full, to be overwritten by the next ones.
 
         The last state stays, since the next row may share it.
         """
         tp = self.finals[0]
         while (lacks := _reenact(*self.given, self.tables)) != NOTHING:
-            if lacks != OUT or tp["rows"] == tp["taken_rows"]:
+            if lacks not in (OUT, SENDS) or tp["rows"] == tp["taken_rows"]:
                 self.grow(lacks)
                 continue
             yield self._part()
-            tp["taken_rows"] = tp["rows"]
+            tp["taken_rows"], tp["taken_sends"] = tp["rows"], tp["sent"]
             self._states[0] = self._part()[1][-1]
             tp["taken_states"] = tp["states"] - 1
         yield self._part()
 
-    def _part(self) -> tuple[NDArray[Any], NDArray[Any]]:
+    def _part(self) -> tuple[NDArray[Any], ...]:
         tp = self.finals[0]
         return (
             self._growing[OUT][: tp["rows"] - tp["taken_rows"]],
             self._states[: tp["states"] - tp["taken_states"]],
+            self._growing[SENDS][: tp["sent"] - tp["taken_sends"]],
         )
 
     def results(self) -> tuple[Any, ...]:

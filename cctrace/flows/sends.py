@@ -80,7 +80,7 @@ def left_of_skb(tp, seq):
 
 def note_sent(tp, sent, ns, payload, begins, again, limited, ends):
     """Write one row of `schema.SENDS`; the caller has made room."""
-    s = sent[tp.sent]
+    s = sent[tp.sent - tp.taken_sends]
     tp.sent += 1
     s.time_ns = ns
     s.tx_ns = tp.group_ns

@@ -80,8 +80,8 @@ TP = _i8(
     # the clock and what comes out
     "now_us clock_ns start_ns ts_offset_us ts_tick_us tsecr answer_us rows logged sent unseen ignored established "
     "synack_us "
-    # records of states that rows of the stream share; rows and states that were taken out of their tables
-    "states taken_rows taken_states "
+    # records of states that rows of the stream share; rows, states and sends that were taken out of their tables
+    "states taken_rows taken_states taken_sends "
     # the super-packet that is being sent
     "group_us group_ns group_first group_end_ns group_psh group_ts ts_late same_skb_ns "
     # the super-packet that is being retransmitted: its first segment, the one after it, the end of the skb it was

@@ -23,6 +23,7 @@ import numpy as np
 from cctrace.arguments import check_argument
 from cctrace.cc import controller as resolve
 from cctrace.cc import kernel_name
+from cctrace.columns import give_back
 from cctrace.display import Progress, Summarized, silent
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.counters import CounterFlow
@@ -191,6 +192,7 @@ def _fits(record: Record) -> dict[str, Fit]:
     Whether the socket paces does not depend on the window's controller, so all candidates with the right windows
     must agree on it: otherwise one would explain by pacing what another explains without.
     """
+    give_back(len(record.events))
     more: tuple[str, ...] = ("dctcp",) if record.events["delivered_ce"].any() else ()
     if record.events.meta.get("ecn") == "accurate":  # without it they are none; with it they differ without marks, too
         more += L4S_SENDERS

@@ -23,7 +23,7 @@ from typing import Self
 
 import numpy as np
 
-from cctrace.columns import distinct, rows_of_spans
+from cctrace.columns import distinct, give_back, rows_of_spans
 from cctrace.display import Carded
 from cctrace.errors import FitError
 from cctrace.estimates import Estimate
@@ -206,6 +206,7 @@ def delays_of(
     `is_shared`: `flow` has the packets of others, too. Where the delays vary does not show then: ACKs farther apart
     than this flow's packets take to serve may have others' between them, whose order in the queue is not known, either.
     """
+    give_back(len(table))
     departed = flow.departures(steps, bucket_bytes)
     rows = flow.acked[flow.first[flow.acked]]
     if not len(rows):
@@ -228,6 +229,7 @@ def delays_of(
         group, held_us = renumbered(group[prompt]), held_us[prompt]
     delay = flow.acked_us[rows] - departed[rows] - held_us
     quiet = _quiet(departed[rows], delay, group, (departed - flow.sent_us)[rows] <= const.SHORT_QUEUE * packet_us)
+    give_back(len(table))
     # Keep the packets reported by one ACK together.
     keep = quiet[group]
     rows, kept = rows[keep], keep.mean()
@@ -278,10 +280,11 @@ def _quiet(departed: Floats, delay: Floats, group: Ints, short: Bools) -> Bools:
     """Return per group whether its period contains no backlog but the flow's own."""
     last = np.append(np.flatnonzero(np.diff(group)), len(group) - 1)
     value, number = delay[last], (departed[last] / const.WINDOW_US).astype(np.int64)
+    own = short[last]
     stretch = renumbered(np.maximum.accumulate(number))
     parts = Parts(value, np.bincount(stretch))
     medians, spreads, counts = parts.medians, (parts.quantiles(0.84) - parts.quantiles(0.16)) / 2, parts.count
-    del number, parts  # of a million packets they have 12 MB
+    del departed, last, number, parts  # of a million packets they have 28 MB
     many = counts >= 8
     if many.sum() < 3:
         return np.ones(group[-1] + 1, bool)
@@ -291,7 +294,6 @@ def _quiet(departed: Floats, delay: Floats, group: Ints, short: Bools) -> Bools:
     worth = max(effective(within[many[stretch]]) / many.sum(), 1.0)
     spread = float(np.median(spreads[many]))
     # Take the minimum where the flow's own queue was short at any rate; a few medians may be low by chance.
-    own = short[last]
     some = np.bincount(stretch, own).astype(np.int64) >= 4
     own &= some[stretch]
     tried = Parts(value[own], np.bincount(stretch[own], minlength=len(some))[some])

@@ -83,7 +83,7 @@ class PathEvidence:
         """Whether packets were lost behind the bottleneck, which had served them."""
         return bool(len(self.sent.sent_us) > np.count_nonzero(~self.lost))
 
-    @functools.cached_property
+    @property
     def arrived_bytes(self) -> Floats:
         """Bytes that each transmission added to the bottleneck's queue; 0 if the queue had no room."""
         arrived = ~self.lost | (np.isin(self.sent_us, self.sent.sent_us) if self.loses_behind else False)
@@ -124,6 +124,11 @@ class PathEvidence:
         """Median RTT; NaN if none is known."""
         known = self._known_rtts_us
         return float(np.median(known)) if len(known) else np.nan
+
+    def put_away(self) -> None:
+        """Drop columns as long as the packets that a diagnosis asks for again and again; made anew if asked."""
+        for name in ("sent_s", "rtt_us"):
+            vars(self).pop(name, None)
 
     @functools.cached_property
     def acks(self) -> Acks | None:

@@ -43,7 +43,7 @@ class Sent:
         rows = rows[self.prompt[rows]]
         return rows if len(rows) >= const.LEAST_RTTS else self.acked
 
-    @functools.cached_property
+    @property
     def rtt_us(self) -> Floats:
         """RTTs, NaN where unknown."""
         return self.acked_us - self.sent_us
@@ -56,8 +56,8 @@ class Sent:
     @functools.cached_property
     def _work(self) -> tuple[Floats, Floats, Floats]:
         """Arrival time, and cumulative bytes before and after each packet."""
-        total = np.cumsum(self.wire_bytes)
-        return self.sent_us, total - self.wire_bytes, total
+        total = np.concatenate(([0.0], np.cumsum(self.wire_bytes)))
+        return self.sent_us, total[:-1], total[1:]
 
     def part(self, begin_us: float, end_us: float) -> Sent:
         """Return the packets sent from `begin_us` to `end_us`."""
@@ -112,7 +112,8 @@ class Sent:
 
 def sent(table: Transmissions, passed: Bools | None = None) -> Sent:
     """Return the `Sent` of a table of transmissions: of what arrived, and of what was lost after it had `passed`."""
-    rows = np.flatnonzero((table.state != LOST) | (False if passed is None else passed))
+    which = (table.state != LOST) | (False if passed is None else passed)
+    rows = slice(None) if which.all() else np.flatnonzero(which)  # without losses, columns need no copy
     known = (table.state[rows] == DELIVERED) & table.exact[rows]
     return Sent(
         (table.sent_ns[rows] - table.start_ns) / 1e3,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cctrace.columns import rows_of_spans
+from cctrace.columns import give_back, rows_of_spans
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.seqspace import unwrapped
 from cctrace.flows.state import ACK, OPT_COPY, PSH, SYN
@@ -101,6 +101,7 @@ def transmissions(source: Flow | Simulation) -> Transmissions:
     kept, key = flow.capture._kept, (Transmissions, flow.index)
     if key not in kept:
         kept[key] = _of(flow)
+        give_back(len(kept[key]))
     return kept[key]
 
 

@@ -52,6 +52,7 @@ def pack(packets: tuple[Sent, Received], start_ns: int, spans: int) -> Packed:
         columns.append(packet_columns(part, start_ns))
         span = {"from": low_ns - start_ns, "to": high_ns - start_ns, "sent": len(part[0]), "received": len(part[1])}
         found.append(span | {"acked": int(acked[rows[1][0]]), "top": int(top[rows[0][0]])})
+    del top, acked, part
     return Packed(_selected(sent, received, spans), found, columns)
 
 

@@ -141,6 +141,7 @@ def write_pages(report: Report, page: Path) -> None:
     give_back()  # of a million packets 90 MB
     stems = [f"flow{i}" for i in range(len(report.flows))]
     sections, beside = fitting(report.flows, stems)
+    give_back()
     write(replace(report, flows=sections), page)
     for name, text in beside:
         (page.parent / name).write_text(text, encoding="ascii")
@@ -259,6 +260,7 @@ def _section_of_counters(analysis: FlowAnalysis, counters: CounterFlow) -> FlowS
 
 def _section_of_packets(analysis: FlowAnalysis, view: FlowView) -> FlowSection:
     kept = analysis.packets if analysis.flow is None else packets_of(analysis.flow)
+    give_back(analysis.row["packets"])
     packed = kept if isinstance(kept, Packed) else None
     packets = packed.drawn if packed else kept if isinstance(kept, tuple) else None
     return replace(with_plots(_in_words(analysis), view, packets), packed=packed, reverse=view.reverse)
