@@ -7,7 +7,7 @@ import cctrace as cct
 from cctrace.cc import controller
 from cctrace.cc.base import checked_params
 from cctrace.replaying import book as bk
-from cctrace.replaying import branches, race
+from cctrace.replaying import branches
 from cctrace.replaying.ahead import LEFT, Ahead
 from cctrace.replaying.follow import Follower
 from cctrace.replaying.hypotheses import LONGEST, Inference
@@ -17,6 +17,8 @@ from cctrace.replaying.probes import AT_ONCE, REFILL, Probes
 from cctrace.replaying.race import Race
 from cctrace.replaying.script import Best
 from cctrace.replaying.stack import HZ, NEXT_SEND, STACK_SIZE, TICK_US
+from cctrace.replaying.ticks import limited_flights, tick
+from cctrace.replaying.together import next_tick
 
 MARGIN = 20.0
 NEVER = {"rounds_since_probe": -(1 << 20), "probe_wait_us": 1 << 40}  # waits of a BBRv3 that do not end
@@ -33,11 +35,10 @@ def ticks(run):
     return {one: {run.slot("hz"): -750, -1 - HZ: -750, -1 - TICK_US: lead} for one, lead in leads.items()}
 
 
-@pytest.mark.parametrize("many", [1, 1 << 60])
-def test_hypotheses_side_by_side_are_as_likely_as_alone_however_far_each_is(monkeypatch, many):
-    monkeypatch.setattr(race, "MANY", many)  # on two threads, and on one
-    monkeypatch.setattr(race, "cores", lambda: 2)
+@pytest.mark.parametrize("reads", ["", "rs_is_app_limited"])
+def test_hypotheses_side_by_side_are_as_likely_as_alone_however_far_each_is(reads):
     (run,) = followers("loss_cubic_1pct", "cubic6", 1)
+    run.reads = run.reads | ({"pkts_acked": [reads]} if reads else {})  # then none are joined
     every = ticks(run)
     some = dict(list(every.items())[::3])
     together = Race(run, bk.FULL_FLIGHTS, len(every))
@@ -61,6 +62,21 @@ def test_hypotheses_that_are_out_of_the_race_are_not_as_likely_as_the_margin():
     assert (found[~near] < alone.max() - MARGIN).all()
     assert (found[~near] > alone[~near]).any()  # that ended early
     assert together.likelihoods(every, rows).tolist() == alone.tolist()  # where they are asked for after all
+
+
+@pytest.mark.parametrize("hz", [100, 250, 300, 1000])
+def test_the_next_tick_comes_with_the_least_lead_that_makes_the_clock_read_more(hz):
+    for now_us in (1_000_000, 1_003_999, 1_004_000, 7_654_321):
+        for lead_us in (-50, 0, 1, 3333):
+            found = next_tick(now_us, lead_us, hz)
+            ticks = [(now_us + lead) * hz // 1_000_000 for lead in (lead_us, found - 1, found)]
+            assert ticks == [ticks[0], ticks[0], ticks[0] + 1]
+
+
+def test_a_tick_rate_that_cannot_be_likelier_than_another_is_left():
+    (run,) = followers("loss_cubic_1pct", "cubic6", 1)
+    assert tick(run, 250, limited_flights(run)) is not None
+    assert tick(run, 250, limited_flights(run), 0.0) is None  # no log likelihood exceeds it
 
 
 @pytest.mark.parametrize("lower", [1.0, 0.5])

@@ -47,8 +47,10 @@ import math
     BLOCK,  # the next block whose likelihood is summed
     MARKED,  # which packets were application-limited is known (`writes`)
     OBSERVED,  # the row that the controller's view holds already, for another hypothesis; -1: none
+    READ_NOW,  # bit mask of the events in which the kernel's ticks matter: now, and
+    READ_LSNDTIME,  # of the last send
     BOOK_SIZE,
-) = range(45)
+) = range(47)
 NO_MARGIN = 1 << 40
 # Of a packet, where writes are known: whether it was application-limited, and from bit WAITS on how many segments
 # waited behind it, at most MANY.

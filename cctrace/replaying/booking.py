@@ -41,6 +41,9 @@ def booked(
     book[bk.ENTRIES] = sum(1 << schema.LINUX_EVENTS[name] for name in entries)
     book[bk.RETURNS] = sum(1 << schema.LINUX_EVENTS[name] for name in entries if entries[name])
     book[bk.REDUCES] = not cls.has_on_ack
+    for place, column in {bk.READ_NOW: "jiffies", bk.READ_LSNDTIME: "lsndtime"}.items():
+        read = {name for name, columns in machine.reads.items() if column in columns} | {"cwnd_event"}  # `stack`'s own
+        book[place] = sum(1 << schema.LINUX_EVENTS[name] for name in read)
     book[bk.START_NS] = meta["start_ns"]
     slots = {bk.GAIN_SLOT: "pacing_gain", bk.CYCLE_SLOT: "cycle_mstamp", bk.MIN_RTT_SLOT: "min_rtt_us"}
     slots[bk.DONE_SLOT] = "probe_rtt_done_stamp"

@@ -4,7 +4,7 @@ The compiled class serves both engines, `follow` and `player`; the object serves
 """
 
 from collections import namedtuple
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -54,6 +54,7 @@ class CompiledCalls:
         self.ack = np.zeros(len(_NAMES), np.int64)
         self.address = self.code.address
         self.entries = {name: entry.returns for name, entry in self.code.entries.items()}
+        self.reads = {name: entry.columns for name, entry in self.code.entries.items()}
         self.counts_ticks = "jiffies" in self.code.columns
         self.key = self.code.key
 
@@ -81,6 +82,7 @@ class InterpretedCalls:
         self.ack = np.zeros(len(_NAMES), np.int64)
         self.entries = {n: n in _RETURNING for n in schema.LINUX_EVENTS if hasattr(cls, n)}
         self.counts_ticks, self.key = False, ""  # interpreted runs infer nothing
+        self.reads: dict[str, Sequence[str]] = {}
         self._cls = cls
         self.address = callback(self._call)
         self._write()

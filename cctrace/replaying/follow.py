@@ -88,6 +88,7 @@ class Follower:
         self.book = booked(cls, params, events, self.sends, self._machine, self.slot)
         self.book[bk.MARKED] = self.is_marked
         self.counts_ticks = self._machine.counts_ticks  # the compiled controller reads the kernel's ticks
+        self.reads = self._machine.reads  # columns that its entry points read
         self.may_pace = bool(self.book[bk.PACED_SLOT] >= 0)  # the socket, although the controller sets no rate
         # PROBE_RTT starts when the replayed min_rtt expires, not where the flight was seen to fall.
         self.times_probe_rtt = bool(self.book[bk.STAMP_SLOT] < 0)

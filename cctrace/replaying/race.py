@@ -1,4 +1,4 @@
-"""Hypotheses about what holds from a flow's first row on, judged by more and more rows (`trying.together`)."""
+"""Hypotheses about what holds from a flow's first row on, judged by more and more rows (`together`)."""
 
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
@@ -7,34 +7,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cctrace.lang.machine import Machine
-from cctrace.lang.threads import cores, each
-from cctrace.replaying import book as bk
 from cctrace.replaying import stack as sk
 from cctrace.replaying.follow import Follower
-from cctrace.replaying.trying import NOTHING_LESS, OUT, RUNS, together
+from cctrace.replaying.together import NOTHING_LESS, OUT, RUNS, together
 
 Hypothesis: TypeAlias = tuple[int, int]
 ROUNDING = 1e-3  # of likelihoods that are compared
-LANES, MANY = 2, 50_000  # threads, where so many rows are run in all (1 ms)
+MARKS = {"rs_is_app_limited", "skb_tx_app_limited"}  # columns by which a controller reads marks of sends
 _together = Machine(together)
-
-
-class _Lane:
-    """A part of the hypotheses, run by one thread: with a controller's view and a likelihood of its own."""
-
-    def __init__(self, marks: NDArray[np.uint8], state: tuple[NDArray[np.generic], ...], follower: Follower) -> None:
-        self._asked, self._book, ack = follower.book, follower.book.copy(), np.zeros_like(follower.ack)
-        self._book[bk.ACK] = self._own = ack.ctypes.data
-        self._which, self._least = np.zeros(len(marks), np.int64), np.zeros(1)
-        rest = np.full((1, 5), -1, np.int64), self._which, *state, ack, np.zeros_like(follower.likelihood), self._least
-        self._run_on = _together.bind(self._book, follower.stream.tables, follower.sends, marks, *rest)
-
-    def run(self, places: Sequence[int], least: float) -> None:
-        """Run hypotheses as the follower's book asks; see `trying.together`."""
-        self._book[:] = self._asked
-        self._book[bk.ACK], self._book[bk.HYPOTHESES] = self._own, len(places)
-        self._which[: len(places)], self._least[0] = places, least
-        self._run_on()
 
 
 class Race:
@@ -48,10 +28,17 @@ class Race:
         self._follower, self._score = follower, score
         self._states = np.zeros((most, follower.slots.size), np.int64)
         self._stacks = np.zeros((most, follower.stack.size), np.int64)
-        self._marks = np.tile(follower.marks, (most, 1))
+        own_marks = any(MARKS.intersection(columns) for columns in follower.reads.values())
+        marks = np.tile(follower.marks, (most if own_marks else 1, 1))
         self._ends, self._totals = np.zeros(most, np.int64), np.zeros(most)
-        state = self._states, self._stacks, self._ends, self._totals
-        self._lanes = [_Lane(self._marks, state, follower) for _ in range(min(cores(), LANES))]
+        self._which, self._least = np.zeros(most, np.int64), np.zeros(1)
+        kept = np.zeros((2, follower.slots.size), np.int64), np.zeros((2, follower.stack.size), np.int64)
+        kept[1][:, sk.STATE] = [slots.ctypes.data for slots in kept[0]]
+        hypotheses = self._which, np.zeros((4, most), np.int64), self._states, self._stacks, kept
+        self._run_on = _together.bind(
+            *(follower.book, follower.stream.tables, follower.sends, marks, np.full((1, 5), -1, np.int64)),
+            *(*hypotheses, self._ends, self._totals, follower.ack, np.zeros_like(follower.likelihood), self._least),
+        )
         self._places: dict[Hypothesis, int] = {}
         self._rows = [0] * most  # that each has reached
         self._passed: list[dict[int, float]] = [{} for _ in range(most)]  # the likelihoods on its way
@@ -96,12 +83,10 @@ class Race:
         """Run hypotheses that have reached one row on to another, where those that are not out of it have passed."""
         if not places:
             return
-        first = self._rows[places[0]]
-        self._follower.ask(first, rows, self._score)
-        many = min(len(self._lanes), len(places)) if (rows - first) * len(places) > MANY else 1
-        part = -(-len(places) // many)  # neighbours, which have lines of memory in common
-        parts = [(self._lanes[k], sorted(places)[k * part : (k + 1) * part]) for k in range(many)]
-        each(lambda lane: lane[0].run(lane[1], least), parts)
+        self._follower.ask(self._rows[places[0]], rows, self._score, len(places))
+        order = np.lexsort((self._stacks[places, sk.TICK_US], self._stacks[places, sk.HZ]))
+        self._which[: len(places)], self._least[0] = np.array(places)[order], least
+        self._run_on()
         self._follower.check()
         for k in places:
             self._rows[k] = rows

@@ -67,13 +67,15 @@ def likeliest_ticks(follower: Follower, rates: Sequence[int]) -> tuple[int, int]
     best, most = (rates[0], 0), -math.inf
     for rate in rates:
         follower.set_ticks(given, 0)
-        ticks = rate, tick(follower, rate, flights)
+        tick_us = tick(follower, rate, flights, most + CLEARLY)
+        if tick_us is None:
+            continue
         if len(rates) == 1:
-            return ticks
-        follower.set_ticks(*ticks)
+            return rate, tick_us
+        follower.set_ticks(rate, tick_us)
         (likelihood,), _, _ = follower.trials(LAST_ROWS, changes=[{}], score=bk.FULL_FLIGHTS)
         if likelihood > most + CLEARLY:
-            best, most = ticks, float(likelihood)
+            best, most = (rate, tick_us), float(likelihood)
         number = int(flights[min(LAST_ROWS, len(follower.rows))])
         if most / math.log(NOT_FULL) <= ALMOST * number or is_foreign(most, number):
             break
@@ -86,24 +88,39 @@ def is_foreign(likelihood: float, flights: int) -> bool:
     return flights >= ENOUGH and likelihood / math.log(NOT_FULL) > FOREIGN * flights
 
 
-def tick(follower: Follower, hz: int, flights: NDArray[np.int64]) -> int:
+def tick(follower: Follower, hz: int, flights: NDArray[np.int64], enough: float = -math.inf) -> int | None:
     """Return the lead of the kernel's ticks over the connection's clock, us, at `hz` ticks per second.
 
-    `flights` has the cumulative number of rows with cwnd-limited flights.
+    `flights` has the cumulative number of rows with cwnd-limited flights. None: with whatever lead could be chosen, the
+    first `LAST_ROWS` rows are no likelier than `enough`.
     """
     flown = _Flights(follower)
     left = [(hz, k * 1_000_000 // (hz * TICKS)) for k in range(TICKS)]
-    few = left[:: len(left) // FEW]
+    apart = len(left) // FEW
     rows = FIRST_ROWS
-    while rows < len(follower.rows) and np.ptp(likelihood := flown.likelihoods(few, rows)) == 0:
+    while rows < len(follower.rows):
+        if rows <= MANY_ROWS:
+            flown.likelihoods(left, rows)  # most are one by then, and have to be tried anyway
+        if np.ptp(likelihood := flown.likelihoods(left[::apart], rows)) != 0:
+            break
         if is_foreign(likelihood[0], flights[rows]):
             return 0
         rows *= 2
     many = LAST_ROWS if is_paced_by_fq(follower) else MANY_ROWS
-    best_us = _likeliest(flown, left, rows, many)
-    step = 1_000_000 // (hz * TICKS)
-    near = [(hz, best_us + k * step // NEAR) for k in range(-2 * NEAR, 2 * NEAR + 1)]
-    return _likeliest(flown, near, max(rows, many), LAST_ROWS) % (1_000_000 // hz)
+    likeliest, left, reached = _likeliest(flown, left, rows, many, LAST_ROWS)
+    if enough > -math.inf and flown.most(_near(left)) <= enough:
+        return None
+    if len(left) > 1 and reached < MOST_ROWS:
+        likeliest, _, _ = _likeliest(flown, left, 2 * reached, many, MOST_ROWS)
+    likeliest, _, _ = _likeliest(flown, _near([likeliest]), max(rows, many), LAST_ROWS, MOST_ROWS)
+    return likeliest[1] % (1_000_000 // hz)
+
+
+def _near(hypotheses: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return hypotheses about a tick rate, with the leads around those of some, for the last choice."""
+    step = 1_000_000 // (hypotheses[0][0] * TICKS)
+    around = range(-2 * NEAR, 2 * NEAR + 1)
+    return list(dict.fromkeys((hz, lead + k * step // NEAR) for hz, lead in hypotheses for k in around))
 
 
 class _Flights:
@@ -118,28 +135,39 @@ class _Flights:
         self, hypotheses: Sequence[tuple[int, int]], rows: int, margin: float | None = None
     ) -> NDArray[np.float64]:
         """Return the log likelihoods of the first rows under ticks of some rates and leads, see `Race.likelihoods`."""
-        given = self.follower.params["hz"]
-        of_hz = self.follower.slot("hz")
-        changes = {
-            (rate, lead): {of_hz: rate - given, -1 - HZ: rate - given, -1 - TICK_US: lead} for rate, lead in hypotheses
-        }
+        changes = self._changes(hypotheses)
         if self.timed is None:
             return self.full.likelihoods(changes, rows, margin)
         return self.full.likelihoods(changes, rows) + self.timed.likelihoods(changes, rows)
 
+    def most(self, hypotheses: Sequence[tuple[int, int]]) -> float:
+        """Return the greatest log likelihood of the flights in the first `LAST_ROWS` rows."""
+        race = Race(self.follower, bk.FULL_FLIGHTS, len(hypotheses))
+        return float(race.likelihoods(self._changes(hypotheses), LAST_ROWS, 0.0).max())
 
-def _likeliest(flown: _Flights, left: list[tuple[int, int]], rows: int, least: int) -> int:
-    """Return the lead of the likeliest hypothesis, us, after as many rows as decide, up to `MOST_ROWS`.
+    def _changes(self, hypotheses: Sequence[tuple[int, int]]) -> dict[tuple[int, int], dict[int, int]]:
+        given, of_hz = self.follower.params["hz"], self.follower.slot("hz")
+        return {
+            (rate, lead): {of_hz: rate - given, -1 - HZ: rate - given, -1 - TICK_US: lead} for rate, lead in hypotheses
+        }
+
+
+def _likeliest(
+    flown: _Flights, left: list[tuple[int, int]], rows: int, least: int, most: int
+) -> tuple[tuple[int, int], list[tuple[int, int]], int]:
+    """Return the likeliest hypothesis after as many rows as decide, up to `most`; what is left then; and the rows.
 
     Clearly less likely ones are dropped. If only equally likely ones are left after `least` rows, nothing came between
-    their ticks, and more rows would hardly tell them apart.
+    their ticks, and more rows would hardly tell them apart: one is left.
     """
     while True:
         likelihood = flown.likelihoods(left, rows, CLEARLY)
         best = np.flatnonzero(likelihood == likelihood.max())
         kept = np.flatnonzero(likelihood >= likelihood.max() - CLEARLY)
-        is_decided = len(kept) == 1 or (rows >= least and len(kept) == len(best))
-        if is_decided or rows >= min(MOST_ROWS, len(flown.follower.rows)):
-            return left[best[len(best) // 2]][1]  # the middle of the equally likely ones
+        likeliest = left[best[len(best) // 2]]  # the middle of the equally likely ones
+        if len(kept) == 1 or (rows >= least and len(kept) == len(best)) or rows >= len(flown.follower.rows):
+            return likeliest, [likeliest], rows
         left = [left[k] for k in kept]
+        if rows >= most:
+            return likeliest, left, rows
         rows *= 2

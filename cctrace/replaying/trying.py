@@ -1,7 +1,7 @@
 """Trials of a replay: runs over copies of its state that return only likelihoods.
 
 A likelihood is how well the recorded sends agree with what the controller would have allowed. Plain functions as those
-of `loop`; `follow` and `race` call them.
+of `loop`; `follow` calls them.
 """
 
 from cctrace.replaying import book as bk
@@ -9,7 +9,6 @@ from cctrace.replaying import stack as sk
 from cctrace.replaying.loop import call_row
 
 NOTHING_LESS = -1e300  # no log likelihood is
-RUNS, DREW, OUT = range(3)  # a hypothesis of `together` goes on; ended with an unknown draw; cannot be the best
 
 
 def trial(book, rows, sends, marks, draws, first, last, slots, stack, ack, likelihood, least):
@@ -84,23 +83,3 @@ def change(changes, slots, stack):
             slots[slot] += changes[k, 1]
         else:
             stack[-1 - slot] += changes[k, 1]
-
-
-def together(book, rows, sends, marks, draws, which, states, stacks, ends, totals, ack, likelihood, least):
-    """Run HYPOTHESES `which` over rows FIRST to before LAST; end those whose likelihood falls below ``least[0]``.
-
-    Row `h` of `marks`, `states`, `stacks` is the state of hypothesis `h`; ``totals[h]`` its log likelihood so far, to
-    which no send adds; ``ends[h]`` what it does.
-    """
-    for i in range(book[bk.FIRST], book[bk.LAST]):
-        for n in range(book[bk.HYPOTHESES]):
-            h = which[n]
-            if ends[h] == RUNS:
-                likelihood[0] = totals[h]
-                if call_row(book, rows, sends, marks[h], draws, i, states[h], stacks[h], ack, likelihood):
-                    ends[h] = DREW
-                elif likelihood[0] < least[0]:
-                    ends[h] = OUT
-                totals[h] = likelihood[0]
-                book[bk.OBSERVED] = i
-        book[bk.OBSERVED] = -1
