@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from numbers import Integral, Real
 from typing import Any
 
-from cctrace.errors import ArgumentError
+from cctrace.errors import ArgumentError, suggestion
 
 MOST_WORKERS = 1024  # processes of one machine
 
@@ -21,6 +21,18 @@ def check_argument(holds: object, name: str, value: object, allowed: str) -> Non
     """
     if not holds:
         raise ArgumentError(f"{name}={' '.join(reprlib.repr(value).split())} must be {allowed}")
+
+
+def check_choice(name: str, value: object, known: Iterable[str]) -> None:
+    """Raise an `ArgumentError` that names argument, value and what is known, unless `value` is among it.
+
+    >>> check_choice("goal", "goodputs", ("goodput", "delay"))
+    Traceback (most recent call last):
+    cctrace.errors.ArgumentError: goal='goodputs' is not one of goodput, delay; did you mean 'goodput'?
+    """
+    known = list(known)  # a dict would refuse a value without a hash
+    if value not in known:
+        raise ArgumentError(f"{name}={value!r} is not one of {', '.join(known)}{suggestion(str(value), known)}")
 
 
 def whole(name: str, value: object, least: int = 0, most: int | None = None) -> int:

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from cctrace.arguments import whole
+from cctrace.arguments import check_choice, whole
 from cctrace.errors import ArgumentError
 
 _MOST_SECONDS = 10**6  # eleven days
@@ -56,8 +56,7 @@ def path_fields(name: str, seed: int = 1, seconds: int = 120) -> dict[str, Any]:
     """
     seed, seconds = whole("seed", seed), whole("seconds", seconds, 1, _MOST_SECONDS)
     known = load("paths")["paths"]
-    if str(name) not in known:
-        raise ArgumentError(f"path {name!r}: use one of {', '.join(sorted(known))}")
+    check_choice("path", name, sorted(known))
     entry = known[name]
     fields = {"rtt": f"{entry['rtt_us']}us", "buffer": f"{entry['buffer_bytes']}B", "jitter": entry.get("jitter")}
     fields["loss"] = f"{100 * entry.get('loss', 0.0)}%"

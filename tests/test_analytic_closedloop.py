@@ -254,7 +254,7 @@ def test_measured_delays_even_a_handful_give_a_probability(draws, ordered):
 
 # --- bad input --------------------------------------------------------------------------------------------------------
 def test_wrong_paths_and_missing_thresholds_are_named():
-    with pytest.raises(ArgumentError, match="draws is 'word'"):
+    with pytest.raises(ArgumentError, match="draws='word' is not one of"):
         Link(1e9, SLOW.delay, draws="word")
     with pytest.raises(ArgumentError, match="rate_bps"):
         Link(0, SLOW.delay)

@@ -222,7 +222,7 @@ def test_no_threshold_in_the_bracket_is_an_error_that_names_the_parameter():
         Collapse(**PAPER).threshold("sd_us", bracket=(1.0, 100.0))
     with pytest.raises(ArgumentError, match="samples has no threshold"):  # half the mean lies below the floor: no mass
         Collapse(mean_us=5000.0, sd_us=500.0, floor_us=3000.0).threshold("samples")
-    with pytest.raises(ArgumentError, match="parameter is 'colour'"):
+    with pytest.raises(ArgumentError, match="parameter='colour' is not one of"):
         Collapse(**PAPER, sd_us=1.0).threshold("colour")
 
 

@@ -359,7 +359,7 @@ def test_a_flow_that_would_take_long_and_flows_beyond_the_first_are_not_simulate
 
 
 def test_a_goal_is_one_of_three(tmp_path):
-    with pytest.raises(ArgumentError, match="goal='speed': use goodput, delay, loss"):
+    with pytest.raises(ArgumentError, match="goal='speed' is not one of goodput, delay, loss"):
         analyze([cct.datasets.path("loss_cubic_1pct", "sender.pcap.zst")], goal="speed")
 
 

@@ -61,7 +61,7 @@ def test_the_inner_length_is_bounded_by_the_outer_packet():
 
 
 def test_an_unknown_tunnel_is_an_error_that_lists_the_known_ones():
-    with pytest.raises(ArgumentError, match="decapsulate='l2tp': allowed are ipip, gre"):
+    with pytest.raises(ArgumentError, match="decapsulate='l2tp' is not one of ipip, gre"):
         read_file(io.BytesIO(pcap([])), decapsulate="l2tp")
 
 

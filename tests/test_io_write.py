@@ -142,7 +142,7 @@ def test_no_text_of_a_file_becomes_a_formula_of_a_spreadsheet(tmp_path):
 
 
 def test_what_cannot_be_converted_is_an_error(capture, tmp_path):
-    with pytest.raises(ArgumentError, match="to='xlsx': allowed are parquet, csv, pcap"):
+    with pytest.raises(ArgumentError, match="to='xlsx' is not one of parquet, csv, pcap"):
         convert(capture, tmp_path / "out.xlsx")
     (tmp_path / "t").write_text("0\n5\n")
     with pytest.raises(ArgumentError, match="only captures become pcap"):

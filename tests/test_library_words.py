@@ -36,7 +36,7 @@ def flow():
         (lambda flow: cct.analyze(FILE, tcpinfo=3), "tcpinfo=3 must be a path, or a list of paths"),
         (lambda flow: cct.analyze(FILE, limit="20GB"), "limit='20GB' must be an integer from 1"),
         (lambda flow: cct.read([]), "source=.. must be a path, or a list with at least one"),
-        (lambda flow: cct.read(FILE, decapsulate=None), "decapsulate=None: allowed are ipip"),
+        (lambda flow: cct.read(FILE, decapsulate=None), "decapsulate=None is not one of ipip"),
         (lambda flow: cct.diagnose(flow, run="bbr"), "run='bbr' must be what cctrace.replay returned"),
         (lambda flow: cct.identify(flow, check=1), "check=1 must be a name"),
         (lambda flow: cct.replay(flow, "cubic", record=5), "record=5 must be 'all', or a list of names of fields"),

@@ -24,7 +24,7 @@ COLLAPSE = Collapse(mean_us=5000, sd_us=500, floor_us=75)
         (lambda: plot.ladder(FLOW, packets=1.5), "packets=1.5 must be an integer from 1 to 200"),
         (lambda: plot.time_sequence(FLOW, end_s="2s"), "end_s='2s' must be a number"),
         (lambda: plot.states(FLOW, start_s=[]), "start_s=[] must be a number"),
-        (lambda: plot.rtt(FLOW, over=2), "over=2 must be 'time' or 'sequence'"),
+        (lambda: plot.rtt(FLOW, over=2), "over=2 is not one of time, sequence"),
         (lambda: plot.queue_ratio("2", [1]), "gain='2' must be a number above 0"),
         (lambda: plot.queue_ratio(2.0, [1, None]), "ratios=None must be numbers above 0"),
         (lambda: plot.collapse_surface(None, [1], [1]), "model=None must be a cctrace.analytic.Collapse"),

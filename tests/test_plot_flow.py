@@ -52,7 +52,7 @@ def test_rtts_reach_from_the_least_to_the_largest(flow, over):
     samples = flow.rtt["rtt_us"] / 1e3
     assert (points.get_ydata().min(), points.get_ydata().max()) == (samples.min(), samples.max())
     assert points.get_xdata()[-1] == pytest.approx(21.348 if over == "time" else 8.5707, rel=0.01)
-    with pytest.raises(ArgumentError, match="over='packets' must be 'time' or 'sequence'"):
+    with pytest.raises(ArgumentError, match="over='packets' is not one of time, sequence"):
         plot.rtt(flow, "packets")
 
 

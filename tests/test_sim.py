@@ -458,7 +458,7 @@ def test_a_flow_alone_is_exact():
         (lambda: Path(rate="40Mbit", loss="150%"), "loss='150%' is not a share"),
         (lambda: simulate(QUIET, "cubic", "60"), "duration='60' is not a duration"),
         (lambda: Path(), "either rate or trace"),
-        (lambda: Jitter("cauchy", sd="1ms"), "jitter kind 'cauchy'"),
+        (lambda: Jitter("cauchy", sd="1ms"), "jitter='cauchy'"),
         (lambda: Jitter.parse("normal:sd=1ms,per=hour"), "per='hour'"),
         (lambda: simulate(Path(rate="1Tbit", rtt="90s"), "cubic"), "more than the 262144 packets"),
         (lambda: simulate(QUIET, "bbr2023"), "no controller is called 'bbr2023'"),

@@ -182,8 +182,8 @@ def test_files_of_sabre_are_read(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"rule": "best"}, "rule='best' must be one of dynamic, dynamicdash, bola, bolae, throughput"),
-        ({"estimate": "none"}, "estimate='none' must be one of ewma, sliding"),
+        ({"rule": "best"}, "rule='best' is not one of dynamic, dynamicdash, bola, bolae, throughput"),
+        ({"estimate": "none"}, "estimate='none' is not one of ewma, sliding"),
         ({"buffer_s": 5}, "buffer_s=5 (--max-buffer) must hold two segments of 4 s"),
         ({"gamma_p": 0}, "gamma_p=0 must be positive"),
         ({"bufer_s": 5}, "bufer_s=5 is no setting of a player; there are: rule, estimate, buffer_s"),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from cctrace.analysis.flow_analysis import FlowAnalysis
 from cctrace.analysis.inputs import Counters, Input
 from cctrace.analysis.one_flow import of_capture, of_counters, sender_to_simulate, senders_to_simulate
-from cctrace.arguments import paths_of
+from cctrace.arguments import check_choice, paths_of
 from cctrace.cc import controller as resolve
 from cctrace.cc import is_model_based
 from cctrace.columns import LONG, give_back
@@ -120,8 +120,7 @@ def analyze(
     """
     if controller is not None:
         _require_replayable(controller)
-    if goal not in GOALS:
-        raise ArgumentError(f"goal={goal!r}: use {', '.join(GOALS)}")
+    check_choice("goal", goal, GOALS)
     request = _Request(controller, what_if, keep, identifications, goal if effects else None, progress)
     inputs = [Input(file, progress, options) for file in paths_of("files", files)]
     counters = Counters.of_files(paths_of("tcpinfo", tcpinfo), progress, options)

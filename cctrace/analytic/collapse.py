@@ -26,6 +26,7 @@ from numpy.typing import ArrayLike
 from cctrace.analytic.distributions import Affine, Delay, Distribution, TruncatedNormal
 from cctrace.analytic.domain import Array, Domain, Real, checked, domain_of, not_negative, positive
 from cctrace.analytic.roots import first_root
+from cctrace.arguments import check_choice
 from cctrace.display import Carded, texts_of
 from cctrace.errors import ArgumentError
 
@@ -291,8 +292,7 @@ class Collapse(Carded):
         ArgumentError
             For an unknown parameter, or if there is no crossing in the bracket.
         """
-        if parameter not in PARAMETERS:
-            raise ArgumentError(f"parameter is {parameter!r}; it must be one of {', '.join(PARAMETERS)}")
+        check_choice("parameter", parameter, PARAMETERS)
         target = checked("probability", probability, 0, 1, open_low=True, open_high=True)
         v = self._complete(changes | {parameter: 1.0})
         default = {

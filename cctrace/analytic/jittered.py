@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from cctrace.analytic.distributions import Delay
 from cctrace.analytic.domain import MSS_BYTES, PACKET_BYTES, checked, positive
-from cctrace.errors import ArgumentError
+from cctrace.arguments import check_choice
 
 DRAWS = ("packet", "burst", "slot")
 
@@ -31,8 +31,7 @@ class Link:
     def __post_init__(self) -> None:
         positive("rate_bps", self.rate_bps), positive("slot_us", self.slot_us)
         checked("rho", self.rho, 0, 1, open_high=True)
-        if self.draws not in DRAWS:
-            raise ArgumentError(f"draws is {self.draws!r}; it must be one of {', '.join(DRAWS)}")
+        check_choice("draws", self.draws, DRAWS)
 
     @property
     def capacity(self) -> float:

@@ -12,6 +12,7 @@ from cctrace.analytic.collapse import Collapse, collapse_domain
 from cctrace.analytic.distributions import TruncatedNormal
 from cctrace.analytic.domain import PACKET_BYTES, checked, positive
 from cctrace.analytic.jittered import SENDERS, Link
+from cctrace.arguments import check_choice
 from cctrace.errors import ArgumentError
 
 
@@ -54,8 +55,7 @@ def closed_loop(
     becomes the rule; None where none from 0.1 % to 100 % of the mean is), ``domain``. Raises `ArgumentError` for wrong
     parameters, naming them.
     """
-    if variant not in SENDERS:
-        raise ArgumentError(f"variant is {variant!r}; it must be one of {', '.join(SENDERS)}")
+    check_choice("variant", variant, SENDERS)
 
     def path(sd: float) -> Link:
         delay = TruncatedNormal(mean_us, sd, floor_us)

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cctrace.arguments import check_choice
 from cctrace.cc.base import Counterpart
 from cctrace.columns import Floats, Values
 from cctrace.conform.record import Record
-from cctrace.errors import ArgumentError, suggestion
 
 MUST, SHOULD, EXAMPLE = "MUST", "SHOULD", "example"
 LEVELS = (MUST, SHOULD, EXAMPLE)
@@ -76,8 +76,7 @@ def spec_of(name: str) -> Spec:
     >>> spec_of("bbr").title
     'draft-ietf-ccwg-bbr-06 (BBRv3)'
     """
-    if name not in SPECS:
-        raise ArgumentError(f"spec={name!r} is not one of {', '.join(SPECS)}{suggestion(name, SPECS)}")
+    check_choice("spec", name, SPECS)
     found: Spec = importlib.import_module(SPECS[name]).SPEC
     return found
 

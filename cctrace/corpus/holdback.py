@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from cctrace.errors import ArgumentError
+from cctrace.arguments import check_choice
 from cctrace.special import special
 
 Interval = tuple[float, float, float]  # value, low, high
@@ -33,8 +33,7 @@ def kinds(frame: pd.DataFrame, figure: str = "goodput", margin: float = MARGIN) 
     >>> kinds(pd.DataFrame(rows)).tolist()
     ['better', 'worse', 'alike', 'undecided']
     """
-    if figure not in FIGURES:
-        raise ArgumentError(f"figure={figure!r}: allowed are {', '.join(FIGURES)}")
+    check_choice("figure", figure, FIGURES)
     column, sign = FIGURES[figure]
     low = frame[f"{column}_low"].astype(float).fillna(-np.inf)
     high = frame[f"{column}_high"].astype(float).fillna(np.inf)

@@ -6,8 +6,8 @@ import json
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from cctrace.arguments import check_choice
 from cctrace.display import plain
-from cctrace.errors import ArgumentError
 
 if TYPE_CHECKING:
     from cctrace.fit.fitted_path import FittedPath
@@ -19,8 +19,7 @@ LOOP_S = 60.0  # length of a constant-rate Mahimahi trace, which Mahimahi repeat
 
 def export(path: FittedPath, to: str) -> str:
     """Return `path` as text; see `FittedPath.export`."""
-    if to not in FORMS:
-        raise ArgumentError(f"export to {to!r}: use {', '.join(FORMS)}")
+    check_choice("to", to, FORMS)
     if to == "json":
         return json.dumps(plain(path.estimates), indent=1)
     return _netem(path) if to == "netem" else _mahimahi(path)

@@ -12,7 +12,7 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from cctrace.arguments import check_argument, whole
+from cctrace.arguments import check_argument, check_choice, whole
 from cctrace.errors import ArgumentError, FormatError
 from cctrace.io.source import BOM, BinaryFile, Member, Source, file_path, open_source
 
@@ -171,8 +171,8 @@ def _module(name: str) -> Any:
 
 
 def _format_of(source: Source, format: str | None) -> str:
-    if format is not None and str(format) not in FORMATS:
-        raise ArgumentError(f"format={format!r}: allowed are {', '.join(FORMATS)}")
+    if format is not None:
+        check_choice("format", format, FORMATS)
     return format or sniff(source)
 
 

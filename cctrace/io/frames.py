@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cctrace import schema
-from cctrace.arguments import as_list
+from cctrace.arguments import as_list, check_choice
 from cctrace.columns import Ints, Values, cut, room
-from cctrace.errors import ArgumentError, Truncated, warn_caller
+from cctrace.errors import Truncated, warn_caller
 from cctrace.io import decode, layout
 from cctrace.io.packets import FAR_BACK_NS, Packets, back_steps
 from cctrace.lang.machine import Machine, Prepared
@@ -294,8 +294,7 @@ def _tunnel_bits(decapsulate: str | Sequence[str]) -> int:
     if names == ["all"]:
         names = list(TUNNELS)
     for name in names:
-        if str(name) not in TUNNELS:
-            raise ArgumentError(f"decapsulate={name!r}: allowed are {', '.join(TUNNELS)} and all")
+        check_choice("decapsulate", name, (*TUNNELS, "all"))
     return sum({TUNNELS[name] for name in names})
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
+from cctrace.arguments import check_choice
 from cctrace.errors import ArgumentError
 from cctrace.io import FORMATS, read_file, stream
 from cctrace.io.packets import MSS, SACK_PERMITTED, TIMESTAMPS, WINDOW_SCALE, Packets
@@ -42,8 +43,7 @@ def convert(
     """
     target = os.fspath(target)
     to = to or target.rpartition(".")[2].lower()
-    if to not in TARGETS:
-        raise ArgumentError(f"to={to!r}: allowed are {', '.join(TARGETS)} (or a target that ends so)")
+    check_choice("to", to, TARGETS)
     if _is_file(source) and _is_file(target) and os.path.samefile(source, target):
         raise ArgumentError(f"{target} is the source itself: give another file to write to")
     data = _open(source, chunk, options)

@@ -18,7 +18,7 @@ import numpy as np
 from cctrace import schema
 from cctrace.cc.base import ArrayField, Controller, declared_fields, param_fields
 from cctrace.cc.cmath import f32
-from cctrace.errors import ArgumentError, CompileError, suggestion
+from cctrace.errors import ArgumentError, CompileError
 
 EVENTS = {"linux": schema.LINUX_EVENTS, "quic": schema.QUIC_EVENTS}
 VIEW_COLUMNS = {"linux": schema.names(schema.LINUX_VIEW), "quic": schema.names(schema.QUIC_VIEW)}
@@ -119,12 +119,6 @@ def recordable(cls: type[Controller], name: str) -> tuple[int, np.dtype]:
         return places[field][1] + int(index[:-1]) * dtype.itemsize, dtype
     known = ", ".join(f"{n}[0..{f.length - 1}]" if f.length else n for n, f in fields.items())
     raise ArgumentError(f"{cls.__name__} has no field {name!r} to record (it has: {known})")
-
-
-def check_mode(mode: str) -> None:
-    """Raise `ArgumentError` for an unknown mode."""
-    if mode not in MODES:
-        raise ArgumentError(f"mode={mode!r} is not one of {', '.join(MODES)}{suggestion(str(mode), MODES)}")
 
 
 def debug_class(cls: type[Controller]) -> type[Controller]:

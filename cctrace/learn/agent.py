@@ -12,7 +12,7 @@ import pandas as pd
 
 from cctrace import presets
 from cctrace.analytic.pilaw import SIGMOID_SLOPE, utility
-from cctrace.arguments import check_argument, whole
+from cctrace.arguments import check_argument, check_choice, whole
 from cctrace.documents import json_file
 from cctrace.errors import ArgumentError, FormatError
 from cctrace.io.write import replacing
@@ -75,7 +75,7 @@ class Agent:
         whole("flows", self.flows, 1)
         check_argument(isinstance(self.slope, Real) and self.slope > 0, "slope", self.slope, "a positive number")
         check_argument(isinstance(self.gamma, Real) and 0.5 <= self.gamma <= 1, "gamma", self.gamma, "from 0.5 to 1")
-        check_argument(self.method in list(METHODS), "method", self.method, f"one of {', '.join(METHODS)}")
+        check_choice("method", self.method, METHODS)
         self.bins = [(cell["min_rtt_ms"], cell["rate_mbps"]) for cell in presets.bins("bbrx_table1")]
         self.searches = self.searches or [METHODS[self.method]() for _ in self.bins]
         self.waiting = self.waiting or [[] for _ in self.bins]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cctrace.arguments import whole
 from cctrace.display import plain, visible
 from cctrace.errors import ArgumentError
 
@@ -59,6 +60,5 @@ def some(rows: Sequence[Any], limit: int) -> dict[str, Any]:
     >>> some("abc", 2)
     {'count': 3, 'rows': ['a', 'b']}
     """
-    if not 1 <= limit <= MOST_ROWS:
-        raise ArgumentError(f"limit={limit}: allowed are 1 to {MOST_ROWS}")
+    whole("limit", limit, 1, MOST_ROWS)
     return {"count": len(rows), "rows": list(rows[:limit])}

@@ -11,6 +11,7 @@ import numpy as np
 from cctrace.analysis.flow_analysis import FlowAnalysis
 from cctrace.analysis.inputs import Counters
 from cctrace.analysis.one_flow import of_capture, of_counters
+from cctrace.arguments import check_choice
 from cctrace.cc import canonical, own
 from cctrace.diagnosis.findings import LIMITS, shares
 from cctrace.errors import ArgumentError
@@ -127,8 +128,7 @@ class Captures:
         `kind` is all, data, acks or resent (retransmitted data, and why). `count` is of all that match, also
         beyond `limit`; `by_reason` counts retransmissions among them.
         """
-        if kind not in KINDS_OF_PACKETS:
-            raise ArgumentError(f"kind={kind!r}: allowed are {', '.join(KINDS_OF_PACKETS)}")
+        check_choice("kind", kind, KINDS_OF_PACKETS)
         one = self.flow(file, flow)
         c = self._columns_of(file, flow)
         sent, received = packets_of(one)

@@ -4,6 +4,7 @@ import io
 from collections.abc import Sequence
 from typing import Any
 
+from cctrace.arguments import check_choice, whole
 from cctrace.errors import ArgumentError
 from cctrace.extras import needed
 from cctrace.mcp.answers import Picture, answer
@@ -47,8 +48,7 @@ def what_if(
     names = [own_controller(name) for name in controllers]
     if not names and not changes:
         raise ArgumentError("give controllers, or a change of the path (buffer='x2'): else there is nothing to ask")
-    if not 3 <= draws <= 20:
-        raise ArgumentError(f"draws={draws}: allowed are 3 to 20")
+    whole("draws", draws, 3, 20)
     if len(names) > MOST_SENDERS:
         raise ArgumentError(f"controllers: {len(names)} given, at most {MOST_SENDERS}")
     found = whatif(captures.flow(file, flow), names, draws=draws, **changes)
@@ -102,10 +102,8 @@ def plot(
     mpl.use("Agg")
     from cctrace import plot as plots
 
-    if graph not in GRAPHS:
-        raise ArgumentError(f"graph={graph!r}: allowed are {', '.join(GRAPHS)}")
-    if not 1 <= packets <= 400:
-        raise ArgumentError(f"packets={packets}: allowed are 1 to 400")
+    check_choice("graph", graph, GRAPHS)
+    whole("packets", packets, 1, 400)
     one = captures.flow(file, flow)
     if graph == "overview":
         drawing = plots.plot_flow(one)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cctrace.arguments import check_argument, number
+from cctrace.arguments import check_choice, number
 from cctrace.path.transmissions import as_flow
 from cctrace.plot.figure import TIME, blank, finish, one_panel
 from cctrace.plot.packets import KINDS, RETRANSMISSIONS, in_time, packets_of
@@ -142,7 +142,7 @@ def rtt(flow: Flow, over: str = "time", *, title: str = "") -> Figure:
     'Acknowledged (MB)'
     """
     flow = as_flow(flow)
-    check_argument(over in ("time", "sequence"), "over", over, "'time' or 'sequence'")
+    check_choice("over", over, ("time", "sequence"))
     rows = flow.events.rows
     rows = rows[(rows["event"] == LINUX_EVENTS["pkts_acked"]) & (rows["rs_rtt_us"] >= 0)]
     x = (rows["time_ns"] - flow.row["start_ns"]) / 1e9 if over == "time" else rows["snd_una"] / 1e6

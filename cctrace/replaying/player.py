@@ -18,12 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cctrace import schema
+from cctrace.arguments import check_choice
 from cctrace.cc import controller as resolve
 from cctrace.cc.base import Controller
 from cctrace.errors import CompileError, StreamError
 from cctrace.flows.views import CARRIED, View
 from cctrace.lang.compile import EVENTS, RETURN_STORED_IN
-from cctrace.lang.fields import RETURNED, check_mode, debug_class, mistyped, recordable
+from cctrace.lang.fields import MODES, RETURNED, debug_class, mistyped, recordable
 from cctrace.replaying.calls import CompiledCalls, recorded_in, slots_of, state_of
 
 _CHUNK = 16_384  # rows converted to Python integers at a time
@@ -76,7 +77,7 @@ class Player:
         record: Sequence[str] = (),
         **params: Any,
     ) -> None:
-        check_mode(mode)
+        check_choice("mode", mode, MODES)
         cls, given = resolve(controller)
         machine = _Compiled if mode == "compiled" else _Interpreted
         self.view = view.view(cls.view)

@@ -6,10 +6,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cctrace.arguments import check_choice
 from cctrace.cc.base import Controller
 from cctrace.flows.flow import Flow
 from cctrace.flows.source import Streamed
-from cctrace.lang.fields import check_mode
+from cctrace.lang.fields import MODES
 from cctrace.replaying import book as bk
 from cctrace.replaying import midflow
 from cctrace.replaying.follow import Follower
@@ -80,7 +81,7 @@ def follow(
     `tick_us`: lead of the kernel's ticks over the connection's clock. `judge`: of these, as in `infer`. Inference uses
     compiled code in every mode, so an interpreted run makes each call once. A class that cannot be compiled gets none.
     """
-    check_mode(mode)
+    check_choice("mode", mode, MODES)
     events = source.events
     hidden = cls.phase_choices or cls.probe_draws or not cls.has_on_ack
     inferred = Inferred.nothing()

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from cctrace.arguments import check_choice
 from cctrace.errors import ArgumentError
 from cctrace.sim.core.aqm import PIE_TICK_SHIFT
 from cctrace.sim.core.structs import CODEL, DUALPI2, FQ_CODEL, NEVER, NO_LANE, PIE, RED
@@ -55,8 +56,7 @@ class Aqm:
     def parse(cls, text: str) -> Aqm:
         """Parse a text. Raises `ArgumentError` if the kind or a parameter is unknown, or a value is invalid."""
         kind, _, rest = text.partition(":")
-        if kind not in KINDS:
-            raise ArgumentError(f"aqm={text!r}: use {', '.join(NAMES)}")
+        check_choice("aqm", kind if kind in KINDS else text, NAMES)
         known = KINDS[kind][1]
         given: dict[str, str] = {}
         ecn = True

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cctrace.arguments import check_argument
+from cctrace.arguments import check_argument, check_choice
 from cctrace.display import Public, brief
 from cctrace.errors import ArgumentError, FormatError
 from cctrace.sim.core.structs import EMPIRICAL, GAMMA, LOGNORMAL, NORMAL, PER_BURST, PER_PACKET, PER_SLOT
@@ -69,8 +69,7 @@ class Jitter(Public):
         return brief(self)
 
     def __post_init__(self) -> None:
-        if self.kind not in _KINDS:
-            raise ArgumentError(f"jitter kind {self.kind!r}: use {', '.join(_KINDS)}")
+        check_choice("jitter", self.kind, _KINDS)
         if self.kind == "empirical":
             samples = np.asarray([] if self.samples_ns is None else self.samples_ns, dtype=np.float64)
             if samples.size == 0 or not np.all((samples >= 0) & (samples < LONGEST_NS)):
@@ -98,8 +97,7 @@ class Jitter(Public):
     def parse(cls, text: str) -> Jitter:
         """Read ``normal:sd=10ms,per=packet|burst|slot:5ms[,rho=0.9][,reorder][,cut]``; ``empirical:file=FILE,…``."""
         kind, _, rest = text.partition(":")
-        if kind not in _KINDS:
-            raise ArgumentError(f"jitter {text!r}: kind {kind!r} is not one of {', '.join(_KINDS)}")
+        check_choice("jitter", kind, _KINDS)
         given: dict[str, Any] = {}
         for part in filter(None, rest.split(",")):
             name, _, value = part.partition("=")

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cctrace import schema
+from cctrace.arguments import check_choice
 from cctrace.errors import ArgumentError
 from cctrace.io.layout import NO_COUNTER
 from cctrace.io.packets import MSS, SACK, SACK_PERMITTED, TIMESTAMPS, WINDOW_SCALE, Packets
@@ -58,8 +59,7 @@ def write(flows: Sequence[Ends], file: str | os.PathLike[str], side: str, which:
 
 def packets(flows: Sequence[Ends], side: str, which: int | None, tso: bool = False) -> Packets:
     """Return the `Packets` of flows (all, or number `which`) of a simulation, as captured at one side."""
-    if side not in SIDES:
-        raise ArgumentError(f"side={side!r}: use {' or '.join(SIDES)}")
+    check_choice("side", side, SIDES)
     if which is not None and not 0 <= which < len(flows):
         raise ArgumentError(f"flow={which!r}: the simulation has {len(flows)}, counted from 0")
     numbers = range(len(flows)) if which is None else [which]

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from cctrace.arguments import check_argument
+from cctrace.arguments import check_argument, check_choice
 from cctrace.cc import called, controller
 from cctrace.cc.base import Controller
 from cctrace.display import Public, brief
@@ -129,8 +129,7 @@ class Sender(Public):
         if self.ecn not in (False, True, "classic", "accurate"):
             raise ArgumentError(f"ecn={self.ecn!r} for {self.name}: use True, classic or accurate")
         check_argument(isinstance(self.fq, bool), "fq", self.fq, "True or False")
-        if self.profile not in tuple(PROFILES):
-            raise ArgumentError(f"profile={self.profile!r}: use {' or '.join(PROFILES)}")
+        check_choice("profile", self.profile, PROFILES)
         stack = "QUIC stack" if view == "quic" else f"profile {self.profile}"
         for argument in _OF_LINUX:
             if (value := getattr(self, argument)) not in (None, False) and stack != "profile linux":
@@ -151,8 +150,7 @@ class Sender(Public):
             raise ArgumentError(f"hz={self.hz!r} must be an integer from 100 to 1000")
         if self.max_pacing_rate is not None and self.max_pacing_rate_Bps < 1000:
             raise ArgumentError(f"max_pacing_rate={self.max_pacing_rate!r} must be at least 8 kbit/s")
-        if self.kernel not in tuple(KERNELS):
-            raise ArgumentError(f"kernel={self.kernel!r}: use {', '.join(KERNELS)}")
+        check_choice("kernel", self.kernel, KERNELS)
         if self.rtt_ns is not None and self.rtt_ns <= 0:
             raise ArgumentError(f"rtt={self.rtt!r} of a flow must be positive")
         if self.stop_ns is not None and self.stop_ns <= self.start_ns:
@@ -233,8 +231,7 @@ class Sender(Public):
         """The `Application` that `app` describes; only profile linux has segments that are not full."""
         kind, _, rest = str(self.app).partition(":")
         given = dict(re.findall(r"(\w+)=([^,]+)", rest))
-        if kind not in _APPS:
-            raise ArgumentError(f"app={self.app!r}: use {', '.join(_APPS)}")
+        check_choice("app", kind, _APPS)
         code, needed = _APPS[kind]
         if set(given) != set(needed) and (kind, set(given)) != ("bulk", {"size"}):
             raise ArgumentError(f"app={self.app!r}: {kind} takes {', '.join(needed) or 'nothing, or size'}")

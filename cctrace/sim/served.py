@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from cctrace.arguments import check_choice
 from cctrace.cc.base import Controller
 from cctrace.errors import ArgumentError
-from cctrace.lang.fields import check_mode
+from cctrace.lang.fields import MODES
 from cctrace.sim.core.structs import LINUX, NEVER, RUNNING, SERVED
 from cctrace.sim.core.world import FIRST_NS, World
 from cctrace.sim.core.write_queue import discard_unsent
@@ -71,7 +72,7 @@ class Served:
         packets: bool = False,
         **common: Any,
     ) -> None:
-        check_mode(mode)
+        check_choice("mode", mode, MODES)
         flows = [one if isinstance(one, Sender) else Sender(one, **common) for one in (cc, *others)]
         flows = [replace(flow, **common) for flow in flows]
         if flows[0].app != "bulk":

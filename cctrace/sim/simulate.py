@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cctrace.arguments import as_list, check_argument, whole
+from cctrace.arguments import as_list, check_argument, check_choice, whole
 from cctrace.cc import controller
 from cctrace.errors import ArgumentError
-from cctrace.lang.fields import check_mode, fields_of
+from cctrace.lang.fields import MODES, fields_of
 from cctrace.sim.core.structs import QUIC
 from cctrace.sim.core.view import CWND, PACING, Q_PACING
 from cctrace.sim.core.world import FIRST_NS, World
@@ -119,7 +119,7 @@ def simulate(
     ('reno', True)
     """
     duration_ns, sample_ns, until_bytes = _lengths(duration, sample, until)
-    check_mode(mode)
+    check_choice("mode", mode, MODES)
     check_argument(isinstance(path, Path), "path", path, "a cctrace.Path, for example cctrace.Path(rate='40Mbit')")
     given = as_list(flows)
     if not given:

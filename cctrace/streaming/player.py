@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any, NamedTuple, Protocol
 
-from cctrace.arguments import check_argument
+from cctrace.arguments import check_argument, check_choice
 from cctrace.errors import ArgumentError
 from cctrace.streaming.rules import RULES
 from cctrace.streaming.video import Video
@@ -112,8 +112,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         for name, known in (("rule", RULES), ("estimate", ESTIMATES)):
-            value = getattr(self, name)
-            check_argument(value in list(known), name, value, f"one of {', '.join(known)}")
+            check_choice(name, getattr(self, name), known)
         for name in ("buffer_s", "gamma_p"):
             value = getattr(self, name)
             check_argument(isinstance(value, Real) and 0 < float(value) < math.inf, name, value, "positive and finite")
