@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from cctrace.analysis.spans import spans_of
 from cctrace.columns import Columns, Table, frame_of
 from cctrace.display import Jsonable, Summarized, connection
+from cctrace.flows.table import retransmitted_share
 from cctrace.refusals import Refusal
 
 if TYPE_CHECKING:
@@ -137,7 +136,7 @@ class FlowAnalysis(Summarized, Jsonable):
     @property
     def retransmitted_share(self) -> float:
         """Return retransmitted over sent segments, NaN if none was sent."""
-        return self.row["retransmitted_segments"] / (self.row["segments_sent"] or np.nan)
+        return float(retransmitted_share(self.row))
 
     @property
     def sentence(self) -> str:

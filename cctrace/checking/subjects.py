@@ -19,6 +19,7 @@ from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.capture import Capture, read
 from cctrace.flows.counters import CounterFlow, CounterTable
 from cctrace.flows.flow import Flow
+from cctrace.flows.table import retransmitted_share
 from cctrace.sim.result import Simulation
 from cctrace.sim.scenario import Scenario
 from cctrace.sim.simulate import simulate
@@ -62,8 +63,7 @@ class Subject:
             carried = found["goodput_bps"] * simulation.duration_s / 8
             return found | {"bytes_sent": carried, "retransmitted_share": found["retransmit_ratio"]}
         assert self.flow is not None
-        row = self.flow.row
-        return row | {"retransmitted_share": row["retransmitted_segments"] / (row["segments_sent"] or np.nan)}
+        return self.flow.row | {"retransmitted_share": float(retransmitted_share(self.flow.row))}
 
     @property
     def rtt_p95_us(self) -> Any:

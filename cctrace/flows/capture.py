@@ -22,7 +22,7 @@ from cctrace.flows.ecn import feedback
 from cctrace.flows.flow import Flow
 from cctrace.flows.reenact import Pass
 from cctrace.flows.state import CLOCK_START_US, DEFAULT_HZ, DIRECTLY, OPT_COPY, PARAM, PSH, SYN, THROUGH_FQ
-from cctrace.flows.table import Connections
+from cctrace.flows.table import Connections, retransmitted_share
 from cctrace.units import format_counted, format_rate, format_rtt, format_share, format_size
 
 if TYPE_CHECKING:
@@ -141,12 +141,10 @@ class Capture(Gridded):
     def _grid(self) -> tuple[str, tuple[str, ...], list[tuple[object, ...]], list[str]]:
         rows: list[tuple[object, ...]] = []
         for i, row in zip(range(_SHOWN), self.connections.each_row(), strict=False):
-            again = row["retransmitted_segments"] / (row["segments_sent"] or np.nan)
+            again = format_share(retransmitted_share(row))
             rtt = format_rtt(row["rtt_median_us"])
             ends = (endpoint(row["src"], row["sport"]), endpoint(row["dst"], row["dport"]))
-            rows.append(
-                (i, *ends, format_size(row["bytes_sent"]), format_rate(row["goodput_bps"]), rtt, format_share(again))
-            )
+            rows.append((i, *ends, format_size(row["bytes_sent"]), format_rate(row["goodput_bps"]), rtt, again))
         more = [f"and {len(self) - _SHOWN} more flows: .flows"] if len(self) > _SHOWN else []
         columns = ("flow", "sender", "receiver", "sent", "goodput", "RTT", "retransmitted")
         return self._called, columns, rows, [*more, *self.warnings]

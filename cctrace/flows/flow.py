@@ -16,6 +16,7 @@ from cctrace.flows.events import Events, first_ack
 from cctrace.flows.packed import EventColumns, Records
 from cctrace.flows.quality import not_reconstructed, quality
 from cctrace.flows.state import DIRECTLY, DSACK, THROUGH_FQ, UNEXPLAINED
+from cctrace.flows.table import retransmitted_share
 from cctrace.flows.vantage import PLACES
 from cctrace.io.tcpinfo import TcpInfo
 from cctrace.schema import LINUX_EVENTS
@@ -93,12 +94,11 @@ class Flow(Carded):
         row = self.row
         rtts = [row[f"rtt_{which}_us"] for which in ("min", "median", "p95")]  # None without a sample
         rtt_texts = ", ".join(format_rtt(value) for value in rtts)
-        again = row["retransmitted_segments"] / (row["segments_sent"] or np.nan)
         rows: list[tuple[str, object]] = [
             ("sent", f"{format_size(row['bytes_sent'])} in {row['segments_sent']} segments"),
             ("goodput", format_rate(row["goodput_bps"])),
             ("RTT min, median, p95", rtt_texts),
-            ("retransmitted", f"{row['retransmitted_segments']} segments ({format_share(again)})"),
+            ("retransmitted", f"{row['retransmitted_segments']} segments ({format_share(retransmitted_share(row))})"),
             ("duration", format_time(row["duration_s"] * 1e9)),
             ("captured at", self.taken_at),
             ("counters", "none attached" if self.tcpinfo is None else f"{len(self.tcpinfo)} polls"),

@@ -39,6 +39,16 @@ COMMON_MSS = (1448, 1460, 1428, 1440, 1388, 1400, 1348, 1360, 1220, 1208, 8948, 
 walk = Machine(scan.walk)
 
 
+def retransmitted_share(flows: Any) -> Any:
+    """Return retransmitted over sent segments of a flow, or of each in a table: NaN where none was sent.
+
+    >>> float(retransmitted_share({"segments_sent": 200, "retransmitted_segments": 3}))
+    0.015
+    """
+    sent = np.asarray(flows["segments_sent"], np.float64)
+    return np.asarray(flows["retransmitted_segments"], np.float64) / np.where(sent > 0, sent, np.nan)
+
+
 class Connections:
     """Results of the pass for every connection.
 

@@ -19,6 +19,7 @@ from cctrace.flows.capture import Capture, read
 from cctrace.flows.flow import Flow
 from cctrace.flows.large import bulk_flows, bulk_or_largest, is_large
 from cctrace.flows.source import flow_of
+from cctrace.flows.table import retransmitted_share
 from cctrace.flows.views import View
 from cctrace.identification.named import controller_name
 from cctrace.io.tcpinfo import TcpInfo
@@ -181,7 +182,7 @@ def _of_corpus(corpus: Any, column: str, by: str) -> dict[str, Values]:
     except (TypeError, ValueError):
         raise ArgumentError(f"quantity={column!r}: not a number") from None
     if share:
-        values, column = values / np.maximum(frame["segments_sent"].to_numpy(np.float64), 1), "retransmitted_share"
+        values, column = retransmitted_share(frame), "retransmitted_share"
     values = values * _unit(column)[1]
     groups = frame[by].fillna("unknown").astype(str).to_numpy()
     known = np.isfinite(values)
@@ -271,7 +272,7 @@ def _values(source: Any, quantity: str) -> Values:
         rtt_us = source.rtt["rtt_us"].to_numpy(np.float64)
         return _sampled(rtt_us, quantity)
     row, column = dict(source.row), _column(quantity)
-    row["retransmitted_share"] = row["retransmitted_segments"] / max(row["segments_sent"], 1)
+    row["retransmitted_share"] = float(retransmitted_share(row))
     return _one(row, column, quantity, "a capture's flow")
 
 

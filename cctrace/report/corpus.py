@@ -21,6 +21,7 @@ from cctrace.corpus.queries import Corpus
 from cctrace.diagnosis.catalogue import CAUSES
 from cctrace.display import Progress, connection, escape, silent
 from cctrace.errors import ArgumentError, CctraceWarning, warn_caller
+from cctrace.flows.table import retransmitted_share
 from cctrace.identification.identify import Identification
 from cctrace.report.corpus_whatif import whatif_part
 from cctrace.report.document import document, link
@@ -64,8 +65,7 @@ def _flows(corpus: Corpus, by: str) -> pd.DataFrame:
     keys = ["capture", "connection"]
     columns = [*keys, *([by] if by not in keys else []), *_FLOWS]
     flows = corpus.flows.frame(list(dict.fromkeys(columns)))
-    sent = flows["segments_sent"].astype(float)
-    flows["retransmitted_share"] = flows.pop("retransmitted_segments").astype(float) / sent.where(sent > 0)
+    flows["retransmitted_share"] = retransmitted_share(flows)
     unknown = {"verdict": "unknown", "text": "", "controller": None}
     if "verdicts" in corpus.tables:
         verdicts = corpus.verdicts.frame([*keys, "verdict", "text", "controller", "refused"])
