@@ -35,17 +35,6 @@ def bdp(bandwidth: ArrayLike, min_rtt_us: Real) -> Array:
     return not_negative("bandwidth", bandwidth) * not_negative("min_rtt_us", min_rtt_us)
 
 
-def stable_delivery_rate(interdeparture_us: ArrayLike) -> Array:
-    r"""Delivery rate on a link without delay variation.
-
-    .. math:: d_p = \frac{1}{RTT}\frac{RTT}{\Delta t} = \frac{1}{\Delta t} \quad\text{Eq. (3) [Kumar19]_}
-
-    >>> float(stable_delivery_rate(120.0).round(6))  # packets per microsecond
-    0.008333
-    """
-    return 1 / positive("interdeparture_us", interdeparture_us)
-
-
 def window_delivery_rate(window: ArrayLike, interdeparture_us: ArrayLike, mean_rtt_us: Real) -> Array:
     r"""Delivery rate over one mean RTT, limited by the window or by pacing.
 
@@ -67,8 +56,10 @@ def next_bandwidth(
     .. math:: BW^j = \frac{1}{RTT_{UCAV}\,\Delta t_{j-1}}\min\bigl(g\,RTT_{min}^{j-1} + e,\; RTT_{UCAV}\bigr)
                                                                                  \quad\text{Eq. (5) [Kumar19]_}
 
-    with :math:`BW^{j-1} = 1/\Delta t_{j-1}`. The paper has g = 2 and e = 0; `extra_us` is what later versions add to
-    the window, divided by the bandwidth (2019: extra_acked / BW; BBRv2+: its compensation).
+    with :math:`BW^{j-1} = 1/\Delta t_{j-1}`, Eq. (3). Where :math:`g\,RTT_{min} \ge RTT_{UCAV}` it is unchanged,
+    Eq. (6); otherwise it shrinks by the factor :math:`g\,RTT_{min} / RTT_{UCAV}`, Eq. (7). The paper has g = 2 and
+    e = 0; `extra_us` is what later versions add to the window, divided by the bandwidth (2019: extra_acked / BW;
+    BBRv2+: its compensation).
 
     >>> float(next_bandwidth(1.0, 18_000.0, 40_000.0).round(2))
     0.9
@@ -76,28 +67,6 @@ def next_bandwidth(
     mean_rtt_us = positive("mean_rtt_us", mean_rtt_us)
     window_us = positive("cwnd_gain", cwnd_gain) * not_negative("min_rtt_us", min_rtt_us) + extra_us
     return bandwidth * np.minimum(window_us, mean_rtt_us) / mean_rtt_us
-
-
-def low_variation_bandwidth(bandwidth: ArrayLike) -> Array:
-    r"""Next bandwidth where :math:`g\,RTT_{min} \ge RTT_{UCAV}`: unchanged.
-
-    .. math:: BW^j = 1/\Delta t_{j-1} \quad\text{Eq. (6) [Kumar19]_}
-
-    >>> float(low_variation_bandwidth(0.5))
-    0.5
-    """
-    return not_negative("bandwidth", bandwidth)
-
-
-def high_variation_bandwidth(bandwidth: Real, min_rtt_us: Real, mean_rtt_us: Real, cwnd_gain: Real = 2.0) -> Array:
-    r"""Next bandwidth where :math:`g\,RTT_{min} < RTT_{UCAV}`: smaller by a constant factor.
-
-    .. math:: BW^j = \frac{1}{\Delta t_{j-1}}\frac{g\,RTT_{min}^{j-1}}{RTT_{UCAV}} \quad\text{Eq. (7) [Kumar19]_}
-
-    >>> float(high_variation_bandwidth(1.0, 18_000.0, 40_000.0).round(2))
-    0.9
-    """
-    return bandwidth * cwnd_gain * np.asarray(min_rtt_us) / positive("mean_rtt_us", mean_rtt_us)
 
 
 def bandwidth_trajectory(

@@ -108,21 +108,12 @@ def _where_log_survival(log_survival: Callable[[Array], Array], level: float, sh
     return low
 
 
-def survival_of_minimum(rtt: Delay, s_us: ArrayLike, samples: Real) -> Array:
-    r"""Probability that the minimum of L samples exceeds `s_us`.
-
-    .. math:: c = \min\{b_1, \dots, b_L\},\quad P[c > s] = (1 - F_Y(s))^L \quad\text{Eq. (10) [Kumar19]_}
-
-    >>> float(survival_of_minimum(TruncatedNormal(5000, 750, 75), 2500.0, 10_000).round(4))
-    0.0137
-    """
-    return np.exp(not_negative("samples", samples) * rtt.logsf(s_us))
-
-
 def collapse_probability(rtt: Delay, half_rtt_us: Real, samples: Real) -> Array:
     r"""Probability that the minimum of `samples` RTTs falls below half the uncongested RTT.
 
     .. math:: P = 1 - \bigl(1 - F_Y(\tfrac{1}{2} RTT_{UCAV})\bigr)^{L} \quad\text{Eq. (11) [Kumar19]_}
+
+    The minimum of L samples exceeds s with probability :math:`(1 - F_Y(s))^L`, Eq. (10).
 
     `rtt`: Y, RTT in PROBE_BW, microseconds. `half_rtt_us`: RTT_UCAV / cwnd_gain. `samples`: L, the *effective* number
     of independent samples (see `dependence.effective_samples`), not the packet count.

@@ -1,4 +1,4 @@
-"""Measures: bandwidth-delay product, Kleinrock's operating point, Jain's index, throughput gain.
+"""Measures: Kleinrock's operating point, Jain's index, throughput gain.
 
 Sources: [Kleinrock79], [Jain84]_, [Yang22]_ Eqs. 1 and 2.
 """
@@ -6,17 +6,7 @@ Sources: [Kleinrock79], [Jain84]_, [Yang22]_ Eqs. 1 and 2.
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cctrace.analytic.domain import PACKET_BYTES, Array, not_negative, positive
-
-
-def bdp_packets(rate_bps: ArrayLike, rtt_us: ArrayLike, packet_bytes: ArrayLike = PACKET_BYTES) -> Array:
-    """Return the bandwidth-delay product in packets.
-
-    >>> float(bdp_packets(40e6, 40_000).round(2))
-    132.1
-    """
-    rate, rtt = positive("rate_bps", rate_bps), positive("rtt_us", rtt_us)
-    return rate * rtt / 8e6 / positive("packet_bytes", packet_bytes)
+from cctrace.analytic.domain import Array, not_negative, positive
 
 
 def operating_point(inflight: ArrayLike, capacity: ArrayLike, base_rtt: ArrayLike) -> tuple[Array, Array, Array]:
