@@ -37,7 +37,7 @@ def test_jitter_is_taken_by_the_name_of_its_recording():
 
 @pytest.mark.parametrize("arguments", [{"jitter": "nonesuch"}, {"name": "nonesuch"}])
 def test_an_unknown_name_lists_the_known_ones(arguments):
-    with pytest.raises(cct.errors.ArgumentError, match="use one of"):
+    with pytest.raises(cct.errors.ArgumentError, match="one of"):
         cct.Path.preset(**arguments) if "name" in arguments else cct.Path(rate="1Mbit", **arguments)
 
 
