@@ -282,3 +282,12 @@ def test_no_answer_says_where_the_root_is(worker, root):
 
 def test_a_picture_holds_its_bytes():
     assert Picture(b"\x89PNG").base64 == "iVBORw=="
+
+
+def test_a_process_whose_server_ends_during_a_call_ends_without_an_error(tmp_path):
+    worker = Worker(str(tmp_path), 10)
+    connection = worker._begun()
+    connection.send(("list_captures", {}))
+    connection.close()
+    worker._process.join(60)
+    assert worker._process.exitcode == 0

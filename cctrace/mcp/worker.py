@@ -104,9 +104,9 @@ def _answer(connection: Connection, root: str) -> None:
     while True:
         try:
             name, arguments = connection.recv()
-        except (EOFError, OSError):
+            connection.send(_tried(functools.partial(tool(name), captures, **arguments), root))
+        except (EOFError, OSError):  # the server has ended, perhaps during the call
             return
-        connection.send(_tried(functools.partial(tool(name), captures, **arguments), root))
 
 
 def _tried(function: Callable[[], Any], root: str) -> tuple[bool, Any]:
