@@ -128,7 +128,10 @@ def room(rows: int, dtype: DTypeLike) -> Values:
     size = -(-rows * dtype.itemsize // _HUGE) * _HUGE
     if not _HAS_HUGE or rows * dtype.itemsize < _HUGE // 2:
         return np.empty(rows, dtype)
-    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # of whole huge pages: so aligned
+    try:
+        memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # of whole huge pages: so aligned
+    except OSError as error:  # as `np.empty` says it
+        raise MemoryError(f"no memory for a column of {size} bytes") from error
     with contextlib.suppress(OSError):  # a system without them
         memory.madvise(mmap.MADV_HUGEPAGE)
     return np.ndarray(rows, dtype, memory)

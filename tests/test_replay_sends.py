@@ -243,8 +243,10 @@ def test_numbers_that_nothing_infers_are_warned_of(beginning, mode):
 )
 def test_which_peaks_of_the_wait_for_a_probe_are_refined(likelihood, refined):
     acks = np.arange(5 * 250)
-    follower = SimpleNamespace(passed=list)
+    follower = SimpleNamespace(passed=list, save=tuple, restore=lambda before: None)
     searched = SimpleNamespace(
+        kept=[],
+        return_to=lambda row: 0.0,
         now_us=acks * 200,
         acks=acks,
         ack_rows=lambda times_us: None,
@@ -260,8 +262,9 @@ def test_a_sharp_peak_beside_many_equal_instants_is_found():
     fits = np.where(np.arange(2000) < 1160, 0.0, 191.0)
     fits[1165:1175] = 210.0
     fits[1900:] = -50.0
-    run = SimpleNamespace(passed=list, srtt_us=lambda row: 120_000)
+    run = SimpleNamespace(passed=list, save=tuple, restore=lambda before: None, srtt_us=lambda rows: 120_000)
     searched = Probes.__new__(Probes)
+    searched.kept, searched.return_to = [], lambda row: 0.0
     searched.follower, searched.now_us, searched.acks = run, np.arange(2000) * 1000, np.arange(2000)
     searched.acks_us = searched.now_us
     searched.scan = lambda rows, rtt_us, lower: {row: float(fits[row]) for row in rows}

@@ -322,7 +322,8 @@ def test_ticks_are_tried_with_as_many_rows_as_decide():
 
     flown = SimpleNamespace(likelihoods=likelihoods, follower=SimpleNamespace(rows=np.zeros(100_000)))
     every = [(250, phase) for phase in (0, 25, 50, 51, 75)]
-    assert ticks._likeliest(flown, every, 1_000, 4_000) == 51  # 50 and 51 are equal: one of the middle
+    one = (250, 51)  # 50 and 51 are equal: one of the middle
+    assert ticks._likeliest(flown, every, 1_000, 4_000, 100_000) == (one, [one], 32_000)
     assert tried == [
         ([0, 25, 50, 51, 75], 1_000),
         ([25, 50, 51], 2_000),
@@ -332,5 +333,6 @@ def test_ticks_are_tried_with_as_many_rows_as_decide():
         ([25, 50, 51], 32_000),
     ]
     tried.clear()
-    assert ticks._likeliest(flown, [(250, 50), (250, 51)], 4_000, 4_000) == 51
+    assert ticks._likeliest(flown, [(250, 50), (250, 51)], 4_000, 4_000, 100_000) == (one, [one], 4_000)
     assert tried == [([50, 51], 4_000)]  # more rows would not tell these apart
+    assert ticks._likeliest(flown, every, 1_000, 4_000, 2_000)[1:] == ([(250, 25), (250, 50), (250, 51)], 2_000)

@@ -37,7 +37,7 @@ def address_of(array: Values) -> int:
     """Return where an array's memory is; that of plain numbers without NumPy's `ctypes` object, which is slow."""
     if array.dtype.names is None:
         try:
-            return ctypes.addressof(ctypes.c_char.from_buffer(array))
+            return ctypes.addressof(ctypes.c_char.from_buffer(array.data))
         except (TypeError, ValueError):  # read-only, or empty
             pass
     return int(array.ctypes.data)
