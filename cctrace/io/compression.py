@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 
     from cctrace.io.source import BinaryFile, Source
 
-# Bytes at a time: so few that decompressors, which make an object of those that they return, use the same memory again.
-_COMPRESSED_READ = 1 << 15
-_UNPACKED = 1 << 18
+_COMPRESSED_READ = 1 << 16  # bytes
 
 # Without a limit from the user, this many bytes are accepted per compressed byte, and always BOMB_FLOOR bytes.
 # Headers of captures shrink 3 to 10 times, full packets of zeros 100 times.
@@ -82,7 +80,7 @@ class Decompressed(io.RawIOBase):
                     self._source.cut = f"the {self._kind} stream ends early"
                     return b""
             try:
-                data = self._decoder.decompress(self._input, min(size, _UNPACKED))
+                data = self._decoder.decompress(self._input, size)
             except Exception as error:  # each of the five codecs has its own errors
                 self._source.cut = f"the {self._kind} stream is corrupt ({error})"
                 self._is_corrupt = True
