@@ -87,7 +87,7 @@ def constant_rate(flow: Sent, search: Search = CLOSELY) -> tuple[float, float]:
     if paired is not None:
         around.append((paired[0] * (1 - const.PAIR_AGREE), paired[0] * (1 + const.PAIR_AGREE), *search.paired))
     found = [
-        least_within(lambda x, most: flow.deviation_at(x, min(most, bound)), *one)
+        least_within(lambda rate, cost: flow.deviation_at(rate, min(cost, bound)), *one)
         for one in [(most / 2, most * 8, *search.wide), *around]
     ]
     rate, cost = min(found, key=lambda one: one[1])

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cctrace.cc.bbr1_model import CYCLE_LEN
 from cctrace.lang.machine import Machine
 from cctrace.replaying import book as bk
 from cctrace.replaying.follow import CHANGES, Follower
@@ -17,7 +18,6 @@ from cctrace.replaying.loop import run
 from cctrace.replaying.stack import NEXT_DRAW, NEXT_SEND, STATE
 from cctrace.replaying.trying import add_up, trials
 
-CYCLE_PHASES = 8
 # State of `keep_on`: where the cycle begins and ends, and with the next one; rows for which there is room to record;
 # the cycle that would go on from where the last comparison ended, and that row; slots of the mode, of the minimum RTT,
 # of the cycle's beginning and of whether a policer is believed in (-1: it cannot be); PROBE_BW; cycles judged, and
@@ -69,8 +69,8 @@ def keep_on(
         if row == now_us.size or here[0][at[MODE]] != at[PROBE_BW]:
             why = LEFT
             break
-        at[STOP] = row_after(now_us, row, CYCLE_PHASES * min_rtt_us)
-        at[END] = row_after(now_us, row, 2 * CYCLE_PHASES * min_rtt_us)
+        at[STOP] = row_after(now_us, row, CYCLE_LEN * min_rtt_us)
+        at[END] = row_after(now_us, row, 2 * CYCLE_LEN * min_rtt_us)
         if at[END] > at[ROOM]:
             break
         if run_on(at, sums, here, passed, most, known_marks, stream, draws, state, likelihood, recorded):

@@ -9,13 +9,14 @@ import math
 
 import numpy as np
 
+from cctrace.cc.bbr1_model import CYCLE_LEN
 from cctrace.replaying import book as bk
 from cctrace.replaying import midflow
-from cctrace.replaying.ahead import CYCLE_PHASES, LEFT, SHIFTED, Ahead
+from cctrace.replaying.ahead import LEFT, SHIFTED, Ahead
 from cctrace.replaying.branches import LESS
 from cctrace.replaying.follow import Follower
 from cctrace.replaying.hypotheses import FALSE_ALARM, Inference, Phase, likeliest, raw_draw
-from cctrace.replaying.policed import POLICED, POLICED_BW, Policers
+from cctrace.replaying.policed import POLICED, POLICED_BW, SPAN_RTTS, Policers
 from cctrace.replaying.script import Edit
 from cctrace.replaying.startup import stay_in_startup
 
@@ -65,7 +66,7 @@ class Cycle(Inference):
         """Judge the cycle that begins here, if one does; return the row up to which to go on."""
         follower, stop = self.follower, len(self.follower.rows)
         if follower.get("mode") == self.probe_bw:
-            stop = self.after(CYCLE_PHASES * follower.get("min_rtt_us"))
+            stop = self.after(CYCLE_LEN * follower.get("min_rtt_us"))
             self.keep_in_step()
         else:
             stop = self.after(MIN_SPAN_US)
@@ -90,7 +91,7 @@ class Cycle(Inference):
         follower.restore(before)
         _, ends, _ = follower.trials(end, changes=[{}], score=bk.NOTHING, watch=(POLICED, 1))
         follower.run(int(ends[0]) - 1)
-        span, forget = self.after(2 * CYCLE_PHASES * follower.get("min_rtt_us")), -follower.get(POLICED_BW)
+        span, forget = self.after(SPAN_RTTS * follower.get("min_rtt_us")), -follower.get(POLICED_BW)
         likelihood, _, _ = follower.trials(span, changes=[{}, {POLICED_BW: forget}])
         if likelihood[1] - likelihood[0] <= math.log(1 / FALSE_ALARM):
             return follower.run(stop)
@@ -106,7 +107,7 @@ class Cycle(Inference):
     def choose_draw(self) -> None:
         """The next call draws the phase: choose the likeliest one."""
         follower, row = self.follower, self.follower.row
-        span_us = min(max(DRAW_CYCLES * CYCLE_PHASES * follower.get("min_rtt_us"), MIN_SPAN_US), MAX_SPAN_US)
+        span_us = min(max(DRAW_CYCLES * CYCLE_LEN * follower.get("min_rtt_us"), MIN_SPAN_US), MAX_SPAN_US)
         draws = [(raw_draw(choice, self.choices),) for choice in range(self.choices)]
         likelihood, _, _ = follower.trials(self.after(span_us), draws=draws, margin=-LESS)
         best = likeliest(dict(enumerate(likelihood.tolist())))
@@ -122,7 +123,7 @@ class Cycle(Inference):
         follower = self.follower
         min_rtt_us = follower.get("min_rtt_us")
         changes = [{"cycle_mstamp": int(shift * min_rtt_us)} for shift in (0, *SHIFTS)]
-        span = self.after(2 * CYCLE_PHASES * min_rtt_us)
+        span = self.after(2 * CYCLE_LEN * min_rtt_us)
         likelihood, ends, _ = follower.trials(span, changes=changes, margin=SURE)
         if ends.min() < ends.max():  # they draw again at different times: too short to compare
             return

@@ -23,6 +23,7 @@ from cctrace.replaying.hypotheses import FALSE_ALARM, LONGEST, Inference
 POLICED, POLICED_BW, SAMPLING = "lt_use_bw", "lt_bw", "lt_is_sampling"
 SEARCH = (SAMPLING, POLICED_BW, "lt_rtt_cnt", "lt_last_delivered", "lt_last_stamp", "lt_last_lost")
 LONGEST_SEARCH = 2 * 4 * LT_MIN_ROUNDS  # rounds of two intervals
+MOST_SEARCHES = 128  # of more losses, those that are apart alike: each is followed for up to `LONGEST_SEARCH` rounds
 SPAN_RTTS = 2 * CYCLE_LEN  # over which sends tell a policer's rate
 
 
@@ -48,14 +49,17 @@ class Policers:
             return
         here, end = follower.save(), self._end_of_startup()
         follower.restore(self._beginning)
-        losses = self._losses(end)
-        usual = self._search(losses) if len(losses) else None
-        for k in range(1, int(np.count_nonzero(losses < end))):
-            follower.restore(self._beginning)
-            self._run(int(losses[k]))
-            found = self._search(losses[k:])
+        losses, last = self._losses(end)
+        usual = self._search(last) if len(losses) else None
+        follower.restore(self._beginning)
+        for row in losses[1:].tolist():
+            self._run(row)
+            if follower.get(POLICED):
+                break
+            before, found = follower.save(), self._search(last)
             if found is not None and found != usual and found[0] >= here[0]:
                 self._found.setdefault(found[0], []).append(found[1])
+            follower.restore(before)
         self._tried = max(sum(map(len, self._found.values())), 1)
         follower.restore(here)
 
@@ -82,36 +86,38 @@ class Policers:
         watch = ("mode", follower.cls.states.index("DRAIN"))
         return int(follower.trials(len(follower.rows), [(LONGEST,)], score=bk.NOTHING, watch=watch)[1][0])
 
-    def _losses(self, end: int) -> NDArray[np.int64]:
-        """Return the ACKs that report losses from the first one on, for as long as a search can take; none if the first
-        is later than `end`, or if nothing later loses as much as at a policer.
+    def _losses(self, end: int) -> tuple[NDArray[np.int64], int]:
+        """Return ACKs before row `end` that report losses, and up to which row their searches can take.
+
+        None if nothing later loses as much as at a policer; the first one and others, if there are many.
         """
         follower, events = self._follower, self._follower.events
-        losses = np.flatnonzero(follower.stream.is_ack & (events["rs_losses"] > 0))
-        if not len(losses) or losses[0] >= end:
-            return losses[:0]
+        losses = np.flatnonzero(follower.stream.is_ack[:end] & (events["rs_losses"][:end] > 0))
+        if not len(losses):
+            return losses, end
         srtt_us = max(follower.srtt_us(int(losses[0])), 1)
         times_us = follower.now_us[losses[0]] + srtt_us * np.arange(LT_MIN_ROUNDS, LONGEST_SEARCH + 1)
         rounds = np.minimum(follower.now_us.searchsorted(times_us), len(follower.rows) - 1)
         lost, delivered = (np.diff(events[name][rounds].astype(np.int64)) for name in ("lost", "delivered"))
         if not np.any((lost > 0) & (lost * GAIN_UNIT >= LT_LOSS_THRESH * delivered)):
-            return losses[:0]
-        return losses[losses < self._work.rounds_after(LONGEST_SEARCH, srtt_us, end)]
+            return losses[:0], end
+        some = np.linspace(0, len(losses) - 1, min(len(losses), MOST_SEARCHES)).astype(int)
+        return losses[some], self._work.rounds_after(LONGEST_SEARCH, srtt_us, end)
 
-    def _search(self, losses: NDArray[np.int64]) -> tuple[int, dict[str, int]] | None:
-        """Search anew from the call at the first of `losses`, where the follower is, or before which nothing was lost.
+    def _search(self, last: int) -> tuple[int, dict[str, int]] | None:
+        """Search anew from the follower's row, at most up to row `last`.
 
         Return the row that finds a policer, and the search before its call; None if there is none.
         """
         follower = self._follower
         follower.set(SAMPLING, 0)
         follower.set(POLICED_BW, 0)
-        for row in losses.tolist():
-            self._run(row)
-            search = {name: int(follower.get(name)) for name in SEARCH}
-            self._run(row + 1)
-            if follower.get(POLICED):
-                return row, search
+        while follower.row < last:
+            _, (end,), (is_found,) = follower.trials(last, changes=[{}], score=bk.NOTHING, watch=(POLICED, 1))
+            if is_found:
+                self._run(int(end) - 1)
+                return follower.row, {name: int(follower.get(name)) for name in SEARCH}
+            self._run(int(end))
         return None
 
     def _run(self, stop: int) -> None:

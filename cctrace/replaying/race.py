@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from cctrace.lang.machine import Machine
 from cctrace.replaying import stack as sk
 from cctrace.replaying.follow import Follower
-from cctrace.replaying.together import NOTHING_LESS, OUT, RUNS, together
+from cctrace.replaying.together import OUT, RUNS, together
+from cctrace.replaying.trying import NOTHING_LESS
 
 Hypothesis: TypeAlias = tuple[int, int]
 ROUNDING = 1e-3  # of likelihoods that are compared

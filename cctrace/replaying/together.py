@@ -11,7 +11,6 @@ from cctrace.replaying import book as bk
 from cctrace.replaying import stack as sk
 from cctrace.replaying.loop import call_row
 
-NOTHING_LESS = -1e300  # no log likelihood is
 RUNS, DREW, OUT = range(3)  # a hypothesis goes on; ended with an unknown draw; cannot be the best
 OFTEN = 16  # rows between looks at whether groups have become equal
 LEADS, UNTIL, LOW, HIGH = range(4)  # of a hypothesis, of the group that begins with it: end, least and greatest lead

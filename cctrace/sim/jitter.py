@@ -86,7 +86,8 @@ class Jitter(Public):
             raise ArgumentError(f"{self.kind} jitter needs a positive mean, for example mean='10ms'")
         for flag in _FLAGS:
             check_argument(isinstance(getattr(self, flag), bool), flag, getattr(self, flag), "True or False")
-        check_argument(not self.cut or self.kind == "normal", "cut", self.cut, "False, but for normal jitter")
+        if self.cut and self.kind != "normal":
+            raise ArgumentError(f"cut=True: {self.kind} jitter is never negative; only normal jitter can be cut")
         check_argument(isinstance(self.rho, Real), "rho", self.rho, "a number")
         correlates = self.kind in ("normal", "lognormal")
         if not 0.0 <= self.rho <= 1.0 - LEAST_DECAY or (self.rho > 0 and not correlates):
