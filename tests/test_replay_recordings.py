@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from cctrace import datasets
+from cctrace.cc.bbr1_model import CYCLE_LEN
 from cctrace.errors import ArgumentError
 from cctrace.flows.capture import Capture, read
 from cctrace.flows.events import Events
 from cctrace.io.packets import Packets
-from cctrace.replaying.ahead import CYCLE_PHASES, LEFT, Ahead
+from cctrace.replaying.ahead import LEFT, Ahead
 from cctrace.replaying.cycle import Cycle
 from cctrace.replaying.run import replay
 from cctrace.tcp.pacing import SK_GSO_MAX_SIZE, near_peer_bytes, tso_autosize
@@ -77,7 +78,7 @@ def test_a_cycle_that_fell_out_of_step_is_brought_back_by_the_sends(flows, monke
     monkeypatch.setattr(Ahead, "run", lambda self: ahead(self) if len(cycles) >= 20 else LEFT)
     run = replay(flow, "bbr2022", hz=flow.hz)  # given, so that nothing is inferred twice
     shifts = [p for p in run.inferred.phases if p.choice is None and p.row > cycles[19]]
-    now_us, three_us = run.source.events.now_us, 3 * CYCLE_PHASES * run.state["min_rtt_us"]
+    now_us, three_us = run.source.events.now_us, 3 * CYCLE_LEN * run.state["min_rtt_us"]
     assert now_us[shifts[0].row] - now_us[cycles[19]] < three_us
     assert run.compare().share_within("pacing_gain", absolute=1e-6, slack_polls=1) >= 0.95
 
