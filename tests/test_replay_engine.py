@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from benchmarks import replay as benchmark
+from cctrace.cc import REGISTRY, controller
 from cctrace.cc.base import Controller, LinuxController, Param, QuicController, f32, floats, ints
 from cctrace.cc.reno import Reno
 from cctrace.errors import ArgumentError, StreamError
@@ -10,6 +12,7 @@ from cctrace.flows.views import View
 from cctrace.lang.fields import MODES
 from cctrace.replaying.player import Player
 from cctrace.replaying.run import replay
+from cctrace.replaying.vectors import load
 from cctrace.sim.path import Path
 from cctrace.sim.simulate import simulate
 
@@ -179,3 +182,11 @@ def test_a_controller_of_the_other_stack_is_refused():
 
     with pytest.raises(StreamError, match="columns of a linux controller, not of a quic one"):
         replay(stream(), Other)
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_the_benchmark_has_calls_for_each_controller(name):
+    view = load(benchmark.vectors_of(name)[0]).view
+    player = Player(view, controller(name)[0], mode="interpreted")
+    player.run(2)
+    assert player.row == 2
