@@ -84,7 +84,7 @@ def test_rtts_of_0_are_compared_with_nothing(monkeypatch):
     flow = cct.read(RECORDINGS / "pacing_limit" / "sender.pcap.zst").flow(0)
     record, limits = Record(flow), diagnose(flow).limits
     assert np.isfinite(ends.even_sends(record, limits).faster_rtts)
-    monkeypatch.setattr(Record, "median_rtt_us", 0.0)
+    monkeypatch.setitem(vars(record.path), "median_rtt_us", 0.0)
     assert np.isnan(ends.even_sends(record, limits).faster_rtts)
 
 
@@ -95,7 +95,7 @@ def test_pauses_that_end_at_one_instant_are_one():
     idle = np.insert(idle, 2, [1.8, 2.0], axis=0)
     record = types.SimpleNamespace(
         empty_s=idle,
-        least_rtt_us=0.0,
+        path=types.SimpleNamespace(least_rtt_us=0.0),
         duration_s=6.0,
         events=types.SimpleNamespace(sent=sends),
         table=types.SimpleNamespace(mss=1000),

@@ -165,8 +165,8 @@ def test_a_base_rtt_is_never_less_than_nothing():
     """A LAN of microseconds behind a token bucket: a queue of its rate alone would have let packets come too late."""
     found = packets(rtt="0.2ms", buffer="80000B", shaper=("10Mbit", "60000B"), rate="200Mbit")
     record = Record(Capture(found).flow(0))
-    assert record.bottleneck.base_us >= record.least_rtt_us / 2
-    assert record.uncongested[0] >= record.least_rtt_us / 2
+    assert record.path.require_bottleneck.base_us >= record.path.least_rtt_us / 2
+    assert record.path.uncongested[0] >= record.path.least_rtt_us / 2
     assert diagnose(Capture(found).flow(0)).cause != "shallow_buffer"
 
 
@@ -249,7 +249,7 @@ def test_the_drops_of_a_long_flow_met_one_length_of_queue_packet_by_packet():
     flow = cct.simulate(path, ["cubic6"], "15s", seed=1, packets=True).capture().flow(0)
     record = Record(flow, "cubic")
     assert len(record.table) > COARSE_PACKETS  # neighbours are merged where the bottleneck is inferred
-    assert np.isin(record.path.sent.sent_us, record.sent_us).all()  # to the last bit
+    assert np.isin(record.path.sent.sent_us, record.path.sent_us).all()  # to the last bit
     dropped = backlogs_in(record, own_queue(record))
     assert np.ptp(dropped.met[dropped.overflow]) < 1514
     assert not (dropped.lost & ~dropped.overflow).any()

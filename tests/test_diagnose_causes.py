@@ -108,10 +108,10 @@ def test_a_clock_is_told_from_an_amount_by_what_differs():
 
 def test_acks_in_batches_do_not_make_the_delivered_rate_jump():
     record = Record(simulated({"rtt": "120ms"}, cc="bbr2022", ack_slot="80ms", duration="10s"))
-    _, rate, _ = record.delivered
+    _, rate, _ = record.path.delivered
     late = rate[len(rate) // 2 : -2]
     assert np.std(late) < 0.25 * np.mean(late)
-    assert record.changes == []
+    assert record.path.rate_changes == []
 
 
 def test_limits_sum_to_the_whole_time_whatever_happens():
@@ -278,10 +278,10 @@ def test_drops_of_a_full_queue_of_three_packets_are_no_random_losses(cc):
 def test_acks_that_wait_for_the_next_packet_of_a_small_window_are_no_jitter():
     path = cct.Path(rate="5Mbit", rtt="12ms", buffer="4542B")
     flow = cct.simulate(path, cct.Sender("cubic6", ack_every=2), "15s", seed=331, packets=True).capture().flow(0)
-    assert Record(flow).uncongested.spread_us < 100  # with the packets that waited: half a round trip
+    assert Record(flow).path.uncongested.spread_us < 100  # with the packets that waited: half a round trip
     assert "jitter" not in cct.diagnose(flow).causes
     varied = cct.read(Path(__file__).parent / "recordings/lab_v2_jitter/sender.pcap.zst").flow(0)
-    assert Record(varied).uncongested.spread_us == pytest.approx(2000 / 3**0.5, rel=0.1)  # netem's 2 ms, uniform
+    assert Record(varied).path.uncongested.spread_us == pytest.approx(2000 / 3**0.5, rel=0.1)  # netem's 2 ms, uniform
 
 
 @pytest.mark.parametrize(("path", "want"), [({"aqm": "codel"}, ["aqm"]), ({}, []), ({"loss": "0.3%"}, ["random_loss"])])
@@ -347,4 +347,4 @@ def test_drops_are_early_where_longer_queues_had_passed_within_an_rtt_or_the_que
 def test_delayed_acks_of_a_flow_that_loses_a_third_are_no_jitter():
     path = cct.Path(rate="33Mbit", rtt="28ms", buffer="1.5bdp", loss="30%")
     flow = cct.simulate(path, cct.Sender("bbr3", ack_every=2), "10s", seed=2, packets=True).capture().flow(0)
-    assert Record(flow).uncongested.spread_us < 500  # around means of periods: 997
+    assert Record(flow).path.uncongested.spread_us < 500  # around means of periods: 997

@@ -234,7 +234,7 @@ def test_a_clock_too_coarse_for_the_rtt_gives_no_rtt_of_nothing():
 def test_a_base_rtt_is_no_fraction_of_the_least_rtt():
     """A token bucket that lets bursts through sooner than its rate leaves its model less than the path takes."""
     record = Record(simulated({"rate": "1Gbit", "rtt": "60us", "shaper": ("50Mbit", "60kB"), "buffer": "1MB"}))
-    assert record.bottleneck.base_us >= 0.5 * record.least_rtt_us
+    assert record.path.require_bottleneck.base_us >= 0.5 * record.path.least_rtt_us
 
 
 def test_flows_served_in_turn_are_told_so_though_the_delays_of_one_show_no_queue():

@@ -203,13 +203,15 @@ def test_a_queue_is_what_the_rtt_of_the_table_exceeds_the_least_one_by(complete,
     row = {"rtt_median_us": 20_300}
     record = SimpleNamespace(
         flow=SimpleNamespace(facts={"complete": complete}, row=row, capture=at_the_sender, index=0),
-        bottleneck=bottleneck,
-        uncongested=(19_500.0, 0.0),
-        rtt_us=rtt_us,
-        median_rtt_us=float(np.median(rtt_us)),
+        path=SimpleNamespace(
+            require_bottleneck=bottleneck,
+            uncongested=(19_500.0, 0.0),
+            rtt_us=rtt_us,
+            median_rtt_us=float(np.median(rtt_us)),
+            standing=np.zeros(3),
+            lost=np.zeros(3),
+        ),
         use=0.9,
-        standing=np.zeros(3),
-        lost=np.zeros(3),
     )
     found = queue(record)
     assert (found.base_rtt_us, found.queue_us) == told
@@ -221,10 +223,8 @@ def test_packets_lost_at_once_count_as_one_loss_among_others():
     lost = np.zeros(1200, bool)
     lost[[198, 398, 598, 798, 998]] = lost[1000:1020] = True
     record = SimpleNamespace(
-        rtt_us=rtt_us,
         table=SimpleNamespace(ack_row=np.arange(1200)),
-        sent_s=np.arange(1200) * 1e-3,
-        least_rtt_us=20_000.0,
+        path=SimpleNamespace(rtt_us=rtt_us, sent_s=np.arange(1200) * 1e-3, least_rtt_us=20_000.0),
     )
     rank, events = before_losses(record, lost)
     assert events == 5  # the fifth and the link's losses follow each other
@@ -237,9 +237,11 @@ def test_packets_lost_at_once_count_as_one_loss_among_others():
 def test_jitter_makes_rtts_longer_than_the_least_one(complete, mean_us, told):
     record = SimpleNamespace(
         flow=SimpleNamespace(facts={"complete": complete}),
-        bottleneck=SimpleNamespace(is_measured=True),
-        uncongested=(mean_us, 1_700.0),
-        least_rtt_us=20_000.0,
+        path=SimpleNamespace(
+            require_bottleneck=SimpleNamespace(is_measured=True),
+            uncongested=(mean_us, 1_700.0),
+            least_rtt_us=20_000.0,
+        ),
     )
     assert (jitter(record) is not None) == told
 
@@ -279,7 +281,7 @@ def test_a_receivers_capture_counts_retransmissions_as_its_table_does():
     log = {"spurious": np.zeros(13, bool)}
     for place, many in (("receiver", 6), ("sender", 13)):
         seen = SimpleNamespace(row=table, retransmission_log=log, taken_at=place)
-        record = SimpleNamespace(flow=seen, lost=np.zeros(3, bool))
+        record = SimpleNamespace(flow=seen, path=SimpleNamespace(lost=np.zeros(3, bool)))
         found = retransmissions(record)
         assert (found.retransmitted_segments, found.retransmitted_share) == (many, many / 1000)
 

@@ -89,7 +89,7 @@ def held_back(record: Record, diagnosis: Diagnosis) -> HeldBack:
             f"a pacing rate above {format_rate(pacing_bps)}, which held back and is kept (pacing changes it), or a "
             "policer of more than that, whose tokens it never used up"
         )
-    in_flight = record.goodput_bps / 8e6 * record.median_rtt_us
+    in_flight = record.goodput_bps / 8e6 * record.path.median_rtt_us
     if buffered:
         size = format_size(in_flight)
         not_excluded.append(f"more than {size} in flight, which the send buffer kept to (send_buffer changes it)")

@@ -35,7 +35,7 @@ def _some(events: list[Event], kind: str) -> list[Event]:
 
 
 def _rates(record: Record) -> Iterator[Event]:
-    for change in record.changes:
+    for change in record.path.rate_changes:
         fell = change.after_bps < change.before_bps
         rates = f"from {format_rate(change.before_bps)} to {format_rate(change.after_bps)}"
         text = f"At {change.at_s:.1f} s the path's rate {'fell' if fell else 'rose'} {rates}"
@@ -52,17 +52,17 @@ def _rates(record: Record) -> Iterator[Event]:
 
 
 def _losses(record: Record) -> list[Event]:
-    lost = np.flatnonzero(record.lost)
+    lost = np.flatnonzero(record.path.lost)
     if not len(lost):
         return []
-    at = record.sent_s[lost]
-    apart = np.diff(at, prepend=-np.inf) > max(const.EPISODE_RTTS * record.median_rtt_us / 1e6, 0.02)
+    at = record.path.sent_s[lost]
+    apart = np.diff(at, prepend=-np.inf) > max(const.EPISODE_RTTS * record.path.median_rtt_us / 1e6, 0.02)
     first = np.flatnonzero(apart)
     found = []
     for k, begin in enumerate(first):
         stop = first[k + 1] if k + 1 < len(first) else len(lost)
         n, start, end = int(stop - begin), float(at[begin]), float(at[stop - 1])
-        sent = int(np.searchsorted(record.sent_s, end, "right") - np.searchsorted(record.sent_s, start))
+        sent = int(np.searchsorted(record.path.sent_s, end, "right") - np.searchsorted(record.path.sent_s, start))
         of = f", {format_share(n / sent)} of what was sent meanwhile" if n > 1 and sent else ""
         text = f"At {start:.1f} s {n} packet{'s were' if n > 1 else ' was'} lost{of}."
         found.append(Event("loss_episode", start, end, text, {"lost": n, "sent": sent}))
@@ -74,7 +74,7 @@ def _marks(record: Record) -> list[Event]:
     at = reductions_s(record)
     if not len(at):
         return []
-    first = np.flatnonzero(np.diff(at, prepend=-np.inf) > const.SEPARATE_RTTS * record.median_rtt_us / 1e6)
+    first = np.flatnonzero(np.diff(at, prepend=-np.inf) > const.SEPARATE_RTTS * record.path.median_rtt_us / 1e6)
     found = []
     for begin, stop in zip(first, np.append(first[1:], len(at)), strict=True):
         start, end, cuts = float(at[begin]), float(at[stop - 1]), int(stop - begin)
@@ -88,7 +88,7 @@ def _stalls(record: Record) -> list[Event]:
     acks, time = record.acks, record.ack_s
     if len(time) < 3:
         return []
-    limit = max(const.SEPARATE_RTTS * record.median_rtt_us / 1e6, 0.05)
+    limit = max(const.SEPARATE_RTTS * record.path.median_rtt_us / 1e6, 0.05)
     quiet = (np.diff(time) > limit) & (acks["packets_out"][:-1] > 0)
     found = []
     for k in np.flatnonzero(quiet):
@@ -102,7 +102,7 @@ def _timeouts(record: Record) -> list[Event]:
     times = record.timeouts_s
     if not len(times):
         return []
-    first = times[np.diff(times, prepend=-np.inf) > max(record.median_rtt_us / 1e6, 0.2)]
+    first = times[np.diff(times, prepend=-np.inf) > max(record.path.median_rtt_us / 1e6, 0.2)]
     found = [
         Event("timeout", float(at), float(at), f"At {at:.1f} s the retransmission timer fired.", {}) for at in first
     ]
@@ -121,7 +121,7 @@ def _zero(record: Record) -> list[Event]:
 def _idle(record: Record) -> list[Event]:
     gaps = merged(record.empty_s)
     gaps = gaps[gaps[:, 1] < record.duration_s]
-    limit = max(const.IDLE_S, 2 * record.median_rtt_us / 1e6)
+    limit = max(const.IDLE_S, 2 * record.path.median_rtt_us / 1e6)
     found = []
     for start, end in gaps[(gaps[:, 1] - gaps[:, 0]) > limit]:
         text = f"At {start:.1f} s there was nothing to send for {format_time((end - start) * 1e9)}."
@@ -131,9 +131,10 @@ def _idle(record: Record) -> list[Event]:
 
 def _routes(record: Record) -> list[Event]:
     """Return lasting changes of the minimum RTT beyond its scatter: another route (or a queue that never empties)."""
-    if record.bottleneck is None:
+    bottleneck = record.path.bottleneck
+    if bottleneck is None:
         return []
-    time, rest = record.bottleneck.sent_us / 1e6, record.bottleneck.rest_us
+    time, rest = bottleneck.sent_us / 1e6, bottleneck.rest_us
     place = (time / 0.5).astype(np.int64)
     many = np.bincount(place)
     least = np.full(len(many), np.inf)
@@ -164,7 +165,7 @@ def _routes(record: Record) -> list[Event]:
 
 def _rtts(record: Record) -> list[Event]:
     """Return when RTTs double or halve for at least a second."""
-    middle, rate, rtt = record.delivered
+    middle, rate, rtt = record.path.delivered
     known = np.isfinite(rtt) & (rate > 0)
     time, value = middle[known], rtt[known]
     if len(value) < 4:
@@ -189,10 +190,10 @@ def _rtts(record: Record) -> list[Event]:
 
 def _bursts(record: Record) -> list[Event]:
     """Return bursts sent back to back that exceed a super-packet."""
-    sent_ns = record.events.sent["time_ns"]
-    if record.bottleneck is None or len(sent_ns) < 2 or not record.bottleneck.is_measured:
+    sent_ns, bottleneck = record.events.sent["time_ns"], record.path.bottleneck
+    if bottleneck is None or len(sent_ns) < 2 or not bottleneck.is_measured:
         return []
-    packet_us = (record.table.mss + HEADER_BYTES) / record.bottleneck.rate
+    packet_us = (record.table.mss + HEADER_BYTES) / bottleneck.rate
     gap_us = np.diff(sent_ns, prepend=sent_ns[:1]) / 1e3
     begins = gap_us > max(0.2 * packet_us, 20.0)
     begins[0] = True

@@ -30,7 +30,7 @@ _COUNTERS = {"receive_window": "rwnd_limited_us", "send_buffer": "sndbuf_limited
 def limits_of(record: Record) -> list[Limit]:
     """Return the list of `Limit` of a captured flow, in order, without a gap."""
     end = record.duration_s
-    step = max(record.median_rtt_us / 4e6 if record.median_rtt_us > 0 else 0.01, 1e-3)
+    step = max(record.path.median_rtt_us / 4e6 if record.path.median_rtt_us > 0 else 0.01, 1e-3)
     probes = _probe_rtt(record)
     found = {
         "rto_stall": _timeouts(record),
@@ -160,8 +160,8 @@ def covered(intervals: ArrayLike, edges: NDArray[np.float64]) -> NDArray[np.floa
 def startup_end_s(record: Record) -> float:
     """Return the end of the start phase: the first loss, or three rounds without growth by a quarter."""
     start, got, _ = record.rounds
-    lost = record.sent_s[record.lost]
-    first_loss = float(lost.min()) + record.least_rtt_us / 1e6 if len(lost) else np.inf
+    lost = record.path.sent_s[record.path.lost]
+    first_loss = float(lost.min()) + record.path.least_rtt_us / 1e6 if len(lost) else np.inf
     most, since, full_rounds = 0.0, 0, int(V1["full_bw_cnt"].default)
     for k in range(len(start)):
         if got[k] >= V1["full_bw_thresh"].default * most:
@@ -181,7 +181,7 @@ def _idle(record: Record) -> NDArray[np.float64]:
     """
     if record.flow.taken_at != "sender":
         pauses = written(record)
-        return merged(np.vstack([record.empty_s, pauses[np.diff(pauses)[:, 0] > record.median_rtt_us / 1e6]]))
+        return merged(np.vstack([record.empty_s, pauses[np.diff(pauses)[:, 0] > record.path.median_rtt_us / 1e6]]))
     bubbles = runs_of(record.ack_s, record.acks["app_limited"] > 0, record.duration_s)
     return merged(np.vstack([record.empty_s, bubbles, written(record)]))
 
@@ -246,10 +246,10 @@ def _timeouts(record: Record) -> NDArray[np.float64]:
     fired = record.timeouts_s
     if not len(fired):
         return np.zeros((0, 2))
-    heard = np.sort(np.concatenate([record.ack_s, record.sent_s]))
+    heard = np.sort(np.concatenate([record.ack_s, record.path.sent_s]))
     place = np.searchsorted(heard, fired - 1e-6) - 1
     begin = np.where(place >= 0, heard[np.maximum(place, 0)], 0.0)
-    long = ~(fired - begin <= record.median_rtt_us / 2e6)  # all, where nothing arrived and no RTT is known
+    long = ~(fired - begin <= record.path.median_rtt_us / 2e6)  # all, where nothing arrived and no RTT is known
     return merged(np.column_stack([begin, fired])[long])
 
 
@@ -276,10 +276,10 @@ def _four_in_flight(record: Record) -> NDArray[np.float64]:
     runs = outside(runs, record.empty_s)  # an application's pauses leave nothing in flight
     if len(runs) > 1 + record.duration_s / (BBR2.params["probe_rtt_win_ms"].default / 1000):
         return runs[:0]  # more often than any BBR probes: something else limits the data in flight
-    rtt_s = record.median_rtt_us / 1e6
+    rtt_s = record.path.median_rtt_us / 1e6
     for run in runs:
-        first, end = np.searchsorted(record.sent_s, [run[0] - const.EPISODE_RTTS * rtt_s, run[0]])
-        sent = np.append(record.sent_s[first:end], run[0])
+        first, end = np.searchsorted(record.path.sent_s, [run[0] - const.EPISODE_RTTS * rtt_s, run[0]])
+        sent = np.append(record.path.sent_s[first:end], run[0])
         pauses = np.diff(sent)
         if len(pauses) and pauses.max() > rtt_s / 2:
             run[0] = sent[pauses.argmax()]

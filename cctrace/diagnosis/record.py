@@ -1,15 +1,14 @@
 """A captured flow as the diagnosis reads it: fate of every packet, bottleneck rate and queue, windows, rounds.
 
     record = Record(flow)
-    record.bottleneck       rate and base RTT of the path, and the flow's own queue
-    record.lost             which packets were lost
+    record.path             its `PathEvidence`: losses, RTTs, the bottleneck and the flow's own queue
+    record.acks             the rows that end an ACK
 
-Everything is computed on first use. Path properties are those of `PathEvidence`, with neighbouring packets merged
-and the rate to half a per cent; for the path itself, use `cctrace.fit.path`.
+Everything is computed on first use. The bottleneck's properties come from packets merged with their neighbours, and its
+rate is exact to half a per cent; for the path itself, use `cctrace.fit.path`.
 """
 
 import functools
-import operator
 from typing import NamedTuple
 
 import numpy as np
@@ -52,11 +51,6 @@ def runs_of(times: NDArray[np.float64], held: NDArray[np.bool_], end_s: float = 
     return np.column_stack([times[begin], after[behind - 1]])
 
 
-def _of_path(name: str) -> property:
-    """Return the property with that part of the flow's `PathEvidence`."""
-    return property(operator.attrgetter(f"path.{name}"), doc=f"`{name}` of the flow's `PathEvidence`.")
-
-
 class Record:
     """A captured flow as the diagnosis reads it.
 
@@ -90,14 +84,6 @@ class Record:
     def seconds(self, time_ns: ArrayLike) -> NDArray[np.float64]:
         """Return times of the capture in seconds since the flow's first packet."""
         return (np.asarray(time_ns, np.int64) - self.start_ns) / 1e9
-
-    rtt_us = _of_path("rtt_us")
-    least_rtt_us = _of_path("least_rtt_us")
-    median_rtt_us = _of_path("median_rtt_us")
-
-    sent_s = _of_path("sent_s")
-    sent_us = _of_path("sent_us")
-    lost = _of_path("lost")
 
     @functools.cached_property
     def bursts(self) -> Bursts:
@@ -200,7 +186,7 @@ class Record:
             params = resolve(self.controller)[0].params
         except ArgumentError:  # a kernel's name for a module that is not registered here
             return False
-        if "ecn_enable" not in params or self.least_rtt_us > params["ecn_max_rtt_us"].default:
+        if "ecn_enable" not in params or self.path.least_rtt_us > params["ecn_max_rtt_us"].default:
             return False
         run = self.run or replay(self.flow, self.controller)
         return bool(run.params.get("ecn_enable"))
@@ -304,20 +290,10 @@ class Record:
         most = np.maximum.reduceat(acks["rs_prior_in_flight"].astype(np.int64), ends)
         return self.ack_s[ends], got, most
 
-    # --- the bottleneck ----------------------------------------------------------------------------------------------
-    bottleneck = _of_path("bottleneck")
-    companions = _of_path("companions")
-    fluid = _of_path("coarse")
-    uncongested = _of_path("uncongested")
-    standing = _of_path("standing")
-    queued_us = _of_path("queued_us")
-    changes = _of_path("rate_changes")
-    delivered = _of_path("delivered")
-
     @functools.cached_property
     def use(self) -> float:
         """Share of the bottleneck's rate that was delivered in windows with data to send (median)."""
-        middle, rate, _ = self.delivered
+        middle, rate, _ = self.path.delivered
         start = min(1.0, 0.2 * self.duration_s)
         busy = rate[(rate > 0) & (middle > start)]
-        return float(np.median(busy) / self.bottleneck.rate) if len(busy) else np.nan
+        return float(np.median(busy) / self.path.require_bottleneck.rate) if len(busy) else np.nan

@@ -92,7 +92,8 @@ def _stretch(path: PathEvidence, begin_s: float, end_s: float) -> _Stretch | Non
     full = full and np.median(rtt[queued]) - path.uncongested[0] > 2 * PACKET_BYTES / np.median(rate[queued])
     typical = float(np.median(rate[queued])) if full else overall
     spread = float(np.median(np.abs(rate[inside] - typical))) / typical
-    own = path.require_bottleneck.is_measured and typical > 0.9 * path.require_bottleneck.rate
+    bottleneck = path.require_bottleneck
+    own = bottleneck.is_measured and typical > 0.9 * bottleneck.rate
     return _Stretch(begin_s, end_s, typical, spread, bool(full or own)) if spread < STEADY_RATE else None
 
 

@@ -19,18 +19,18 @@ def facts_of(record: Record, limits: list[Limit], lacks: list[str]) -> Facts:
     known: dict[str, Any] = {
         "why_nothing": short,
         "is_blind": blind,
-        "despite": DESPITE if record.bottleneck is not None else "",
+        "despite": DESPITE if record.path.bottleneck is not None else "",
         "is_model_based": record.is_model_based,
         "controller": record.controller,
-        "rtt_us": record.median_rtt_us,
-        "least_rtt_us": record.least_rtt_us,
+        "rtt_us": record.path.median_rtt_us,
+        "least_rtt_us": record.path.least_rtt_us,
         "has_counters": bool(record.flow.tcpinfo),
         "has_ecn": record.flow.ecn.feedback in ("classic", "accurate"),
     }
     families = ["the capture's quality"]
     if not blind:
         families += ["endpoints", "retransmissions"]
-    if not blind and record.bottleneck is not None:
+    if not blind and record.path.bottleneck is not None:
         families += ["policing", "sharing", "losses"]
         if not short:
             families += ["pacing", "rates", "delays"]

@@ -1,6 +1,6 @@
 """Facts about ACKs, from packets: bunched by a queue on the reverse path, batched by a clock, or too few."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ def ack_bunches(record: Record) -> AckBunches | None:
         return None
     arrived_us, sent_us = np.diff(time) / 1e3, np.diff(stamp_us)
     tick_us = float(np.min(sent_us[sent_us > 0], initial=np.inf))
-    flowing = arrived_us < record.least_rtt_us
+    flowing = arrived_us < record.path.least_rtt_us
     if not flowing.any():
         return None
     begins = np.concatenate([[True], arrived_us > const.TIGHT * np.mean(arrived_us[flowing])])
@@ -65,7 +65,8 @@ def _arrivals(record: Record) -> _Arrivals | None:
     if calm.sum() < LEAST_ACKS:
         return None
     time = record.ack_s[calm]
-    apart = np.diff(time) > record.bottleneck.base_us / 20e6  # ACKs within a twentieth of an RTT form a batch
+    # ACKs within a twentieth of an RTT form a batch.
+    apart = np.diff(time) > record.path.require_bottleneck.base_us / 20e6
     return _Arrivals(time, got[calm].astype(float), np.concatenate([[True], apart]))
 
 
@@ -74,8 +75,8 @@ def ack_batches(record: Record) -> AckBatches | None:
     arrivals = _arrivals(record)
     if arrivals is None:
         return None
-    time, size, begins = arrivals
-    base_s = record.bottleneck.base_us / 1e6
+    (time, size, begins), bottleneck = arrivals, record.path.require_bottleneck
+    base_s = bottleneck.base_us / 1e6
     total = np.bincount(np.cumsum(begins) - 1, size)
     first = np.flatnonzero(begins)
     last = np.append(first[1:], len(time)) - 1
@@ -85,15 +86,15 @@ def ack_batches(record: Record) -> AckBatches | None:
         return None
     silence, quiet, after = silence[moving], quiet[moving], after[moving]
     pause, carried = float(np.average(silence, weights=after)), float(np.average(after, weights=after))
-    serial_s = carried * (record.table.mss + HEADER_BYTES) / record.bottleneck.rate / 1e6
-    if not record.bottleneck.is_measured:
+    serial_s = carried * (record.table.mss + HEADER_BYTES) / bottleneck.rate / 1e6
+    if not bottleneck.is_measured:
         serial_s = pause
     lasted = float(np.average(time[last] - time[first], weights=total))
     apart = max(lasted, pause - np.average(quiet, weights=after)) < 0.5 * pause  # silent for most of the time
     long = carried >= 4 and min(pause, serial_s) > const.BATCH * base_s
     if not (apart and long and _varies(silence, after) < const.REGULAR and _by_clock(silence, after)):
         return None
-    return AckBatches(pause * 1e6, carried, record.bottleneck.base_us)
+    return AckBatches(pause * 1e6, carried, bottleneck.base_us)
 
 
 def ack_counts(record: Record) -> AckCounts | None:
@@ -102,15 +103,16 @@ def ack_counts(record: Record) -> AckCounts | None:
     if arrivals is None:
         return None
     time, size, begins = arrivals
-    mean, spread = record.uncongested
+    mean, spread = record.path.uncongested
     # Jitter merges packets, which a receiver acknowledges at once: ACKs closer than the bottleneck's packet spacing.
-    close = np.mean(np.diff(time) * 1e6 < (record.table.mss + HEADER_BYTES) / record.bottleneck.rate) > const.SEVERAL
+    packet_us = (record.table.mss + HEADER_BYTES) / record.path.require_bottleneck.rate
+    close = np.mean(np.diff(time) * 1e6 < packet_us) > const.SEVERAL
     jittered = bool(spread > JITTERY * mean and (close or len(time) / begins.sum() >= 2))
     per_packet = _segments_per_packet(record)
     return AckCounts(float(size.mean()), float(np.quantile(size, 0.95)), per_packet, jittered)
 
 
-def _by_clock(silence: NDArray[np.float64], size: NDArray[np.float64]) -> bool:
+def _by_clock(silence: NDArray[np.float64], size: NDArray[np.number[Any]]) -> bool:
     """Return whether batches are sent at fixed times with whatever has arrived, not whenever a fixed amount has.
 
     Exceptions decide: a small batch at its regular time, or a skipped one (twice or thrice the interval), indicates
@@ -126,7 +128,7 @@ def _by_clock(silence: NDArray[np.float64], size: NDArray[np.float64]) -> bool:
     return bool(clock >= amount)
 
 
-def _varies(values: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
+def _varies(values: NDArray[np.float64], weights: NDArray[np.number[Any]]) -> float:
     """Return the weighted coefficient of variation."""
     mean = np.average(values, weights=weights)
     return float(np.sqrt(np.average((values - mean) ** 2, weights=weights)) / mean)

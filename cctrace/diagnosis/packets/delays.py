@@ -14,8 +14,8 @@ MIN_RTT_S = float(BBR2022.params["min_rtt_win_sec"].default)
 
 def min_rtt(record: Record, limits: list[Limit]) -> MinRtt:
     """Return BBR's min_rtt (the kernel's, else the ten-second minimum of the RTT), with RTTs without a queue."""
-    bottleneck, share = record.bottleneck, shares(limits)
-    mean, spread = record.uncongested
+    bottleneck, share = record.path.require_bottleneck, shares(limits)
+    mean, spread = record.path.uncongested
     by_timer = share.get("pacing", 0.0) > share.get("cwnd", 0.0)
     return MinRtt(
         min_rtt_us=_least_of_filter(record),
@@ -25,7 +25,7 @@ def min_rtt(record: Record, limits: list[Limit]) -> MinRtt:
         goodput_bps=record.goodput_bps,
         acts_as_bbr=_acts_as_bbr(record, share),
         rate_bps=bottleneck.rate * 8e6 if bottleneck.is_measured else NAN,
-        are_probes_short=not bottleneck.is_measured and not record.lost.any() and by_timer,
+        are_probes_short=not bottleneck.is_measured and not record.path.lost.any() and by_timer,
     )
 
 
@@ -34,7 +34,7 @@ def _acts_as_bbr(record: Record, share: dict[str, float]) -> bool:
 
     A sender that hardly uses its path is idle, whatever its min_rtt.
     """
-    if record.is_loss_based or (record.bottleneck.is_measured and not record.use >= const.NEGLIGIBLE):
+    if record.is_loss_based or (record.path.require_bottleneck.is_measured and not record.use >= const.NEGLIGIBLE):
         return False
     return record.is_model_based or share.get("probe_rtt", 0.0) > 0 or share.get("pacing", 0.0) >= const.MUCH_OF_TIME
 
@@ -49,8 +49,8 @@ def _least_of_filter(record: Record) -> float:
 
 def _filtered_min(record: Record) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return (time_s, minimum RTT of the previous ten seconds, us), every quarter of a second."""
-    known = np.isfinite(record.rtt_us)
-    time, rtt = record.sent_s[known], record.rtt_us[known]
+    known = np.isfinite(record.path.rtt_us)
+    time, rtt = record.path.sent_s[known], record.path.rtt_us[known]
     place = (time / const.MIN_RTT_STEP_S).astype(np.int64)
     least = np.full(int(place.max()) + 1, np.inf)
     np.minimum.at(least, place, rtt)
@@ -68,7 +68,7 @@ def inflated(record: Record) -> Inflated | None:
     late = filtered[(time > MIN_RTT_S) & np.isfinite(filtered)]
     if not len(late):
         return None
-    base = float(np.quantile(record.rtt_us[np.isfinite(record.rtt_us)], 0.001))
+    base = float(np.quantile(record.path.rtt_us[np.isfinite(record.path.rtt_us)], 0.001))
     return Inflated(float(np.quantile(late, 0.75)), base, (MIN_RTT_S, record.duration_s))
 
 
@@ -78,9 +78,9 @@ def jitter(record: Record) -> Jitter | None:
     Jitter only adds to delays: where their mean is no longer than the first packets', which had no queue of their own,
     the queue that was inferred from the flow's packets is what scatters.
     """
-    mean, spread = record.uncongested
-    is_added = not record.flow.facts["complete"] or mean > record.least_rtt_us
-    return Jitter(spread, mean) if record.bottleneck.is_measured and is_added else None
+    mean, spread = record.path.uncongested
+    is_added = not record.flow.facts["complete"] or mean > record.path.least_rtt_us
+    return Jitter(spread, mean) if record.path.require_bottleneck.is_measured and is_added else None
 
 
 def reordering(record: Record) -> Reordering | None:
@@ -95,4 +95,4 @@ def reordering(record: Record) -> Reordering | None:
     first = reported - reported[0]
     late = first < np.maximum.accumulate(first) - 1e6 * const.PROMPT_S
     spurious = int(record.flow.retransmission_log["spurious"].sum())
-    return Reordering(float(late.mean()), int(late.sum()), spurious, int(record.lost.sum()))
+    return Reordering(float(late.mean()), int(late.sum()), spurious, int(record.path.lost.sum()))

@@ -32,7 +32,7 @@ def receiver_window(record: Record) -> groups.ReceiverWindow | None:
         receiver_share=max(held_us / busy_us, min(own * 1e6 / busy_us, 1.0), record.window_full_share),
         window_bytes=float(np.median(flying)) * record.table.mss if len(flying) else 0.0,
         advertised_bytes=float(record.largest_window_bytes) or groups.NAN,
-        rtt_us=record.median_rtt_us,
+        rtt_us=record.path.median_rtt_us,
         span=(float(shut[0, 0]), float(shut[-1, 1])) if len(shut) else None,
     )
 
@@ -49,12 +49,12 @@ def pauses(record: Record) -> groups.Pauses | None:
 def start(record: Record, limits: list[Limit]) -> groups.Start | None:
     """Return the start of a flow without losses, if it was captured."""
     rounds, share = len(record.rounds[0]), shares(limits)
-    if record.lost.any() or not rounds or not record.flow.facts["complete"]:
+    if record.path.lost.any() or not rounds or not record.flow.facts["complete"]:
         return None
     stood = share.get("application", 0.0) > const.MOST_OF_TIME or share.get("rto_stall", 0.0) >= const.MUCH_OF_TIME
     growing = startup_end_s(record) >= const.MOST_OF_TIME * record.duration_s and not stood
     sent = float(record.flow.row["bytes_sent"])
-    return groups.Start(rounds, sent, record.median_rtt_us, growing, is_complete=True)
+    return groups.Start(rounds, sent, record.path.median_rtt_us, growing, is_complete=True)
 
 
 def send_buffer(record: Record, limits: list[Limit]) -> groups.SendBuffer | None:
@@ -77,7 +77,9 @@ def stalls(record: Record, limits: list[Limit]) -> groups.Stalls | None:
         return None
     unheard = record.flow.facts["complete"] and not (record.table.state == DELIVERED).any()
     nothing = float(record.table.mss) if unheard else groups.NAN
-    return groups.Stalls(share, len(times), int(record.lost.sum()), (float(times.min()), float(times.max())), nothing)
+    return groups.Stalls(
+        share, len(times), int(record.path.lost.sum()), (float(times.min()), float(times.max())), nothing
+    )
 
 
 def idle(record: Record, limits: list[Limit], buffer: groups.SendBuffer | None) -> groups.Idle:
@@ -138,9 +140,9 @@ def of_socket(record: Record) -> groups.SocketLimit | None:
     if polls is None or "max_pacing_rate" not in polls.columns | polls.extra:
         return None
     limit, share = socket_limit(polls["pacing_rate_Bps"].astype(float), polls["max_pacing_rate"].astype(float))
-    _, rate, _ = record.delivered
+    _, rate, _ = record.path.delivered
     at_it = len(rate) > 0 and is_at(float(np.median(rate)) * 1e6, limit)
-    bottleneck = record.bottleneck
+    bottleneck = record.path.require_bottleneck
     has_more = bottleneck is not None and bottleneck.is_measured and limit / 1e6 < const.SPARE_RATE * bottleneck.rate
     carried = bottleneck.rate * 8e6 if has_more else groups.NAN
     return groups.SocketLimit(limit * 8, share, record.goodput_bps, at_it, _is_queued(record), carried)
@@ -150,13 +152,13 @@ def even_sends(record: Record, limits: list[Limit]) -> groups.EvenSends | None:
     """Return how evenly packets were sent, if below the path's rate and without a queue."""
     if _is_queued(record):
         return None
-    even = even_rate(record)
-    if record.bottleneck.is_measured and even.rate >= const.SPARE_RATE * record.bottleneck.rate:
+    even, bottleneck = even_rate(record), record.path.require_bottleneck
+    if bottleneck.is_measured and even.rate >= const.SPARE_RATE * bottleneck.rate:
         return None
     sizes, mss = record.table.wire_bytes[~record.table.retransmitted] - HEADER_BYTES, record.table.mss
     may_probe = record.flow.facts["complete"] or record.duration_s > LONGEST_WAIT_S
     payload, window = even.rate * mss / (mss + HEADER_BYTES), record.largest_window_bytes
-    rtt_us = record.median_rtt_us  # 0 on a clock slower than the path
+    rtt_us = record.path.median_rtt_us  # 0 on a clock slower than the path
     return groups.EvenSends(
         rate_bps=even.rate * 8e6,
         limit_bps=payload * 8e6,
@@ -164,10 +166,10 @@ def even_sends(record: Record, limits: list[Limit]) -> groups.EvenSends | None:
         partly_filled_share=float((sizes < mss).mean()),
         goodput_bps=record.goodput_bps,
         by_timer_share=even.by_timer_share,
-        carried_bps=record.bottleneck.rate * 8e6 if record.bottleneck.is_measured else groups.NAN,
+        carried_bps=bottleneck.rate * 8e6 if bottleneck.is_measured else groups.NAN,
         faster_rtts=even.faster_s * 1e6 / rtt_us if may_probe and rtt_us else groups.NAN,
-        lost_share=float(record.lost.mean()),
-        window_share=payload * record.least_rtt_us / window if window else groups.NAN,
+        lost_share=float(record.path.lost.mean()),
+        window_share=payload * record.path.least_rtt_us / window if window else groups.NAN,
     )
 
 
@@ -192,7 +194,9 @@ def even_rate(record: Record) -> EvenRate:
     if len(time) < const.MANY or not time[-1] > time[0]:
         return EvenRate()
     apart = float(np.median(np.diff(time)))
-    many = int(np.clip(record.median_rtt_us / 1e6 / const.PARTS_OF_RTT / max(apart, 1e-9), 1, const.BURSTS_TOGETHER))
+    many = int(
+        np.clip(record.path.median_rtt_us / 1e6 / const.PARTS_OF_RTT / max(apart, 1e-9), 1, const.BURSTS_TOGETHER)
+    )
     first = np.arange(0, len(time), many)
     gap, got = np.diff(time[first]), np.add.reduceat(size, first)[:-1]
     rate = got / np.maximum(gap * 1e6, 1e-3)
@@ -218,7 +222,7 @@ def _commonest(values: NDArray[np.float64], lasted: NDArray[np.float64]) -> floa
 
 def _is_queued(record: Record) -> bool:
     """Return whether more than the packets of one burst or ACK typically waited at the bottleneck."""
-    bottleneck = record.bottleneck
+    bottleneck = record.path.require_bottleneck
     if bottleneck is None or not bottleneck.is_measured:
         return False
     waiting_bytes = float(np.median(bottleneck.queue_us)) * bottleneck.rate

@@ -26,7 +26,7 @@ def losses(record: Record, is_shared: bool = False, in_turn: bool = False) -> Lo
     `is_shared`: whether other flows of the capture fill the queue, too. `in_turn`: whether a fair queue serves the
     flow's own one in turn with theirs, at a rate that changes as they come and go.
     """
-    lost = int(record.lost.sum())
+    lost = int(record.path.lost.sum())
     if not lost:
         return None
     queue = _queue(record, is_shared, in_turn)
@@ -34,8 +34,8 @@ def losses(record: Record, is_shared: bool = False, in_turn: bool = False) -> Lo
     if queue is not None and len(queue.steps.rate) > 1 and met is not None and not met.overflowed:
         # Where the time of a step is wrong, part of the queue seems to be a longer path.
         met = met if record.path.through.route is None else None
-    rank, episodes = before_losses(record, record.lost)
-    known, at = record.rtt_us[np.isfinite(record.rtt_us)], record.sent_s[record.lost]
+    rank, episodes = before_losses(record, record.path.lost)
+    known, at = record.path.rtt_us[np.isfinite(record.path.rtt_us)], record.path.sent_s[record.path.lost]
     return Losses(
         lost=lost,
         sent=len(record.table),
@@ -43,9 +43,9 @@ def losses(record: Record, is_shared: bool = False, in_turn: bool = False) -> Lo
         span=(float(at.min()), float(at.max())),
         rtt_rank=rank,
         episodes=episodes,
-        room_us=float(np.quantile(known, 0.995)) - record.least_rtt_us,
-        least_rtt_us=record.least_rtt_us,
-        is_gathered=lambda: _gathered(record, record.lost),
+        room_us=float(np.quantile(known, 0.995)) - record.path.least_rtt_us,
+        least_rtt_us=record.path.least_rtt_us,
+        is_gathered=lambda: _gathered(record, record.path.lost),
         met=met,
     )
 
@@ -61,7 +61,7 @@ class Server(NamedTuple):
 
 def own_queue(record: Record) -> Server:
     """Return the flow's own queue at a constant rate."""
-    bottleneck = record.bottleneck
+    bottleneck = record.path.require_bottleneck
     return Server(record.path.sent, constant(bottleneck.rate), bottleneck.base_us, bottleneck.bucket_bytes)
 
 
@@ -69,8 +69,8 @@ def _queue(record: Record, is_shared: bool, in_turn: bool) -> Server | None:
     """Return the queue that a flow's packets met; None if its rate is unknown."""
     if in_turn:
         sent, steps = record.path.sent, record.path.steps
-    elif not is_shared and not record.changes:
-        return own_queue(record) if record.bottleneck.is_measured else None
+    elif not is_shared and not record.path.rate_changes:
+        return own_queue(record) if record.path.require_bottleneck.is_measured else None
     else:
         sent, steps = record.path.through[:2]
         if not is_shared and len(steps.rate) == 1:
@@ -81,16 +81,16 @@ def _queue(record: Record, is_shared: bool, in_turn: bool) -> Server | None:
 def _met(record: Record, queue: Server) -> Met:
     at = backlogs_in(record, queue)
     full = at.overflow if _drops_at_its_longest(at) else np.zeros(len(at.lost), bool)
-    few = record.lost.sum() < const.FEWEST  # too few to tell overflows from other losses
+    few = record.path.lost.sum() < const.FEWEST  # too few to tell overflows from other losses
     # Losses while a shaper's tokens let packets pass belong to another queue.
-    other = record.lost if few else record.lost & ~full & (at.deficit >= at.bucket_bytes)
+    other = record.path.lost if few else record.path.lost & ~full & (at.deficit >= at.bucket_bytes)
     overflowed, rest = int(full.sum()), int(other.sum())
     sent = len(record.table) - overflowed
     low, high = proportion(rest, sent)
     rank, episodes = before_losses(record, other) if rest else (0.5, 1)
-    part = np.searchsorted(queue.steps.start_us, record.sent_us[record.lost], side="right") - 1
+    part = np.searchsorted(queue.steps.start_us, record.path.sent_us[record.path.lost], side="right") - 1
     rate = float(np.median(queue.steps.rate[part]))  # the usual one when packets were lost, bytes/us
-    buffer = float(np.median(at.met[full if overflowed else record.lost])) + at.size
+    buffer = float(np.median(at.met[full if overflowed else record.path.lost])) + at.size
     waits = np.quantile(at.met[other], [0.1, 0.5, 0.9]) if rest else np.full(3, np.nan)
     return Met(
         overflowed=overflowed,
@@ -109,7 +109,7 @@ def _met(record: Record, queue: Server) -> Met:
         is_managed_length=(at.longest > const.MANAGED_PACKETS * PACKET_BYTES or at.early >= EARLY)
         and (few or not queue.bucket_bytes),
         early_share=at.early,
-        avoids_short=bool(at.met[record.lost].min() < const.MOSTLY * at.longest - 3 * PACKET_BYTES),
+        avoids_short=bool(at.met[record.path.lost].min() < const.MOSTLY * at.longest - 3 * PACKET_BYTES),
         waits_us=tuple((np.append(waits, at.longest) / rate).tolist()),
         is_gathered=lambda: _gathered(record, other),
     )
@@ -119,9 +119,18 @@ def backlogs_in(record: Record, queue: Server) -> Backlogs:
     """Return the backlogs that a flow's packets met in a queue."""
     table, size = record.table, float(np.median(record.table.wire_bytes))
     # The last packets may yet have been lost, and then were not in the queue.
-    settled = ~record.lost & (table.sent_ns <= decided_ns(table))
-    passed, arrived_bytes = settled if settled.any() else ~record.lost, record.path.arrived_bytes
-    at = record.sent_us, record.lost, passed, arrived_bytes, size, queue.base_us, queue.bucket_bytes, _behind(table)
+    settled = ~record.path.lost & (table.sent_ns <= decided_ns(table))
+    passed, arrived_bytes = settled if settled.any() else ~record.path.lost, record.path.arrived_bytes
+    at = (
+        record.path.sent_us,
+        record.path.lost,
+        passed,
+        arrived_bytes,
+        size,
+        queue.base_us,
+        queue.bucket_bytes,
+        _behind(table),
+    )
     return Backlogs(queue.sent, queue.steps, *at)
 
 
@@ -150,7 +159,7 @@ def _behind(table: Transmissions) -> NDArray[np.int64]:
 
 def _gathered(record: Record, lost: NDArray[np.bool_]) -> bool:
     """Return whether losses cluster in time more than random ones would."""
-    per_rtt = max(int(len(lost) * record.least_rtt_us / 1e6 / max(record.duration_s, 1e-6)), 1)
+    per_rtt = max(int(len(lost) * record.path.least_rtt_us / 1e6 / max(record.duration_s, 1e-6)), 1)
     place = np.unique(np.flatnonzero(lost) // per_rtt)  # round trips (of packets sent) with losses
     rounds = -(-len(lost) // per_rtt)
     if len(place) < min(const.FEWEST, rounds / 2):
@@ -168,43 +177,43 @@ def before_losses(record: Record, lost: NDArray[np.bool_]) -> tuple[float, int]:
     packet that a full queue dropped. A delayed ACK counts with its last segment: where a loss delays the ACK of the one
     before, its RTT is long for that.
     """
-    rtt = record.rtt_us
+    rtt = record.path.rtt_us
     known = np.flatnonzero(np.isfinite(rtt))
     known = known[last_of_each(record.table.ack_row[known])]
     before = known[np.maximum(np.searchsorted(known, np.flatnonzero(lost)) - 1, 0)]
-    event = np.append(0, np.cumsum(np.diff(record.sent_s[lost]) > record.least_rtt_us / 1e6))
+    event = np.append(0, np.cumsum(np.diff(record.path.sent_s[lost]) > record.path.least_rtt_us / 1e6))
     rank = np.bincount(event, ranks(rtt[known], rtt[before])) / np.bincount(event)
     return float(rank.mean()), len(rank)
 
 
 def bursts(record: Record) -> Bursts | None:
     """Return the bursts with lost ends; None if the capture does not show bursts, or losses are too few."""
-    if record.lost.sum() < const.FEW or record.flow.taken_at not in ("sender", "unknown"):
+    if record.path.lost.sum() < const.FEW or record.flow.taken_at not in ("sender", "unknown"):
         return None
     burst, ahead, met = _bursts(record)
-    lost = np.flatnonzero(record.lost)
+    lost = np.flatnonzero(record.path.lost)
     lost = lost[np.unique(burst[lost], return_index=True)[1]]  # the first loss of each burst
     quantum = max(2 * float(np.median(record.table.wire_bytes)), 2.0**-PACING_SHIFT * record.goodput_bps / 8)
     typical, rank = float(np.median(ahead[lost])), mean_rank(ahead.astype(float), ahead[lost].astype(float))
     filled = float(np.median(ahead[lost] / np.maximum(met[lost], ahead[lost] + 1)))
-    many, at = len(lost), record.sent_s[record.lost]
-    if not record.bottleneck.is_measured:  # the rate is only a guess: require repeated overflow
-        apart = np.diff(record.sent_s[lost], prepend=-np.inf) > const.SEPARATE_RTTS * record.median_rtt_us / 1e6
-        many = int(apart.sum())
-    count, span = int(record.lost.sum()), (float(at.min()), float(at.max()))
+    many, at = len(lost), record.path.sent_s[record.path.lost]
+    if not record.path.require_bottleneck.is_measured:  # the rate is only a guess: require repeated overflow
+        apart_s = np.diff(record.path.sent_s[lost], prepend=-np.inf)
+        many = int((apart_s > const.SEPARATE_RTTS * record.path.median_rtt_us / 1e6).sum())
+    count, span = int(record.path.lost.sum()), (float(at.min()), float(at.max()))
     return Bursts(typical, quantum, filled, many, rank, count, count / len(record.table), span)
 
 
 def _bursts(record: Record) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
     """Return each transmission's burst number, and the bytes of the burst sent before it and the backlog it met."""
-    table, rate = record.table, record.bottleneck.rate
-    begins = np.diff(record.sent_us, prepend=-np.inf) > const.IN_A_BURST * table.wire_bytes / rate
+    table, rate = record.table, record.path.require_bottleneck.rate
+    begins = np.diff(record.path.sent_us, prepend=-np.inf) > const.IN_A_BURST * table.wire_bytes / rate
     burst = np.cumsum(begins) - 1
     total = np.cumsum(table.wire_bytes) - table.wire_bytes
     return (
         burst,
         total - total[np.flatnonzero(begins)][burst],
-        backlog_met(record.path.sent, constant(rate), record.sent_us),
+        backlog_met(record.path.sent, constant(rate), record.path.sent_us),
     )
 
 
@@ -217,5 +226,5 @@ def retransmissions(record: Record) -> Retransmissions | None:
     elsewhere = record.flow.taken_at in ("receiver", "middle")
     if elsewhere:  # the log holds what was overtaken on the way, too
         many = int(record.flow.row["retransmitted_segments"])
-    beyond = elsewhere and not record.lost.any()
+    beyond = elsewhere and not record.path.lost.any()
     return Retransmissions(many / sent, many, sent, min(int(spurious.sum()), many), beyond)

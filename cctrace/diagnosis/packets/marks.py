@@ -18,7 +18,7 @@ def marks(record: Record) -> Marks | None:
     if not ecn.delivered_ce:
         return None
     at = reductions_s(record)
-    lost, (marked, share) = record.sent_s[record.lost], _marked(ecn, len(at))
+    lost, (marked, share) = record.path.sent_s[record.path.lost], _marked(ecn, len(at))
     ends = np.concatenate([[0.0], at, [record.duration_s]])
     reported = record.ack_s[_reports(record)]
     who = None if not record.heeds_marks or len(at) < const.LEAST_CUTS else marker_of(record.path)
@@ -29,7 +29,9 @@ def marks(record: Record) -> Marks | None:
         marked=marked,
         marked_share=share,
         reductions=len(at),
-        loss_episodes=int((np.diff(lost, prepend=-np.inf) > const.EPISODE_RTTS * record.median_rtt_us / 1e6).sum()),
+        loss_episodes=int(
+            (np.diff(lost, prepend=-np.inf) > const.EPISODE_RTTS * record.path.median_rtt_us / 1e6).sum()
+        ),
         longest_pause_share=float(np.diff(ends).max()) / max(record.duration_s, 1e-9),
         queue_us=_queue_us(record, at),
         is_l4s=ecn.sent["ect1"] > ecn.sent["ect0"],
@@ -58,8 +60,8 @@ def _ramp(record: Record, at: NDArray[np.float64]) -> tuple[float, float]:
         return NAN, NAN
     pauses = np.diff(at, append=record.duration_s)
     begin, end = float(at[pauses.argmax()]), float(at[pauses.argmax()] + pauses.max())
-    lost_s, (start_s, _, flights) = record.sent_s[record.lost], record.rounds
-    within = flights[(start_s > begin + record.median_rtt_us / 1e6) & (start_s < end)]
+    lost_s, (start_s, _, flights) = record.path.sent_s[record.path.lost], record.rounds
+    within = flights[(start_s > begin + record.path.median_rtt_us / 1e6) & (start_s < end)]
     grown = len(within) >= 2 * const.FEWEST and within[-const.FEWEST :].max() >= (1 + const.STEADY) * within[0]
     return (begin, end) if grown and not ((lost_s > begin) & (lost_s < end)).any() else (NAN, NAN)
 
@@ -84,4 +86,4 @@ def _queue_us(record: Record, at: NDArray[np.float64]) -> float:
         return NAN
     place = np.searchsorted(record.seconds(time_ns[taken]), at, side="right") - 1
     rtt = rtt_us[taken][place[place >= 0]]
-    return float(max(np.median(rtt) - record.least_rtt_us, 0.0)) if len(rtt) else NAN
+    return float(max(np.median(rtt) - record.path.least_rtt_us, 0.0)) if len(rtt) else NAN

@@ -14,16 +14,16 @@ from cctrace.path.transmissions import LOST
 
 def policer(record: Record) -> Policer | None:
     """Return the token bucket that explains the losses, if one does."""
-    if record.lost.sum() < LEAST_POLICED:
+    if record.path.lost.sum() < LEAST_POLICED:
         return None
     table = record.table
     few, many = const.POLICED_SENDS
-    most = few if record.lost[:few].sum() >= const.MANY else many
+    most = few if record.path.lost[:few].sum() >= const.MANY else many
     # The fate of the last packets, and hence the deficit that they met, is unknown.
     end_ns = min(table.sent_ns[min(most, len(table)) - 1], decided_ns(table))
-    whole = (table, *record.companions.values())
+    whole = (table, *record.path.companions.values())
     tables = [other.first(int(np.searchsorted(other.sent_ns, end_ns, "right"))) for other in whole]
-    rtt = record.rtt_us[np.isfinite(record.rtt_us)]
+    rtt = record.path.rtt_us[np.isfinite(record.path.rtt_us)]
     if (tables[0].state == LOST).sum() < LEAST_POLICED:
         return None
     bucket = policer_of([table for table in tables if len(table)], record.start_ns, float(np.quantile(rtt, 0.05)))
@@ -32,7 +32,7 @@ def policer(record: Record) -> Policer | None:
     rate, size = bucket.rate.value or 0.0, bucket.size_bytes.value or 0.0
     if not rate or _is_the_links(record, rate):
         return None
-    lost, times = tables[0].state == LOST, record.sent_s[record.lost]
+    lost, times = tables[0].state == LOST, record.path.sent_s[record.path.lost]
     explained = float(bucket.explained[lost].mean())
     return Policer(rate * 8e6, size, explained, int(lost.sum()), (float(times.min()), float(times.max())))
 
@@ -42,13 +42,13 @@ def _is_the_links(record: Record, rate: float) -> bool:
 
     A full queue drops as an empty bucket does, but nothing waits behind a policer at its rate.
     """
-    shared = record.path.shared
-    alone = record.bottleneck.rate if record.bottleneck.explained > COMMON else np.nan
+    shared, bottleneck = record.path.shared, record.path.require_bottleneck
+    alone = bottleneck.rate if bottleneck.explained > COMMON else np.nan
     rates = [alone, shared.rate] if shared and shared.is_common else [alone]
     return any(abs(one / rate - 1) < const.POLICED_RATE_SAME for one in rates)
 
 
 def _queue_dropped(record: Record) -> bool:
     """Return whether losses repeatedly followed the longest RTTs: then a short queue drops, not a policer."""
-    rank, episodes = before_losses(record, record.lost)
+    rank, episodes = before_losses(record, record.path.lost)
     return episodes >= const.FEWEST and rank > LOSSES_SHOW

@@ -20,15 +20,16 @@ from cctrace.tcp.wire import HEADER_BYTES
 
 def rate_changes(record: Record, limits: list[Limit]) -> RateChanges | None:
     """Return the changes of the path's rate; None without."""
-    changes, varied = record.changes, record.path.rate_range_bps
+    changes, varied = record.path.rate_changes, record.path.rate_range_bps
     if changes and not (varied and _between(record, changes) < const.LARGELY):
         drops = [change for change in changes if change.after_bps < change.before_bps]
         worst = max(drops, key=lambda change: change.before_bps / change.after_bps, default=None)
         return RateChanges(changes, stale=None if worst is None else _stale(record, worst, limits))
-    lasting = record.bottleneck.bucket_bytes > record.bottleneck.rate * record.bottleneck.base_us
+    bottleneck = record.path.require_bottleneck
+    lasting = bottleneck.bucket_bytes > bottleneck.rate * bottleneck.base_us
     if varied and not lasting:  # the tokens of a bucket that outlasts an RTT return: that is no rate change
         low, high = varied
-        return RateChanges([], low, high, record.median_rtt_us, record.least_rtt_us)
+        return RateChanges([], low, high, record.path.median_rtt_us, record.path.least_rtt_us)
     return None
 
 
@@ -37,7 +38,9 @@ def _between(record: Record, changes: list[Change]) -> float:
     edges = [0.0, *(change.at_s for change in changes), changes[-1].until_s]
     inside = 0.0
     for begin, end in itertools.pairwise(edges):
-        rate = record.delivered[1][(record.delivered[0] > begin) & (record.delivered[0] < end) & record.standing]
+        rate = record.path.delivered[1][
+            (record.path.delivered[0] > begin) & (record.path.delivered[0] < end) & record.path.standing
+        ]
         if len(rate) and np.median(np.abs(rate / np.median(rate) - 1)) < STEADY_RATE:
             inside += end - begin
     return inside / max(record.duration_s, 1e-9)
@@ -61,29 +64,29 @@ def stale_seconds(record: Record, change: Change) -> float:
 
 def longest_rtt_us(record: Record, begin_s: float, end_s: float) -> float:
     """Return the longest RTT of packets sent between two times, us; NaN unknown."""
-    rtt = record.rtt_us[(record.sent_s > begin_s) & (record.sent_s < end_s)]
+    rtt = record.path.rtt_us[(record.path.sent_s > begin_s) & (record.path.sent_s < end_s)]
     return float(np.nanmax(rtt)) if np.isfinite(rtt).any() else NAN
 
 
 def _stale(record: Record, change: Change, limits: list[Limit]) -> Stale:
     stale, share = stale_seconds(record, change), shares(limits)
     end_s = change.at_s + max(stale, 1.0) + 1.0
-    inside = (record.sent_s > change.at_s) & (record.sent_s < end_s)
+    inside = (record.path.sent_s > change.at_s) & (record.path.sent_s < end_s)
     return Stale(
         at_s=change.at_s,
         before_bps=change.before_bps,
         after_bps=change.after_bps,
         stale_s=stale,
         longest_rtt_us=longest_rtt_us(record, change.at_s, end_s),
-        lost=int(record.lost[inside].sum()),
+        lost=int(record.path.lost[inside].sum()),
         is_paced=record.controller is None and share.get("pacing", 0.0) > 2 * share.get("cwnd", 0.0),
     )
 
 
 def queue(record: Record) -> Queue:
     """Return the RTTs and the bottleneck's queue, as far as known."""
-    bottleneck, (mean, spread) = record.bottleneck, record.uncongested
-    known = record.rtt_us[np.isfinite(record.rtt_us)]
+    bottleneck, (mean, spread) = record.path.require_bottleneck, record.path.uncongested
+    known = record.path.rtt_us[np.isfinite(record.path.rtt_us)]
     base_us, queue_us = mean, float(np.median(bottleneck.queue_us))
     # The first packets of a flow met no queue of their own: what an RTT exceeds the least by is queue. Counting packets
     # in groups, as `bottleneck` does, adds some.
@@ -91,36 +94,36 @@ def queue(record: Record) -> Queue:
         base_us = max(mean, float(known.min()))
         # The sender takes RTTs of ACKs, and so do the tables; seen from elsewhere, they cover a part of the path only.
         of_acks = None if is_elsewhere(record.flow) else record.flow.row["rtt_median_us"]
-        queue_us = max(float(of_acks or record.median_rtt_us) - base_us, 0.0)
+        queue_us = max(float(of_acks or record.path.median_rtt_us) - base_us, 0.0)
     return Queue(
-        rtt_us=record.median_rtt_us,
+        rtt_us=record.path.median_rtt_us,
         least_rtt_us=float(np.quantile(known, 0.001)) if len(known) else NAN,
         base_rtt_us=base_us,
         spread_us=spread,
         rate_bps=bottleneck.rate * 8e6,
         used_share=record.use if bottleneck.is_measured else NAN,
         queue_us=queue_us,
-        queued_share=float(record.standing.mean()) if len(record.standing) else 0.0,
+        queued_share=float(record.path.standing.mean()) if len(record.path.standing) else 0.0,
         explained=bottleneck.explained,
-        lost=int(record.lost.sum()),
+        lost=int(record.path.lost.sum()),
     )
 
 
 def before(record: Record) -> Before | None:
     """Return the RTTs of the first packets, if the flow was captured from its start."""
-    bottleneck = record.bottleneck
+    bottleneck = record.path.require_bottleneck
     early = bottleneck.sent_us < bottleneck.sent_us[0] + 2 * bottleneck.base_us
     if early.sum() < const.FEWEST or not record.flow.facts["complete"]:
         return None
     first, own = float(np.median(bottleneck.rest_us[early])), float(np.median(bottleneck.queue_us[early]))
-    least, spread = record.uncongested  # of periods, including jitter
+    least, spread = record.path.uncongested  # of periods, including jitter
     return Before(first, least, own, spread)
 
 
 def shaper(record: Record) -> Shaper | None:
     """Return the token bucket before the bottleneck's queue, of a path with constant rate."""
-    bottleneck = record.bottleneck
-    if not bottleneck.bucket_bytes or record.changes:
+    bottleneck = record.path.require_bottleneck
+    if not bottleneck.bucket_bytes or record.path.rate_changes:
         return None
     size = bottleneck.bucket_bytes
     return Shaper(bottleneck.rate * 8e6, size, size / (bottleneck.rate * bottleneck.base_us))
@@ -130,11 +133,11 @@ def held_window(record: Record) -> HeldWindow | None:
     """Return the largest data in flight of later rounds, of a flow without losses."""
     first, _, most = record.rounds
     later = most[first > min(2.0, 0.3 * record.duration_s)]
-    if len(later) < const.ENOUGH or record.lost.any():
+    if len(later) < const.ENOUGH or record.path.lost.any():
         return None
     typical = float(np.median(later))
     spread = float(np.median(np.abs(later - typical))) / max(typical, 1.0)
-    return HeldWindow(typical * record.table.mss, record.median_rtt_us, spread, bool(record.flow.tcpinfo))
+    return HeldWindow(typical * record.table.mss, record.path.median_rtt_us, spread, bool(record.flow.tcpinfo))
 
 
 def growing_window(record: Record, limits: list[Limit]) -> GrowingWindow | None:
@@ -142,8 +145,8 @@ def growing_window(record: Record, limits: list[Limit]) -> GrowingWindow | None:
     first, _, most = record.rounds
     began_s = startup_end_s(record)
     # The losses that end slow start are repaired within a few round trips; the window grows from then on.
-    after = first > began_s + const.SEPARATE_RTTS * record.median_rtt_us / 1e6
-    if not after.any() or (record.sent_s[record.lost] > first[after][0]).any():
+    after = first > began_s + const.SEPARATE_RTTS * record.path.median_rtt_us / 1e6
+    if not after.any() or (record.path.sent_s[record.path.lost] > first[after][0]).any():
         return None
-    lost = float(record.lost.sum())
+    lost = float(record.path.lost.sum())
     return growth(most[after].astype(float), int(after.sum()), record.table.mss, began_s, lost, limits)

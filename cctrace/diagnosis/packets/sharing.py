@@ -23,7 +23,7 @@ from cctrace.path.sent import Sent
 
 def others(record: Record) -> dict[str, Turns | Sharing]:
     """Return the facts of flows served in turn, or of a shared queue; nothing for neither."""
-    if not record.companions or record.fluid is None:
+    if not record.path.companions or record.path.coarse is None:
         return {}
     shared = record.path.shared
     if shared is None:
@@ -37,7 +37,7 @@ def others(record: Record) -> dict[str, Turns | Sharing]:
 
 def _turns(record: Record, found: _Turns) -> Turns:
     return Turns(
-        flows=1 + len(record.companions),
+        flows=1 + len(record.path.companions),
         share=found.share,
         share_deviation=found.spread,
         link_bps=found.rate * 8e6,
@@ -101,8 +101,8 @@ def _others_show_turns(record: Record) -> bool:
     An AQM that drops much of this flow's own queue leaves delays that no queue explains.
     """
     sent = record.flow.capture.columns["bytes_sent"]
-    other = Record(record.flow.capture.flow(max(record.companions, key=lambda k: int(sent[k]))))
-    if other.fluid is None or record.flow.index not in other.companions:
+    other = Record(record.flow.capture.flow(max(record.path.companions, key=lambda k: int(sent[k]))))
+    if other.path.coarse is None or record.flow.index not in other.path.companions:
         return False
     shared = other.path.shared
     turns = None if shared is None else _in_turns(other, shared.gain)
@@ -131,7 +131,7 @@ def _in_turns(record: Record, gain: float) -> _Turns | None:
         return None
     link = float(np.median(total[full]))
     solo = rates[0, inside & busy[0] & (many == 1)]
-    alone = deviation(own, constant(record.bottleneck.rate))
+    alone = deviation(own, constant(record.path.require_bottleneck.rate))
     return _Turns(
         link,
         float(np.median(solo)) if len(solo) >= const.ENOUGH / 4 else 0.0,
@@ -166,7 +166,7 @@ def _rates(part: Sent, edges: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _overlap(record: Record) -> tuple[float, float]:
-    others = record.companions.values()
+    others = record.path.companions.values()
     begin = max(0.0, min((table.start_ns - record.start_ns) / 1e9 for table in others))
     end = max(float(record.seconds(table.sent_ns[-1:])[0]) for table in others)
     return begin, min(end, record.duration_s)

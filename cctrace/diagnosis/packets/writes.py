@@ -31,7 +31,7 @@ def paused_writes(record: Record) -> str | None:
     protocol's handshake, and the last may be truncated: neither counts.
     """
     idle = record.empty_s
-    pauses = idle[np.diff(idle)[:, 0] > record.least_rtt_us / 1e6]
+    pauses = idle[np.diff(idle)[:, 0] > record.path.least_rtt_us / 1e6]
     pauses = pauses[(pauses[:, 1] < record.duration_s) & (np.diff(pauses[:, 1], prepend=-1.0) > 0)]
     if len(pauses) < const.FEWEST:
         return None
@@ -56,7 +56,7 @@ def clocked_writes(record: Record, limits: Sequence[Limit]) -> Clock | None:
     busy = np.array([(one.start_s, one.end_s) for one in limits if one.name != "application"]).reshape(-1, 2)
     pauses = outside(written(record), busy)
     begins, apart = pauses[:, 1], np.diff(pauses[:, 1])
-    long = np.flatnonzero(apart > const.CLOCK_RTTS * record.median_rtt_us / 1e6)
+    long = np.flatnonzero(apart > const.CLOCK_RTTS * record.path.median_rtt_us / 1e6)
     periods = long[np.unique(np.rint(np.log(apart[long]) / const.EQUAL), return_index=True)[1]]
     ticks = [np.array(_on_clock(begins, int(place), float(apart[place]))) for place in periods]
     most = max(map(len, ticks), default=0)
