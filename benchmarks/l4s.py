@@ -119,6 +119,8 @@ def main():
         for file in captures(sys.argv[1], name):
             found["runs"] += compared(file, *run)
             print(json.dumps(found["runs"][-1], indent=1), flush=True)
+    if not found["runs"]:
+        sys.exit(f"{sys.argv[1]}: none of {', '.join(name for name, *_ in RUNS)}; {TABLE.name} is left as it is")
     TABLE.write_text(json.dumps(found, indent=1, default=float) + "\n", encoding="utf-8")
 
 
