@@ -120,6 +120,8 @@ class Capture(Gridded):
         self.hz, self.hz_given = hz or DEFAULT_HZ, hz is not None
         self.warnings = list(packets.warnings)
         self._reaction: dict[int, tuple[int, int]] = {}  # measured reaction times of connections' senders
+        self._params: tuple[object, Any] = None, None  # of which connection, and what `params` found last
+        self._read: tuple[object, Any] = None, None  # the same of the packets of a beginning
         self._kept: dict[object, Any] = {}  # results of other packages for single flows
 
     def forget(self) -> None:
@@ -212,8 +214,17 @@ class Capture(Gridded):
 
         `hz`: ticks per second of the senders' kernels, by default those of the capture.
         """
-        c, table = self.connections, self.packets.connections
         rows = np.asarray(rows)
+        asked, kept = (rows.tobytes(), hz), self._params
+        if kept[0] != asked:  # a flow is re-enacted again and again, see `replaying.through_fq`
+            kept = self._params = asked, self._measured(rows, hz)
+        p = kept[1].copy()
+        p["fq"], p["misses_marks"] = fq, misses_marks
+        return p
+
+    def _measured(self, rows: Values, hz: int | None) -> Values:
+        """Return the parameters that are those of the connections, however they are re-enacted."""
+        c, table = self.connections, self.packets.connections
         s = c.sender[rows]
         mine, other = c.sides[rows, s], c.sides[rows, 1 - s]
         p = np.zeros(len(rows), PARAM)
@@ -238,7 +249,6 @@ class Capture(Gridded):
         # So that microseconds and ticks end where the capture's do.
         p["start_ns"] = opened_ns - opened_ns % 1_000_000_000
         p["hz"] = hz or self.hz
-        p["fq"], p["misses_marks"] = fq, misses_marks
         took_ns, p["same_skb_ns"] = self.reactions(rows)
         p["ack_delay_ns"] = p["tx_delay_ns"] = took_ns // 2
         p["answer_us"] = reaction.ANSWER * np.where(took_ns > 0, took_ns, reaction.TYPICAL_NS) // 1000
@@ -290,12 +300,11 @@ class Capture(Gridded):
         write came, and where its data end.
         """
         rows = np.asarray(rows, np.int64)
-        clock, order, first = self.at_the_sender(rows)
-        kept = self.packets["options"][order] & OPT_COPY == 0  # hand-over to fq and super-packets look ahead
-        order, first = order[kept], np.append(0, np.cumsum(kept, dtype=np.int32))[first].astype(np.int64)
-        if most is not None:
-            order = order[first[0] :][:most]
-            first = np.array([0, len(order)])
+        asked, kept = (rows.tobytes(), most), self._read
+        if kept[0] != asked:
+            kept = asked, self._of_connections(rows, most)
+            self._read = kept if most is not None else (None, None)
+        clock, order, first = kept[1]
         packets = (clock, *(self.packets[name] for name in _READ))
         sacks = (self.packets.sacks["left"], self.packets.sacks["right"])
         polls = np.zeros((0, 2), np.int64) if polls is None else np.ascontiguousarray(polls, np.int64)
@@ -307,7 +316,17 @@ class Capture(Gridded):
         params = self.params(rows, fq, misses_marks, hz)
         params["echoes"] = due is not None and fq == THROUGH_FQ
         told = marked, NOTHING_DUE if due is None else due
-        return Pass(packets, sacks, order, first, params, polls, decided, told)
+        return Pass(packets, sacks, order.copy(), first, params, polls, decided, told)
+
+    def _of_connections(self, rows: Ints, most: int | None) -> tuple[Ints, Ints, Ints]:
+        """Return what `at_the_sender` does, without copies of packets; limited to a number of packets."""
+        clock, order, first = self.at_the_sender(rows)
+        kept = self.packets["options"][order] & OPT_COPY == 0  # hand-over to fq and super-packets look ahead
+        order, first = order[kept], np.append(0, np.cumsum(kept, dtype=np.int32))[first].astype(np.int64)
+        if most is not None:
+            order = order[first[0] :][:most]
+            first = np.array([0, len(order)])
+        return clock, order, first
 
     def seen_by_sender(self, index: int) -> tuple[Ints, Ints, Bools]:
         """Return times (ns) of a connection's packets at its sender, in order; their rows, and which it sent."""

@@ -70,11 +70,11 @@ class Flow(Carded):
     def _like(self, **changes: Any) -> Flow:
         """Return this flow with other attributes."""
         other = Flow(self.capture, self.index)
-        enacted = ("_left", "_decided", "_most", "_hz", "_due", "is_missing_marks")  # what re-enacting needs
-        kept = "tcpinfo", "alignment", "through_fq", "_kept", *enacted
-        vars(other).update({k: getattr(self, k) for k in kept} | changes)
-        if "_reenacted" in vars(self) and all(getattr(other, name) is getattr(self, name) for name in enacted):
-            vars(other)["_reenacted"] = self._reenacted
+        mine, enacted = vars(self), ("_left", "_decided", "_most", "_hz", "_due", "is_missing_marks")
+        kept = ("tcpinfo", "alignment", "through_fq", "_kept", "row", *enacted)
+        vars(other).update({name: mine[name] for name in kept if name in mine} | changes)
+        if "_reenacted" in mine and all(getattr(other, name) is mine[name] for name in enacted):
+            vars(other)["_reenacted"] = self._reenacted  # whose result depends on these alone
         return other
 
     @functools.cached_property

@@ -11,11 +11,13 @@ two sizes of bursts that a BBRv2 has on kernels before and after Linux 5.19.
 """
 
 import math
+import weakref
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cctrace.cc.base import Controller
+from cctrace.flows.events import Events
 from cctrace.flows.flow import Flow
 from cctrace.flows.source import FlowSource
 from cctrace.replaying import book as bk
@@ -35,6 +37,7 @@ TOGETHER = 8
 SAME_RATE = 0.005  # relative error of such a rate, by the timer's lateness
 FEW = 0.02  # of the super-packets, or of what is sent
 MARGIN = 0.02  # relative, twice a BBR's pacing margin: at the limit, or paced by the bandwidth measured there
+_evident: weakref.WeakKeyDictionary[Events, int | None] = weakref.WeakKeyDictionary()  # as `_evident_limit` found it
 EXPLAINED = -0.5  # mean log likelihood of a send: some +2 for the sender's own controller, -1 and far less for others
 
 
@@ -46,7 +49,11 @@ def socket_limit(flow: FlowSource | None) -> int | None:
     info = flow.tcpinfo if flow else None
     limits = None if info is None else (info.columns | info.extra).get("max_pacing_rate")
     if limits is None:
-        return _evident_limit(flow) if isinstance(flow, Flow) else None
+        if not isinstance(flow, Flow):
+            return None
+        if flow.events not in _evident:
+            _evident[flow.events] = _evident_limit(flow)
+        return _evident[flow.events]
     known = np.unique(limits[limits > 0])
     if not len(known):
         return None

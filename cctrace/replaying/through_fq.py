@@ -16,6 +16,7 @@ which may require another pass.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
 import weakref
@@ -209,19 +210,20 @@ def _passage(
 ) -> tuple[Passage, tuple[Sender, ...]]:
     """Return the `Passage` of a beginning, and those of `senders` that more of the flow may show to have sent it."""
     passed = UNKNOWN
+    plain = functools.cache(lambda one: play(beginning, one, block_us(beginning)))
+    through = functools.cache(lambda one: _converged(beginning, one, plain(one), 1)[1])
+    comparison = functools.cache(lambda one: _compare(beginning, one, plain(one), through(one), rounds))
     for some, enough in ((known, BELIEVED), (senders, EXPLAINED)):
         if not some:
             continue
-        plain = {one: play(beginning, one, block_us(beginning)) for one in some}
-        likeliest = max(played.mean for played in plain.values())
-        close = [one for one in some if plain[one].mean > likeliest - CLOSE]
-        compared = {one: _compare(beginning, one, plain[one], rounds) for one in close}
+        likeliest = max(plain(one).mean for one in some)
+        close = [one for one in some if plain(one).mean > likeliest - CLOSE]
+        compared = {one: comparison(one) for one in close}
         explained = max(found[0] for found in compared.values())
         if is_start and explained <= OWN_SENDER_FITS:
             # fq may make the true sender look far worse than others
-            hidden = [one for one in some if one not in close]
-            hidden = [one for one in hidden if _converged(beginning, one, plain[one], 1)[1].mean > explained]
-            compared |= {one: _compare(beginning, one, plain[one], rounds) for one in hidden}
+            hidden = [one for one in some if one not in close and through(one).mean > explained]
+            compared |= {one: comparison(one) for one in hidden}
         explained, passed = max(compared.values(), key=lambda found: found[0])
         if some is senders:
             senders = tuple(compared)
@@ -240,9 +242,11 @@ def _may_tell(flow: Flow) -> bool:
     return bool(enough) and flow.events.last("tcp_min_rtt_us") * 1000 > PATIENCE_NS
 
 
-def _compare(flow: Flow, controller: Sender, plain: Played, rounds: int) -> tuple[float, Passage]:
-    """Return how well a controller explains the sends, and the `Passage` if it is the sender's."""
-    _, through = _converged(flow, controller, plain, 1)
+def _compare(flow: Flow, controller: Sender, plain: Played, through: Played, rounds: int) -> tuple[float, Passage]:
+    """Return how well a controller explains the sends, and the `Passage` if it is the sender's.
+
+    `through`: its replay after the first of so many rounds of the hand-over to fq.
+    """
     ratio = TEMPER * _evidence(plain, plain, through)
     far_worse = through.mean <= plain.mean - FAR_BETTER
     # A late timer is no alternative then.

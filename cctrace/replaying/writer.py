@@ -322,8 +322,10 @@ def happen(m, due, event, skbs, blocks, queue, ends, sacked, marks):
             at = push(m, event, skbs, at, at, 1, False, queue, ends, marks)
 
 
-def run(m, due, events, skbs, blocks, queue, ends, sacked, marks):
+def run(m, due, happened, queue, room, marks):
     """All events, or until the size is refuted, or explains no more than another one (`TOO_LATE`)."""
+    events, skbs, blocks = happened
+    ends, sacked = room
     for k in range(events.shape[0]):
         waiting, done = (m[WRITTEN] - m[NXT] + m[MSS] - 1) // m[MSS], m[DONE]
         if k > 0:

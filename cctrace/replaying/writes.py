@@ -22,7 +22,7 @@ from cctrace.flows.clock import NOTHING_DUE
 from cctrace.flows.events import first_ack
 from cctrace.flows.flow import Flow
 from cctrace.flows.state import SYN
-from cctrace.lang.machine import Machine
+from cctrace.lang.machine import Machine, Prepared
 from cctrace.replaying import writer as wr
 from cctrace.replaying.book import APP_LIMITED
 from cctrace.tcp.sequence import unwrap, unwrapped
@@ -102,7 +102,8 @@ class Writer:
         self.by_acks = bool(getattr(run.controller, "app_limited_by_acks", False))
         self._most_out = int(events["packets_out"].max())
         outstanding = 4 * self._most_out + 1024
-        self._ends, self._sacked = np.zeros(outstanding, np.int64), np.zeros((outstanding, 2), np.int64)
+        room = np.zeros(outstanding, np.int64), np.zeros((outstanding, 2), np.int64)
+        self._happened, self._room = Prepared((self.events, self.skbs, self.blocks)), Prepared(room)
 
     # ---- what happened ----------------------------------------------------------------------------------------------
     def _super_packets(self) -> tuple[Ints, Ints, NDArray[np.bool_]]:
@@ -149,10 +150,9 @@ class Writer:
         events = np.zeros((len(order), wr.EVENT_SIZE), np.int64)
         events[:, wr.ACKS] = kinds[order] < 0
         for column, name in ((wr.UNA, "snd_una"), (wr.DELIVERED, "delivered")):
-            events[:, column] = stream[name][row]
-        out, sacked, lost, again = (
-            stream[name].astype(np.int64)[row] for name in ("packets_out", "sacked_out", "lost_out", "retrans_out")
-        )
+            events[:, column] = stream.at(name, row)
+        counts = ("packets_out", "sacked_out", "lost_out", "retrans_out")
+        out, sacked, lost, again = (stream.at(name, row).astype(np.int64) for name in counts)
         events[:, wr.FLIGHT], events[:, wr.MISSING] = out - sacked - lost + again, lost - again
         events[:, wr.RATE_BPS], events[:, wr.CWND], events[:, wr.PROBING] = run.decided[row, 1:4].T
         events[1:, wr.PROBING] |= events[:-1, wr.PROBING]  # the ACK that ends PROBE_RTT marks, too
@@ -229,5 +229,5 @@ class Writer:
         socket[wr.NEXT_SIZE] = np.iinfo(np.int64).max
         marks = np.zeros(self.told.size, np.uint8)
         queue = np.zeros(min(size // self.mss, len(self.skbs)) + 256, np.int64)
-        _run(socket, due, self.events, self.skbs, self.blocks, queue, self._ends, self._sacked, marks)
+        _run(socket, due, self._happened, queue, self._room, marks)
         return socket, marks
