@@ -18,10 +18,7 @@ PAGE = "report.html"
 
 
 def captures_in(folder: str | Path) -> list[Path]:
-    """Return the captures in a folder and its subfolders, sorted; files of unknown format are skipped.
-
-    A file whose format detection fails counts as a capture: its reader will report the error.
-    """
+    """Return the captures in a folder and its subfolders, sorted; files of unknown format are skipped."""
     return [path for path in sorted(Path(folder).rglob("*")) if path.is_file() and _may_be_capture(path)]
 
 
@@ -30,7 +27,7 @@ def _may_be_capture(path: Path) -> bool:
         return is_capture(path)
     except (CctraceError, OSError):
         return False
-    except Exception:
+    except Exception:  # a fault of cctrace's own ends no search of a folder: `write_index` will note it for this file
         return True
 
 

@@ -10,6 +10,7 @@ from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.findings import Limit
 from cctrace.diagnosis.limits import outside, written
 from cctrace.diagnosis.record import Record
+from cctrace.flows.clock import LATE
 
 
 class Clock(NamedTuple):
@@ -80,7 +81,7 @@ def _on_clock(begins: NDArray[np.float64], first: int, every: float) -> list[int
         last = first
         for place in range(first + step, len(begins) if step > 0 else -1, step):
             apart = abs(begins[place] - begins[last])
-            if apart > every / 2 and abs(apart - round(apart / every) * every) < const.EQUAL * every:
+            if apart > every / 2 and abs(apart - round(apart / every) * every) < LATE * every:
                 last = place
                 kept.append(place)
     return sorted(kept)
