@@ -2,6 +2,7 @@
 
 import gc
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -59,3 +60,17 @@ def shown(browser, tmp_path):
     yield opened
     assert browser.complaints == []
     assert browser.requests == []
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(1)
+
+
+@pytest.fixture
+def shelf(tmp_path, monkeypatch):
+    """An empty place for the results of papers' figures."""
+    place = tmp_path / "shelf"
+    place.mkdir()
+    monkeypatch.setattr("cctrace.papers.runs.store", lambda: place)
+    return place

@@ -125,7 +125,7 @@ def test_the_mass_of_equation_11_makes_the_collapse_as_likely_as_asked():
 means, sds = st.floats(200, 1e5), st.floats(0.02, 0.6)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(means, sds, st.floats(1, 1e9), st.floats(1.01, 3))
 def test_collapse_grows_with_samples_and_gets_rarer_with_delay_and_gain(mean, relative_sd, samples, factor):
     model = Collapse(mean_us=mean, sd_us=relative_sd * mean, samples=samples)
@@ -136,7 +136,7 @@ def test_collapse_grows_with_samples_and_gets_rarer_with_delay_and_gain(mean, re
     assert model.probability(cwnd_gain=2 * factor) <= p
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(means, sds, st.floats(1, 1e6), st.floats(0, 2))
 def test_the_expected_minimum_lies_between_floor_and_mean_and_falls_with_samples(mean, relative_sd, samples, delay):
     floor = mean / 50

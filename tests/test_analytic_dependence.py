@@ -81,7 +81,7 @@ def test_far_apart_packets_of_an_ordered_path_are_independent():
     assert got == pytest.approx(100 * JITTER.logsf(x), rel=0.02)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.floats(1, 5000), st.floats(1.01, 10), st.floats(1000, 9000))
 def test_order_makes_low_delays_rarer_the_closer_the_packets(step, factor, x):
     near, far = (float(dependence.running_maximum_log_cdf(JITTER, x, s)) for s in (step, step * factor))

@@ -214,7 +214,7 @@ class Third(Second):
 """
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=8, suppress_health_check=list(HealthCheck))
 @given(BODIES, BODIES)
 def test_random_classes_give_the_same_numbers(second, third):
     cls, _ = cell(FIRST.format(second, third), TABLE=TABLE)

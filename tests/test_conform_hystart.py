@@ -7,6 +7,7 @@ from cctrace.cc.base import Param
 from cctrace.cc.reno import Reno
 from cctrace.conform import hystart
 from cctrace.conform.stage import Cell, Stage
+from tests.test_conform import violated
 
 
 class HyStartPlusPlus(Reno):
@@ -81,10 +82,6 @@ def changed(name, value):
 @pytest.fixture(autouse=True)
 def one_path(monkeypatch):
     monkeypatch.setattr("cctrace.conform.hystart.CELLS", (Cell("20Mbit", "40ms"),))
-
-
-def violated(found):
-    return {verdict.id for verdict in found.verdicts if verdict.verdict == "violates"}
 
 
 def test_a_slow_start_by_the_book_conforms_in_every_row():

@@ -7,6 +7,7 @@ import pytest
 import cctrace as cct
 from cctrace import conform
 from cctrace.errors import ArgumentError
+from tests.test_conform import violated as violations
 
 DATAGRAM, RTT_MS = 1200, 40.0
 
@@ -78,8 +79,7 @@ def saved(tmp_path, events):
 
 
 def violated(file, spec):
-    found = conform.run(cct.read(file).flow(0), spec)
-    return {verdict.id for verdict in found.verdicts if verdict.verdict == "violates"}
+    return violations(conform.run(cct.read(file).flow(0), spec))
 
 
 def test_a_sender_that_keeps_to_the_rules_conforms_in_every_row(tmp_path):

@@ -17,6 +17,7 @@ from cctrace.conform.wire import record_of_flow, reduced
 from cctrace.errors import ArgumentError
 from cctrace.identification.identify import UNKNOWN, Identification
 from cctrace.path.transmissions import transmissions
+from tests.test_conform import violated
 
 RECORDINGS = Path(__file__).parent / "recordings"
 
@@ -25,10 +26,6 @@ RECORDINGS = Path(__file__).parent / "recordings"
 def one_path(monkeypatch):
     for module in ("cubic", "reno", "prr", "quic", "rack"):
         monkeypatch.setattr(f"cctrace.conform.{module}.CELLS", (Cell("20Mbit", "40ms"),))
-
-
-def violated(found):
-    return {verdict.id for verdict in found.verdicts if verdict.verdict == "violates"}
 
 
 @pytest.mark.parametrize(

@@ -143,7 +143,11 @@ def test_losses_at_one_length_of_the_queue_show_the_buffer():
 def polled(**columns):
     n = 101
     table = {"time_ns": [10**18 + 10**8 * i for i in range(n)], "tcpi_rtt": [40_000] * n, "tcpi_snd_mss": [1000] * n}
-    table |= {"tcpi_delivered": [1 + 100 * i for i in range(n)], "tcpi_bytes_acked": [1 + 10**5 * i for i in range(n)]}
+    table |= {
+        "tcpi_min_rtt": [40_000] * n,
+        "tcpi_delivered": [1 + 100 * i for i in range(n)],
+        "tcpi_bytes_acked": [1 + 10**5 * i for i in range(n)],
+    }
     table |= {name: list(values) for name, values in columns.items()}
     lines = [",".join(table), *(",".join(map(str, row)) for row in zip(*table.values(), strict=True))]
     return read(io.BytesIO("\n".join(lines).encode())).flow()

@@ -21,6 +21,7 @@ from cctrace.diagnosis.record import Record
 from cctrace.flows.capture import Capture
 from cctrace.sim.recorder import packets
 from tests.conversation import MSS, Conversation
+from tests.test_diagnose import polled as polls_of
 
 RECORDING = Path(__file__).parent / "recordings" / "pacing_limit"
 LINK = {"rate": "16Mbit", "rtt": "30ms", "buffer": "2bdp"}
@@ -39,12 +40,7 @@ def simulated(path=None, duration="5s", **flow):
 
 def polled(**columns):
     """Return a flow of 101 polls every 100 ms, 100 kB acknowledged in each."""
-    n = 101
-    table = {"time_ns": [10**18 + 10**8 * i for i in range(n)], "tcpi_rtt": [40_000] * n, "tcpi_snd_mss": [1000] * n}
-    table |= {"tcpi_min_rtt": [40_000] * n, "tcpi_bytes_acked": [1 + 10**5 * i for i in range(n)]}
-    table |= {"tcpi_busy_time": [10**5 * i for i in range(n)]} | {name: [value] * n for name, value in columns.items()}
-    lines = [",".join(table), *(",".join(map(str, row)) for row in zip(*table.values(), strict=True))]
-    return cct.read(io.BytesIO("\n".join(lines).encode())).flow()
+    return polls_of(tcpi_busy_time=np.arange(101) * 10**5, **{name: [value] * 101 for name, value in columns.items()})
 
 
 # --- a limit of the pacing rate --------------------------------------------------------------------------------------

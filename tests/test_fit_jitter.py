@@ -34,11 +34,6 @@ def simulated(duration="8s", cc="bbr2022", ack_every=2, seed=1, **path):
     return cct.simulate(cct.Path(**PATH | path), cc, duration, seed, packets=True, ack_every=ack_every)
 
 
-@pytest.fixture
-def rng():
-    return np.random.default_rng(1)
-
-
 # --- what was sent and what became of it -----------------------------------------------------------------------------
 def test_lost_transmissions_are_those_that_the_simulation_dropped():
     sim = simulated("5s", buffer="0.5bdp", loss="0.5%")

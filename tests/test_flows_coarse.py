@@ -14,6 +14,7 @@ from cctrace.flows.counters import CounterTable
 from cctrace.flows.events import Events
 from cctrace.io.tcpinfo import TcpInfo
 from cctrace.replaying.run import replay
+from tests.test_flows_timing import acks
 
 T0 = 1_700_000_000
 MS = 1_000_000
@@ -35,10 +36,6 @@ def counted(**columns):
     table = default | {"tcpi_snd_mss": [1000] * n} | columns
     lines = [",".join(table), *(",".join(map(str, row)) for row in zip(*table.values(), strict=True))]
     return read(io.BytesIO("\n".join(lines).encode())).flow()
-
-
-def acks(flow):
-    return flow.events.rows[flow.events.of("on_ack")]
 
 
 # --- what it keeps ---------------------------------------------------------------------------------------------------

@@ -1,14 +1,12 @@
 """The compiled pass and the naive definition agree on random conversations: reordering, losses, lost ACKs, pauses."""
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.conversation import EPOCH_NS, MSS, Conversation
+from tests.conversation import EPOCH_NS, Conversation
 from tests.naive import sender as naive
 from tests.naive.receiver import Receiver
-
-RTT_MS = 40.0
-APART_MS = 0.1  # more than what would make two packets one super-packet
+from tests.test_flows_rack import APART_MS, RTT_MS, clock, seq
 
 
 @st.composite
@@ -32,26 +30,24 @@ def conversations(draw):
     return sends, acks
 
 
-def seq(segment):
-    return 1 + segment * MSS
-
-
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(conversations())
-def test_counters_and_samples_equal_their_definition(conversation):
+def talk_of(conversation):
     sends, acks = conversation
     talk = Conversation(rtt_ms=RTT_MS)
     for at, i in sends:
         talk.data(at, seq(i))
     for at, edge, blocks in acks:
         talk.ack(at, seq(edge), [(seq(a), seq(b)) for a, b in blocks])
+    return talk
+
+
+@settings(max_examples=300)
+@given(conversations())
+def test_counters_and_samples_equal_their_definition(conversation):
+    sends, acks = conversation
     if not acks:
         return
-    rows = talk.flow().events
+    rows = talk_of(conversation).flow().events
     got = rows.rows[rows.of("on_ack")]
-
-    def clock(ms, shift_ns):
-        return (round((ms + RTT_MS) * 1e6) + shift_ns) // 1000 + 1_000_000
 
     want = naive.view(
         [(clock(at, -3000), seq(i), seq(i + 1)) for at, i in sends],
@@ -69,19 +65,14 @@ def test_counters_and_samples_equal_their_definition(conversation):
             assert {name: int(found[name]) for name in row} == row
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100)
 @given(conversations())
 def test_the_scoreboard_is_always_possible(conversation):
     """No counter goes below zero and no segment is counted as both arrived and lost."""
     sends, acks = conversation
-    talk = Conversation(rtt_ms=RTT_MS)
-    for at, i in sends:
-        talk.data(at, seq(i))
-    for at, edge, blocks in acks:
-        talk.ack(at, seq(edge), [(seq(a), seq(b)) for a, b in blocks])
     if not acks:
         return
-    rows = talk.flow().events.rows
+    rows = talk_of(conversation).flow().events.rows
     assert (rows["sacked_out"].astype(int) + rows["lost_out"] <= rows["packets_out"]).all()
     assert (rows["retrans_out"] == 0).all()
     assert (rows["delivered"] <= len(sends) + 1).all()

@@ -134,7 +134,7 @@ def exchanges(draw):
     return Exchange(gaps, Path(delays, heard), draw(st.integers(1, 3)))
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=400, suppress_health_check=list(HealthCheck))
 @given(exchanges())
 def test_scoreboard_and_state_equal_their_definition(exchange):
     assume(exchange.expected and exchange.sender.widest <= 4)

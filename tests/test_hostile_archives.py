@@ -2,12 +2,10 @@
 
 import contextlib
 import gzip
-import io
 import tarfile
-import zipfile
 
 import pytest
-from wire import ethernet, ipv4, pcap, tcp
+from wire import ethernet, ipv4, pcap, tar, tcp, zipped
 
 import cctrace as cct
 from cctrace.corpus import members
@@ -18,24 +16,6 @@ from cctrace.io.compression import BOMB_FLOOR
 from cctrace.io.source import open_source
 
 CAPTURE = pcap([(10**18, ethernet(ipv4(tcp())))])
-
-
-def tar(files, mode="w:gz"):
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode=mode) as packed:
-        for name, data in files:
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            packed.addfile(info, io.BytesIO(data))
-    return out.getvalue()
-
-
-def zipped(files):
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as packed:
-        for name, data in files:
-            packed.writestr(name, data)
-    return out.getvalue()
 
 
 PACKERS = pytest.mark.parametrize("pack", [tar, zipped], ids=["tar", "zip"])

@@ -1,24 +1,19 @@
 """Counters of which some values are damaged: these are left out and counted, the rest is analysed."""
 
-import io
 import json
 
 import numpy as np
 import pytest
+from wire import read
 
 from cctrace import cli
 from cctrace.errors import FormatError
-from cctrace.io import read_file
 from cctrace.io.clock import leading_time
 from cctrace.io.tcpinfo import MISSING
 from tests.test_io_ss import SOCKET, V41, T
 from tests.test_io_tcpinfo_formats import NDT7, NEW
 
 PROBE = f"  a-1 [0] .... 1.5: tcp_probe: {NEW}\n"
-
-
-def read(data):
-    return read_file(io.BytesIO(data.encode() if isinstance(data, str) else data))
 
 
 @pytest.fixture

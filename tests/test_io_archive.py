@@ -3,39 +3,19 @@
 import gzip
 import io
 import json
-import tarfile
-import zipfile
 
 import numpy as np
 import pytest
 from test_io_pcap import T0
 from test_io_tcpinfo_formats import META, raw_info
 from test_io_tcpinfo_formats import snapshot as mlab_snapshot
-from wire import ipv4, pcap, tcp
+from wire import ipv4, pcap, tar, tcp, zipped
 
 from cctrace import cli, datasets
 from cctrace.errors import FormatError
 from cctrace.flows.table import of_file
 from cctrace.io import read_file, stream
 from cctrace.io.tcpinfo import MISSING
-
-
-def tar(files, mode="w:gz"):
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode=mode) as archive:
-        for name, data in files.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            archive.addfile(info, io.BytesIO(data))
-    return out.getvalue()
-
-
-def zipped(files):
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, data in files.items():
-            archive.writestr(name, data)
-    return out.getvalue()
 
 
 def capture(first, count=3):

@@ -7,17 +7,13 @@ import struct
 
 import numpy as np
 import pytest
+from wire import read
 
 import cctrace
 from cctrace.errors import FormatError
-from cctrace.io import read_file
 from cctrace.io.tcpinfo import MISSING
 
 T0 = 1_700_000_000
-
-
-def read(data):
-    return read_file(io.BytesIO(data.encode() if isinstance(data, str) else data))
 
 
 # --- flent -----------------------------------------------------------------------------------------------------------

@@ -1,25 +1,19 @@
 """Kernel and web-server logs beside captures: Varnish's log, FreeBSD's BBLog, tcpretrans and tcplife."""
 
 import functools
-import io
 import struct
 import time
 
 import pytest
-from wire import block, ipv4, option, tcp
+from wire import block, ipv4, option, read, tcp
 
 from cctrace import datasets
 from cctrace.errors import ArgumentError, FormatError
 from cctrace.flows.capture import read as read_flows
-from cctrace.io import read_file
 from cctrace.io.tcpinfo import MISSING
 from cctrace.io.write import convert
 
 T0 = 1_700_000_000
-
-
-def read(data):
-    return read_file(io.BytesIO(data if isinstance(data, bytes) else data.encode()))
 
 
 @functools.cache
@@ -148,7 +142,7 @@ EVENTS = [
 @pytest.mark.parametrize("big", [False, True])
 @pytest.mark.parametrize("family", [2, 28])
 def test_bblog_tells_what_freebsd_knew_at_every_event(big, family):
-    table = read_file(io.BytesIO(bblog(EVENTS, big, family)), format="bblog")
+    table = read(bblog(EVENTS, big, family), format="bblog")
     own, peer = ("10.0.0.1", "10.0.0.2") if family == 2 else ("fd00::1", "fd00::2")
     assert table.connections == [{"src": own, "sport": 443, "dst": peer, "dport": 40_000, "stack": "bbr"}]
     assert table["time_ns"].tolist() == [(BOOT + 1) * 10**9 + us * 1000 for us in (250, 40_000, 41_000)]
@@ -172,11 +166,11 @@ def test_a_bblog_is_a_capture_that_tells_how_to_read_the_rest():
 
 def test_a_bblog_that_is_cut_yields_what_precedes_and_other_captures_are_refused():
     whole = bblog(EVENTS)
-    table = read_file(io.BytesIO(whole[:-100]), format="bblog")
+    table = read(whole[:-100], format="bblog")
     assert len(table) == 2
     assert any("is cut" in text for text in table.warnings)
     with pytest.raises(FormatError, match="no BBLog"):
-        read_file(io.BytesIO(bblog([])), format="bblog")
+        read(bblog([]), format="bblog")
 
 
 def test_a_bblog_goes_beside_a_flow_by_its_progress():
@@ -184,7 +178,7 @@ def test_a_bblog_goes_beside_a_flow_by_its_progress():
     flow, late_us = recording("single_bbr_1bdp"), 3_600_000_000
     rows = zip(polls["time_ns"][::10].tolist(), polls["bytes_acked"][::10].tolist(), strict=True)
     events = [(None, log_buffer(ns // 1000 - BOOT * 10**6 + late_us, 17, acked)) for ns, acked in rows if acked > 0]
-    table = read_file(io.BytesIO(bblog(events)), format="bblog")
+    table = read(bblog(events), format="bblog")
     table.connections[0] |= dict(zip(("src", "sport", "dst", "dport"), flow.key, strict=True))
     alignment = flow.attach(table).alignment
     assert alignment.agreement > 0.9
@@ -193,7 +187,7 @@ def test_a_bblog_goes_beside_a_flow_by_its_progress():
 
 def test_events_that_the_log_skipped_are_told():
     skipped = block(0x0BAD, struct.pack("<4I", 10949, 2, 41, 0))
-    table = read_file(io.BytesIO(bblog(EVENTS) + skipped), format="bblog")
+    table = read(bblog(EVENTS) + skipped, format="bblog")
     assert any("41 events were lost" in text for text in table.warnings)
 
 

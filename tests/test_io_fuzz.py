@@ -10,7 +10,7 @@ import sys
 import warnings
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from seeds import SEEDS, captures
 from test_io_pcap import T0, conversation
@@ -88,7 +88,7 @@ def test_many_damaged_files_are_still_read():
 
 
 @pytest.mark.parametrize("name", FORMATS)
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25)
 @given(data=st.binary(min_size=1, max_size=400) | st.text(min_size=1, max_size=200).map(str.encode))
 def test_any_bytes_under_any_format_end_in_a_result_or_an_error(name, data):
     if name == "pcap":
@@ -98,7 +98,7 @@ def test_any_bytes_under_any_format_end_in_a_result_or_an_error(name, data):
     survives(data, format=name)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(data=st.binary(max_size=300))
 def test_any_bytes_behind_a_compression_magic_end_in_a_result_or_an_error(data):
     for magic in (b"\x1f\x8b\x08\0", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ\x00", b"BZh9", b"\x04\x22\x4d\x18"):

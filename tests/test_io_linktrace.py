@@ -1,18 +1,12 @@
 """Link traces: Mahimahi's traces and logs, the UCC 5G logs."""
 
-import io
-
 import numpy as np
 import pytest
+from wire import read
 
 from cctrace.errors import ArgumentError, FormatError
-from cctrace.io import read_file
 
 HEADER = "Timestamp,Longitude,Speed,NetworkMode,DL_bitrate,UL_bitrate,PINGAVG"
-
-
-def read(text, **kwargs):
-    return read_file(io.BytesIO(text.encode()), **kwargs)
 
 
 def test_each_line_of_a_mahimahi_trace_is_1500_bytes():

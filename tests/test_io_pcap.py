@@ -19,7 +19,7 @@ import weakref
 import dpkt
 import numpy as np
 import pytest
-from wire import ethernet, ethertype, ipv4, ipv6, pcap, tcp, tcp_options
+from wire import ethernet, ethertype, ipv4, ipv6, pcap, read, tcp, tcp_options
 
 from cctrace import schema
 from cctrace.errors import FormatError, Truncated
@@ -28,10 +28,6 @@ from cctrace.io import read_file, stream
 from cctrace.io.chunks import Chunks
 
 T0 = 1_795_190_736_401_848_537  # odd nanoseconds: a float64 would lose them
-
-
-def read(data, **kwargs):
-    return read_file(io.BytesIO(data), **kwargs)
 
 
 def conversation(count=200, seed=1):

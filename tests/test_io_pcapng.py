@@ -7,14 +7,10 @@ import dpkt
 import numpy as np
 import pytest
 from test_io_pcap import T0, conversation, expect_dpkt
-from wire import block, enhanced, ethernet, interface, ipv4, obsolete, option, pcap, section, simple, tcp
+from wire import block, enhanced, ethernet, interface, ipv4, obsolete, option, pcap, read, section, simple, tcp
 
 from cctrace.errors import FormatError, Truncated
 from cctrace.io import read_file
-
-
-def read(data, **kwargs):
-    return read_file(io.BytesIO(data), **kwargs)
 
 
 @pytest.mark.parametrize("big", [False, True])

@@ -4,10 +4,10 @@ import io
 import json
 
 import pytest
+from wire import read
 
 import cctrace
 from cctrace.errors import FormatError
-from cctrace.io import read_file
 from cctrace.io.tcpinfo import MISSING
 
 MS = 10**6
@@ -84,10 +84,6 @@ FILES = {
         }
     ),
 }
-
-
-def read(text):
-    return read_file(io.BytesIO(text.encode()))
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -173,7 +169,7 @@ LATE_VERSION = {"traces": QUICHE["traces"], "description": "x" * 3000, "qlog_ver
 @pytest.mark.parametrize("log", [QUICHE, AIOQUIC, PICOQUIC, MVFST, LATE_VERSION])
 @pytest.mark.parametrize("mark", ["", "\ufeff"])
 def test_the_spellings_of_implementations_mean_the_same(log, mark):
-    info = read_file(io.BytesIO((mark + json.dumps(log)).encode()))
+    info = read(mark + json.dumps(log))
     assert info.warnings == []
     assert info["time_ns"][-1] == MS
     got = {name: int(info[name][-1]) for name in ("rtt", "min_rtt", "congestion_window_bytes", "bytes_in_flight")}
@@ -183,21 +179,21 @@ def test_the_spellings_of_implementations_mean_the_same(log, mark):
 
 
 def test_packets_numbered_in_text_are_packets():
-    info = read_file(io.BytesIO(json.dumps(PICOQUIC).encode()))
+    info = read(json.dumps(PICOQUIC))
     assert info.events["first"].tolist() == [7]
     assert info.events["bytes"].tolist() == [9]
 
 
 def test_metrics_that_no_draft_knows_are_kept():
     log = written([{"time": 1.0, "name": "recovery:metrics_updated", "data": METRICS | {"max_bandwidth": 7.5}}])
-    assert read_file(io.BytesIO(json.dumps(log).encode())).extra["max_bandwidth"].tolist() == [7.5]
+    assert read(json.dumps(log)).extra["max_bandwidth"].tolist() == [7.5]
 
 
 def test_a_trace_in_one_long_line_is_read():
     rows = [
         {"time": i, "name": "recovery:metrics_updated", "data": METRICS | {"note": "x" * 200_000}} for i in range(90)
     ]
-    assert len(read_file(io.BytesIO(json.dumps(written(rows)).encode()))) == 90
+    assert len(read(json.dumps(written(rows)))) == 90
 
 
 # --- several traces, other wrappings ---------------------------------------------------------------------------------
@@ -271,7 +267,7 @@ def test_a_window_told_in_an_event_of_its_own_is_the_window(name):
         {"time": 1.0, "name": name, "data": {"current_cwnd": 12000, "bytes_in_flight": 6000, "new": "steady"}},
         {"time": 2.0, "name": "quic:recovery_metrics_updated", "data": {"smoothed_rtt": 40.5, "min_rtt": 39}},
     ]
-    info = read_file(io.BytesIO(json.dumps(written(rows)).encode()))
+    info = read(json.dumps(written(rows)))
     assert info["congestion_window_bytes"].tolist() == [12_000, 12_000]
     assert info["bytes_in_flight"].tolist() == [6000, 6000]
     assert info["rtt"].tolist() == [MISSING, 40_500]

@@ -1,14 +1,12 @@
 """snoop files of Solaris, and the names of the formats that are not read."""
 
-import io
 import struct
 
 import pytest
 from test_io_pcap import T0, conversation, expect_dpkt
-from wire import ethernet, ipv4, tcp
+from wire import ethernet, ipv4, read, tcp
 
 from cctrace.errors import FormatError, Truncated
-from cctrace.io import read_file
 
 
 def snoop(records, link=4, version=2):
@@ -20,10 +18,6 @@ def snoop(records, link=4, version=2):
         length = original[0] if original else len(frame)
         out += struct.pack(">IIIIII", length, len(frame), 24 + len(frame) + pad, 0, *stamp) + frame + bytes(pad)
     return out
-
-
-def read(data, **kwargs):
-    return read_file(io.BytesIO(data), **kwargs)
 
 
 def test_snoop_gives_the_fields_that_dpkt_gives():

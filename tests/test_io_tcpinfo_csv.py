@@ -1,11 +1,9 @@
 """tcp_info as CSV: fields keep their values, missing ones stay missing, damage is named."""
 
-import io
-
 import pytest
+from wire import read
 
 from cctrace.errors import FormatError
-from cctrace.io import read_file
 from cctrace.io.tcpinfo import MISSING
 
 HEADER = "flow_id,time_ns,time_after_ns,tcpi_rtt,tcpi_min_rtt,tcpi_pacing_rate,tcpi_busy_time,tcpi_app_limited_bits"
@@ -14,10 +12,6 @@ ROWS = [
     "1,1795190736401848539,1795190736401854886,,39000,1000,6,0,",
 ]
 LAB = "\n".join([HEADER + ",bbr_bw_bytes_per_s,cc", ROWS[0].replace("bbr", "77,bbr"), ROWS[1][:-1] + ",,cubic", ""])
-
-
-def read(text):
-    return read_file(io.BytesIO(text.encode()))
 
 
 def test_fields_take_their_names_and_units_from_the_schema():

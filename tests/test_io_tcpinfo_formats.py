@@ -1,24 +1,20 @@
 """tcp_info as other tools write it: raw structs, M-Lab, NDT7, iperf3, tcp_probe, bpftrace."""
 
 import base64
-import io
 import json
 import socket
 import struct
 
 import numpy as np
 import pytest
+from wire import read
 
 from cctrace.errors import FormatError
-from cctrace.io import read_file, tcpinfo
+from cctrace.io import tcpinfo
 from cctrace.io.structs import BBR23_INFO, PHASES, TCP_INFO, decode_bbr
 from cctrace.io.tcpinfo import MISSING
 
 T = 1795190736468301000
-
-
-def read(data, **kwargs):
-    return read_file(io.BytesIO(data if isinstance(data, bytes) else data.encode()), **kwargs)
 
 
 def raw_info(**fields):

@@ -23,7 +23,7 @@ def climbed(utility, search=None):
     return search
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(top=st.floats(0.05, 1.5), curvature=st.floats(0.5, 5.0))
 def test_the_search_finds_the_maximum_of_a_concave_utility(top, curvature):
     search = climbed(lambda k, beta: 10 - curvature * (beta - top) ** 2 - (k - 4))
@@ -33,7 +33,7 @@ def test_the_search_finds_the_maximum_of_a_concave_utility(top, curvature):
     assert len(search.tried) <= 15
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(top=st.floats(0.15, 1.2), curvature=st.floats(0.5, 3.0))
 def test_gradient_ascent_climbs_a_concave_utility_without_noise(top, curvature):
     def utility(k, beta):
@@ -70,7 +70,7 @@ def test_k_is_raised_until_the_optimum_stops_growing():
     assert max(k for k, _, _ in search.tried) == 7  # and the one before is elected
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(seed=st.integers(0, 10**6))
 def test_noise_of_three_per_cent_costs_less_than_that_and_no_search_has_more_than_fifteen_trials(seed):
     rng = np.random.default_rng(seed)

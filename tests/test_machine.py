@@ -139,7 +139,7 @@ REALS = st.floats(-1e6, 1e6, allow_subnormal=False)
 compiled_arithmetic = Machine(arithmetic)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(INTEGERS, INTEGERS, REALS, REALS)
 def test_operators_are_those_of_python(a, b, x, y):
     assert repr(compiled_arithmetic(a, b, x, y)) == repr(arithmetic(a, b, x, y))

@@ -27,15 +27,6 @@ def a_run(seed=1, cc="bbr2016", **changes):
     return Run({"path": PATH, "flows": [{"cc": cc}], "duration": "300ms", "seed": seed} | changes)
 
 
-@pytest.fixture
-def shelf(tmp_path, monkeypatch):
-    """An empty place for results."""
-    place = tmp_path / "shelf"
-    place.mkdir()
-    monkeypatch.setattr(runs, "store", lambda: place)
-    return place
-
-
 @pytest.fixture(scope="module")
 def quick(tmp_path_factory):
     """Quick figures by paper and name; their runs are kept from test to test."""

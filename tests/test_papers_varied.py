@@ -3,7 +3,7 @@
 import pytest
 
 from cctrace import papers
-from cctrace.papers import kumar, kumar_unpaced, measure, runs
+from cctrace.papers import kumar, kumar_unpaced, measure
 from cctrace.papers.claims import Claim, Stated
 from cctrace.papers.figure import Figure
 from cctrace.papers.runs import Run
@@ -11,14 +11,7 @@ from cctrace.papers.sizes import sizes
 from cctrace.papers.varied import AS_CHOSEN, VARIATIONS, Variation, Varied
 
 DRAIN = 1
-
-
-@pytest.fixture(autouse=True)
-def shelf(tmp_path, monkeypatch):
-    """An empty place for results."""
-    place = tmp_path / "shelf"
-    place.mkdir()
-    monkeypatch.setattr(runs, "store", lambda: place)
+pytestmark = pytest.mark.usefixtures("shelf")
 
 
 def a_run(**changes):

@@ -15,11 +15,6 @@ from cctrace.path.queue import constant, departures
 from cctrace.path.sent import Sent
 
 
-@pytest.fixture
-def rng():
-    return np.random.default_rng(1)
-
-
 def flow_of(rng, count=3_000, rate=2.0):
     """Bursts through a queue of 2 bytes/us, jitter behind it; one delay in ten is unknown."""
     sent_us = np.sort(rng.choice(np.arange(0.0, 5e6, 20_000), count)) + np.sort(rng.uniform(0, 500, count))

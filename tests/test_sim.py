@@ -152,7 +152,7 @@ def settings_of_a_run(draw):
     return path, flows, common, draw(st.integers(0, 99))
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(settings_of_a_run())
 def test_what_was_sent_is_delivered_lost_or_on_its_way_at_every_event(run):
     path, flows, common, seed = run

@@ -9,7 +9,6 @@ import cctrace as cct
 from cctrace import papers
 from cctrace.cli import main
 from cctrace.errors import ArgumentError, FormatError
-from cctrace.papers import runs
 from cctrace.sim.traces import read_steps
 
 HEADER = "Timestamp,State,DL_bitrate,UL_bitrate,PINGAVG,PINGMIN,PINGMAX,PINGSTDEV,PINGLOSS"
@@ -95,12 +94,6 @@ def test_lines_that_are_no_steps_are_named(tmp_path, text, says):
     (tmp_path / "steps").write_text(text)
     with pytest.raises(FormatError, match=says):
         read_steps(tmp_path / "steps")
-
-
-@pytest.fixture
-def shelf(tmp_path, monkeypatch):
-    (tmp_path / "shelf").mkdir()
-    monkeypatch.setattr(runs, "store", lambda: tmp_path / "shelf")
 
 
 def test_table_1_of_obbr_is_made_of_a_users_log(log, shelf, capsys):

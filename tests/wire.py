@@ -1,6 +1,11 @@
 """Builds packets and capture files by hand, byte by byte, for the tests of the readers."""
 
+import io
 import struct
+import tarfile
+import zipfile
+
+from cctrace.io import read_file
 
 PCAP_MAGIC = {(1000, 16): 0xA1B2C3D4, (1, 16): 0xA1B23C4D, (1000, 24): 0xA1B2CD34}
 
@@ -99,3 +104,31 @@ def obsolete(units, frame, iface=0, big=False):
 
 def simple(frame, big=False, original=None):
     return block(3, struct.pack((">" if big else "<") + "I", len(frame) if original is None else original) + frame, big)
+
+
+def members(files):
+    """Return (name, data) of a dict, or of a list, in which two may have one name."""
+    return files.items() if isinstance(files, dict) else files
+
+
+def tar(files, mode="w:gz"):
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode=mode) as archive:
+        for name, data in members(files):
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+    return out.getvalue()
+
+
+def zipped(files):
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in members(files):
+            archive.writestr(name, data)
+    return out.getvalue()
+
+
+def read(data, **options):
+    """Read a file that holds these bytes, or this text."""
+    return read_file(io.BytesIO(data.encode() if isinstance(data, str) else data), **options)
