@@ -8,6 +8,6 @@ import sys
 if not sys.flags.safe_path and sys.path[0] == os.getcwd() != os.path.dirname(os.path.dirname(__file__)):
     del sys.path[0]
 
-from cctrace.cli import main
+from cctrace.cli import run
 
-sys.exit(main())
+run()

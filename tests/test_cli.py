@@ -33,6 +33,17 @@ def test_the_installed_command_and_the_module_are_the_same(run):
     assert result.stdout == f"cctrace {cctrace.__version__}\n" == run("--version")[1]
 
 
+def test_a_command_that_ends_its_process_does_what_was_registered_for_the_end():
+    script = (
+        "import atexit, sys, threading, time; from cctrace.cli import run; atexit.register(print, 'registered');"
+        "threading.Thread(target=lambda: (time.sleep(0.2), print('awaited'))).start();"
+        "sys.argv[1:] = ['flows', '/no/such/file']; run()"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "awaited\nregistered\n")
+    assert done.stderr.startswith("cctrace: ")
+
+
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [

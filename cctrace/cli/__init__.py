@@ -5,13 +5,15 @@ error, whose traceback `--debug` shows. Warnings about partly unreadable data ar
 """
 
 import atexit
+import contextlib
 import gc
 import os
 import sys
+import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -55,6 +57,22 @@ def commands() -> None:
 _COLLECTED = 100_000  # objects; with Python's 700, cycles are sought during imports: a fifteenth of `analyze`
 
 
+def run() -> NoReturn:
+    """Run the command of this process, and end it with its exit status.
+
+    What was registered for the exit is done, but objects are not freed one by one: that is a twentieth of `analyze`.
+    """
+    status = main()
+    if sys.gettrace() or sys.getprofile():  # a debugger or profiler waits for the end
+        sys.exit(status)
+    threading._shutdown()  # type: ignore[attr-defined]  # as Python does itself: awaits threads
+    atexit._run_exitfuncs()
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        with contextlib.suppress(OSError):
+            stream.flush()
+    os._exit(status)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit status: 0 done, 1 the check it ran found something, 2 error.
 
@@ -64,7 +82,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     debug = "--debug" in arguments
     begin_run(debug)
     gc.set_threshold(_COLLECTED)
-    atexit.register(gc.freeze)  # else cycles are sought once more on exit: a twentieth of `analyze`
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # for small matrices, more threads only take time from ours
     warnings.showwarning = _show_warning
     warnings.simplefilter("always", CctraceWarning)
