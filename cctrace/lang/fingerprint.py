@@ -17,6 +17,7 @@ from operator import is_
 from pathlib import Path
 from types import FunctionType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from cctrace.lang.memory import ArrayAt
 
 _ABSENT = object()
 _BUILTINS = frozenset(vars(builtins))  # hidden by a global of the same name
+_PLAIN = (bool, int, float, np.generic, tuple)
 _OURS = "cctrace.lang."  # its special functions (`memory.words`, …) are part of the compiler
 
 
@@ -78,30 +80,18 @@ class Fingerprint:
         self.functions.append(function)
         code = function.__code__
         self._codes.append((function, code, function.__defaults__))
-        constants = [
-            None if c is function.__doc__ else c.co_code.hex() if isinstance(c, types.CodeType) else repr(c)
-            for c in code.co_consts
-        ]
-        names = {name: self._value(function, name) for name in sorted({*code.co_names, *code.co_freevars})}
-        self.note(
-            number, function.__name__, code.co_code.hex(), constants, code.co_argcount, code.co_varnames, code.co_names,
-            function.__defaults__, {name: value for name, value in names.items() if value is not None},
-        )  # fmt: skip
+        said, names = _said(function)
+        space = function.__globals__
+        self.watch(space, *[name for name in names if name in space or name in _BUILTINS])
+        values = {name: self._thing(space[name], function) for name in names if name in space}
+        for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+            self._cells.append((cell, cell.cell_contents))
+            values[name] = self._thing(cell.cell_contents, function)
+        self._lines.append(f"{number} {said} {function.__defaults__} {values}")
         return number
 
-    def _value(self, function: FunctionType, name: str) -> Any:
-        if name in function.__code__.co_freevars:
-            cell = (function.__closure__ or ())[function.__code__.co_freevars.index(name)]
-            self._cells.append((cell, cell.cell_contents))
-            return self._thing(cell.cell_contents, function)
-        if name in function.__globals__ or name in _BUILTINS:
-            self.watch(function.__globals__, name)
-        if name in function.__globals__:
-            return self._thing(function.__globals__[name], function)
-        return None
-
     def _thing(self, value: object, user: FunctionType) -> Any:
-        if isinstance(value, bool | int | float | np.generic | tuple):
+        if isinstance(value, _PLAIN):
             return f"{type(value).__name__} {value!r}"
         if isinstance(value, types.FunctionType):
             if value.__module__.startswith(_OURS) or value.__module__ in (cmath.__name__, asking.__name__):
@@ -118,6 +108,23 @@ class Fingerprint:
                 n: self._thing(vars(value)[n], user) for n in used if not isinstance(vars(value)[n], types.ModuleType)
             }
         return getattr(value, "__qualname__", type(value).__name__)
+
+
+_texts: WeakKeyDictionary[FunctionType, tuple[types.CodeType, str, list[str]]] = WeakKeyDictionary()
+
+
+def _said(function: FunctionType) -> tuple[str, list[str]]:
+    """Return what a function's code says, and the names that it reads elsewhere; kept, as many machines share it."""
+    code = function.__code__
+    kept = _texts.get(function)
+    if kept is None or kept[0] is not code:
+        constants = [
+            None if c is function.__doc__ else c.co_code.hex() if isinstance(c, types.CodeType) else repr(c)
+            for c in code.co_consts
+        ]
+        what = function.__name__, code.co_code.hex(), constants, code.co_argcount, code.co_varnames, code.co_names
+        kept = _texts[function] = code, repr(what), sorted({*code.co_names} - {*code.co_freevars})
+    return kept[1:]
 
 
 @lru_cache(maxsize=1024)
