@@ -20,6 +20,7 @@ from cctrace.cc.cmath import u32
 from cctrace.errors import CompileError
 from cctrace.flows.views import View
 from cctrace.lang import compile as engine
+from cctrace.lang import elf, objects
 from cctrace.replaying.player import Player
 from cctrace.replaying.run import replay
 
@@ -466,3 +467,18 @@ def test_a_small_function_put_in_place_of_its_call_keeps_its_own_constants():
         """
     )
     same_numbers(cls, stream(50))
+
+
+@pytest.mark.skipif(not elf.IS_OURS, reason="LLVM loads the code of other processors itself")
+def test_object_code_with_unwind_tables_is_loaded():
+    # LLVM 20 (llvmlite 0.45) writes them for all functions, later ones for those that ask for them.
+    code = objects.object_code(
+        "@more = internal global i64 5\n"
+        "define i64 @sum(i64 %a) uwtable {\n %b = load volatile i64, ptr @more\n %c = add i64 %a, %b\n ret i64 %c\n}"
+    )
+    addresses, memory = elf.loaded(code)
+    assert ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(addresses["sum"])(37) == 42
+    # The function's entry in the table points to it, from where the entry stands.
+    begin = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    words = ((place, int.from_bytes(memory[place : place + 8], "little", signed=True)) for place in range(len(memory)))
+    assert any(word and begin + place + word == addresses["sum"] for place, word in words)

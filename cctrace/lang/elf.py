@@ -1,8 +1,9 @@
 """Loads object code into memory without LLVM, whose libraries take as long to load as NumPy.
 
-LLVM's large code model, which objects.py compiles for, refers to everything by its 64-bit address: the only kind of
-relocation in an ELF object for x86-64 is the address of a symbol plus a number. `loaded` copies the sections, fills in
-these addresses and makes the code executable. Object code for other processors is left to LLVM's own loader.
+LLVM's large code model, which objects.py compiles for, refers to everything by its 64-bit address: the relocations in
+an ELF object for x86-64 are the address of a symbol plus a number and, in the unwind tables that some versions of LLVM
+add, its distance from where it is written. `loaded` copies the sections, fills in these numbers and makes the code
+executable. Object code for other processors is left to LLVM's own loader.
 """
 
 import contextlib
@@ -21,7 +22,7 @@ _SYMBOL = struct.Struct("<IBBHQQ")
 _RELOCATION = struct.Struct("<QQq")
 _SYMTAB, _RELA, _NOBITS = 2, 4, 8
 _WRITE, _ALLOC = 1, 2
-_R_X86_64_64 = 1
+_R_X86_64_64, _R_X86_64_PC64 = 1, 24
 _LIBRARIES = (None, "libm.so.6")  # what Python is linked with; glibc's libm if that is not part of it
 
 
@@ -62,7 +63,7 @@ def loaded(code: bytes) -> tuple[dict[str, int], mmap.mmap]:
     addresses = _addresses(code, table, sections[table.link], {k: base + place for k, place in places.items()})
     for section in sections:
         if section.kind == _RELA and section.info in places:
-            _relocate(code, section, memory, places[section.info], addresses)
+            _relocate(code, section, memory, base, places[section.info], addresses)
     _execute(base, read_only)
     return {name: address for name, address in addresses if name}, memory
 
@@ -90,12 +91,15 @@ def _address(name: str) -> int:
     raise OSError(f"compiled code calls {name}, which neither Python nor libm has")
 
 
-def _relocate(code: bytes, section: _Section, memory: mmap.mmap, place: int, addresses: list[tuple[str, int]]) -> None:
+def _relocate(
+    code: bytes, section: _Section, memory: mmap.mmap, base: int, place: int, addresses: list[tuple[str, int]]
+) -> None:
     for offset, info, addend in _RELOCATION.iter_unpack(code[section.offset :][: section.size]):
         symbol, kind = divmod(info, 1 << 32)
-        if kind != _R_X86_64_64:
+        if kind not in (_R_X86_64_64, _R_X86_64_PC64):
             raise OSError(f"object code has a relocation of kind {kind}; the large code model has none")
-        struct.pack_into("<Q", memory, place + offset, addresses[symbol][1] + addend)
+        here = base + place + offset if kind == _R_X86_64_PC64 else 0
+        struct.pack_into("<Q", memory, place + offset, (addresses[symbol][1] + addend - here) % (1 << 64))
 
 
 def _execute(base: int, size: int) -> None:
