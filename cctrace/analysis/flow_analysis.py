@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from cctrace.analysis.spans import spans_of
-from cctrace.columns import Columns, Table, frame_of
+from cctrace.columns import Columns, Table, frame_of, spans_of
 from cctrace.display import Jsonable, Summarized, connection
 from cctrace.flows.table import retransmitted_share
 from cctrace.refusals import Refusal

@@ -259,3 +259,24 @@ class Verdict(Public):
             "effect": known,
             "bounded": effect is not None and effect.is_bounded,
         }
+
+
+# Causes at the ends of the connection.
+ENDS = {"receiver_limited", "application_limited", "slow_start_only", "send_buffer_limited", "pacing_limited"}
+
+
+class Found:
+    """Findings so far, with the names of all and of the sure ones."""
+
+    def __init__(self) -> None:
+        self.findings: list[Finding] = []
+
+    @property
+    def names(self) -> set[str]:
+        """The causes found."""
+        return {finding.name for finding in self.findings}
+
+    @property
+    def sure(self) -> set[str]:
+        """Causes that explain others' evidence."""
+        return {finding.name for finding in self.findings if finding.confidence >= const.EXPLAINS}

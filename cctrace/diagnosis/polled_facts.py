@@ -5,12 +5,10 @@ from numpy.typing import NDArray
 
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis import groups
+from cctrace.diagnosis.common import growth, is_at, sharing_of, socket_limit
 from cctrace.diagnosis.facts import POLLS, Facts
 from cctrace.diagnosis.findings import Limit, shares
-from cctrace.diagnosis.growth import growth
 from cctrace.diagnosis.polled import Polls, rate_changes
-from cctrace.diagnosis.sharing import sharing_of
-from cctrace.diagnosis.socket_limit import is_at, socket_limit
 from cctrace.display import endpoint
 from cctrace.flows.counters import CounterFlow
 from cctrace.path.constants import MOST_OTHERS

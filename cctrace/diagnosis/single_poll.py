@@ -8,10 +8,9 @@ import numpy as np
 from cctrace.cc import is_model_based
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis import groups
+from cctrace.diagnosis.common import is_at, sharing_of, socket_limit
 from cctrace.diagnosis.facts import SINGLE_POLL, Facts
 from cctrace.diagnosis.polled_facts import window_used
-from cctrace.diagnosis.sharing import sharing_of
-from cctrace.diagnosis.socket_limit import is_at, socket_limit
 from cctrace.display import endpoint
 from cctrace.flows.counters import CounterFlow
 from cctrace.path.neighbours import Presence, matters

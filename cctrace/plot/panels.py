@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cctrace.analysis.spans import spans_of
-from cctrace.columns import Columns, Ints, Values
+from cctrace.columns import Columns, Ints, Values, spans_of
 
 # Meaning -> colour.
 COLOURS = {

@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 from cctrace.cc.bbr2 import BBR2
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis import groups
+from cctrace.diagnosis.common import is_at, socket_limit
 from cctrace.diagnosis.findings import Limit, shares
 from cctrace.diagnosis.limits import startup_end_s, written
 from cctrace.diagnosis.packets.writes import clocked_writes
 from cctrace.diagnosis.record import Record
-from cctrace.diagnosis.socket_limit import is_at, socket_limit
 from cctrace.path.transmissions import DELIVERED
 from cctrace.tcp.pacing import UNPACED_SEGMENTS
 from cctrace.tcp.wire import HEADER_BYTES

@@ -6,9 +6,9 @@ import numpy as np
 
 from cctrace.cc.bbr2022 import BBR2022
 from cctrace.diagnosis import constants as const
+from cctrace.diagnosis.common import growth
 from cctrace.diagnosis.findings import Limit, shares
 from cctrace.diagnosis.groups import NAN, Before, GrowingWindow, HeldWindow, Queue, RateChanges, Shaper, Stale
-from cctrace.diagnosis.growth import growth
 from cctrace.diagnosis.limits import startup_end_s
 from cctrace.diagnosis.packets.capture import is_elsewhere
 from cctrace.diagnosis.record import Record

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cctrace.diagnosis import constants as const
+from cctrace.diagnosis.common import sharing_of
 from cctrace.diagnosis.groups import Sharing, Turns
 from cctrace.diagnosis.record import Record
-from cctrace.diagnosis.sharing import sharing_of
 from cctrace.display import endpoint
 from cctrace.path.bottleneck import deviation
 from cctrace.path.constants import COMMON

@@ -7,10 +7,9 @@ ends explain the path's state, and other flows explain losses and queues.
 from collections.abc import Callable, Iterator, Sequence
 
 from cctrace.diagnosis.facts import Facts
-from cctrace.diagnosis.findings import Finding
+from cctrace.diagnosis.findings import Finding, Found
 from cctrace.diagnosis.order import ordered
 from cctrace.diagnosis.rules import capture, delays, ends, losses, marks, others, rates
-from cctrace.diagnosis.rules.found import Found
 
 Rule = Callable[[Facts, Found], Iterator[Finding]]
 CAPTURE: tuple[Rule, ...] = (capture.capture_artefact, capture.vantage_point)

@@ -5,8 +5,7 @@ from dataclasses import replace
 
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.facts import SINGLE_POLL, Facts
-from cctrace.diagnosis.findings import Finding
-from cctrace.diagnosis.rules.found import ENDS, Found
+from cctrace.diagnosis.findings import ENDS, Finding, Found
 
 OWN = {"capture_artefact", "vantage_point"}
 

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from cctrace.analytic.collapse import COLLAPSED
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.facts import PACKETS, Facts
-from cctrace.diagnosis.findings import Finding, between
-from cctrace.diagnosis.rules.found import ENDS, Found
+from cctrace.diagnosis.findings import ENDS, Finding, Found, between
 from cctrace.fit.constants import JITTERY
 from cctrace.path.constants import REORDERED
 from cctrace.tcp.wire import DELAYED_ACK_SEGMENTS

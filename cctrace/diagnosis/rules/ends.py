@@ -5,9 +5,8 @@ from collections.abc import Iterator
 
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.facts import PACKETS, Facts
-from cctrace.diagnosis.findings import Finding, between, partly
+from cctrace.diagnosis.findings import ENDS, Finding, Found, between, partly
 from cctrace.diagnosis.groups import Pauses
-from cctrace.diagnosis.rules.found import ENDS, Found
 
 NOT_WAITING = {"competition", "reordering", "random_loss", "collapse"}  # they explain a rate below the estimate
 

@@ -5,9 +5,8 @@ from collections.abc import Iterator
 
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.facts import PACKETS, Facts
-from cctrace.diagnosis.findings import Finding, between
+from cctrace.diagnosis.findings import Finding, Found, between
 from cctrace.diagnosis.groups import Losses, Met, Policer
-from cctrace.diagnosis.rules.found import Found
 from cctrace.path.constants import CHANCE, EARLY, LOSSES_SHOW
 from cctrace.special import special
 

@@ -6,8 +6,7 @@ from typing import Any
 
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.facts import Facts
-from cctrace.diagnosis.findings import Finding, between
-from cctrace.diagnosis.rules.found import ENDS, Found
+from cctrace.diagnosis.findings import ENDS, Finding, Found, between
 from cctrace.display import listed
 from cctrace.path.markers import Marker
 

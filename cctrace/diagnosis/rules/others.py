@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.facts import PACKETS, Facts
-from cctrace.diagnosis.findings import Finding, between
-from cctrace.diagnosis.rules.found import Found
+from cctrace.diagnosis.findings import Finding, Found, between
 from cctrace.path.constants import COMMON
 
 

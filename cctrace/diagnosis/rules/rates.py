@@ -5,8 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.facts import PACKETS, SINGLE_POLL, Facts
-from cctrace.diagnosis.findings import Finding, between
-from cctrace.diagnosis.rules.found import ENDS, Found
+from cctrace.diagnosis.findings import ENDS, Finding, Found, between
 from cctrace.path.changes import Change
 from cctrace.path.constants import COMMON
 
