@@ -1,5 +1,7 @@
 """Tables beside the report: as pandas writes them, with and without pyarrow."""
 
+import resource
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -108,3 +110,21 @@ def test_whole_numbers_beyond_64_bits_become_fractional_ones():
     (table,) = arrow_tables({"a": [10**40, None, 3], "b": [{"x": 2**63}, {"x": -1}, None]})
     assert table["a"].to_pylist() == [1e40, None, 3.0]
     assert table["b"].to_pylist() == [{"x": 2.0**63}, {"x": -1.0}, None]
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_a_disk_that_is_full_leaves_the_earlier_table_and_is_told_with_the_file(tmp_path, monkeypatch, installed):
+    monkeypatch.setattr(module, "is_installed", lambda package: installed)
+    path = save({"snd_una": np.arange(9), "now_us": np.arange(9)}, tmp_path, "flows")
+    before = path.read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    noise = np.random.default_rng(1).integers(1 << 60, size=(2, 9000))
+    try:
+        with pytest.raises(OSError, match="large") as told:
+            save({"snd_una": noise[0], "now_us": noise[1]}, tmp_path, "flows")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert told.value.filename == str(path)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]

@@ -23,6 +23,7 @@ from cctrace.display import Progress, connection, escape, silent
 from cctrace.errors import ArgumentError, CctraceWarning, warn_caller
 from cctrace.flows.table import retransmitted_share
 from cctrace.identification.identify import Identification
+from cctrace.io.write import replacing
 from cctrace.report.corpus_whatif import whatif_part
 from cctrace.report.document import document, link
 from cctrace.report.elements import figures, text_table
@@ -56,7 +57,8 @@ def write_pages(
         progress(f"drawing {capture}")
         links |= _pages_of(corpus, str(capture), chosen, folder)
     page = folder / "index.html"
-    page.write_text(_render(corpus, flows, by, links), encoding="utf-8")
+    with replacing(str(page)) as part:
+        Path(part).write_text(_render(corpus, flows, by, links), encoding="utf-8")
     return page
 
 

@@ -18,6 +18,7 @@ from cctrace.errors import StreamError
 from cctrace.flows.counters import CounterFlow
 from cctrace.flows.flow import Flow
 from cctrace.identification.words import sender_words
+from cctrace.io.write import replacing
 from cctrace.plot.packets import Received, Sent, packets_of
 from cctrace.plot.panels_of_counters import counter_panels, counter_phases
 from cctrace.plot.panels_of_flow import flow_panels, flow_phases
@@ -144,7 +145,8 @@ def write_pages(report: Report, page: Path) -> None:
     give_back()
     write(replace(report, flows=sections), page)
     for name, text in beside:
-        (page.parent / name).write_text(text, encoding="ascii")
+        with replacing(str(page.parent / name)) as part:
+            Path(part).write_text(text, encoding="ascii")
 
 
 def _tables(analysis: FlowAnalysis) -> dict[str, Table]:

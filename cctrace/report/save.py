@@ -13,6 +13,7 @@ import numpy as np
 
 from cctrace.columns import Values
 from cctrace.extras import is_installed
+from cctrace.io.write import replacing
 from cctrace.report.arrow import arrow_tables
 from cctrace.report.cells import LONGEST, write_rows
 
@@ -24,7 +25,7 @@ _QUOTED = frozenset(',"\r\n')
 def save(table: Table, folder: Path, name: str, nullable: Collection[str] = ()) -> Path:
     """Write a table to ``folder/name.parquet``, without pyarrow to ``folder/name.csv.gz``; return the path.
 
-    `nullable`: columns of int64 which may be `MISSING`.
+    `nullable`: columns of int64 which may be `MISSING`. Raises `OSError` if it cannot be written.
     """
     if is_installed("pyarrow"):
         import pyarrow.parquet as pq
@@ -32,16 +33,16 @@ def save(table: Table, folder: Path, name: str, nullable: Collection[str] = ()) 
         path = folder / f"{name}.parquet"
         parts = arrow_tables(table, nullable)
         part: Any = next(parts)
-        with pq.ParquetWriter(path, part.schema) as writer:
+        with replacing(str(path)) as file, pq.ParquetWriter(file, part.schema) as writer:
             while part is not None:
                 writer.write_table(part)
                 part = None  # before the next one is made
                 part = next(parts, None)
         return path
     path = folder / f"{name}.csv.gz"
-    with gzip.open(path, "wb", compresslevel=1) as file:
+    with replacing(str(path)) as file, open(file, "wb") as packed, gzip.GzipFile(path.stem, "wb", 1, packed) as out:
         for part in csv_parts(table):
-            file.write(part)
+            out.write(part)
     return path
 
 
