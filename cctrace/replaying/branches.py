@@ -92,10 +92,7 @@ def scan(book, rows, sends, marks, draws, starts, base, memory, changes, kept, w
     copy(known[0], marks, sent, until)
     best, lower = book[bk.REACHED] / 1000.0, book[bk.LOWER] / 1000.0
     other = 0  # the way of an earlier branch: 1 or 2; 0: there is none
-    number, stride = book[bk.HYPOTHESES], 1
-    while 4 * stride < number:
-        stride *= 2
-    near, top = -1, NOTHING_LESS
+    number, stride, near, top = book[bk.HYPOTHESES], 1, -1, NOTHING_LESS
     for _ in range(number):
         h, stride = next_start(starts, number, near, stride)
         copy(marks, known[0], sent, until)
@@ -125,6 +122,8 @@ def next_start(starts, number, near, stride):
     What is `stride` away from it, then half as far, and so on; and the closest ones to it last.
     """
     if near < 0:
+        while 4 * stride < number:
+            stride *= 2
         for h in range(number):
             if starts[1, h] == BEGIN:
                 return h, stride

@@ -23,7 +23,7 @@ from cctrace.flows.state import ACK, CLOCK_START_US, NEVER, THROUGH_FQ
 from cctrace.lang.fields import fields_of
 from cctrace.lang.machine import Machine
 from cctrace.replaying import book as bk
-from cctrace.replaying.branches import LESS
+from cctrace.replaying.branches import BEGIN, LESS, TRIED, next_start
 from cctrace.replaying.follow import Follower, of_sends
 from cctrace.replaying.hypotheses import LONGEST
 from cctrace.replaying.leading import (
@@ -50,7 +50,7 @@ from cctrace.replaying.timed import Timed
 from cctrace.tcp.small_queue import SKB_OVERHEAD_BYTES, SKB_OVERHEAD_BYTES_6_1, TIMER_SLACK_NS
 
 NOTES_SAVED = 6  # where `Leader.save` has the state of `leading.lead`
-_lead = Machine(lead)
+_lead, _next_start = Machine(lead), Machine(next_start)
 
 
 class Leader:
@@ -238,12 +238,16 @@ class Leader:
         ring, tp = tables[RING], tables[FINALS][0]
         return ring.view(f"V{ring.itemsize}"), np.arange(tp["head"], tp["tail"]) & (len(ring) - 1)
 
-    def _written(self) -> list[tuple[NDArray[Any], int]]:
-        """Return the tables that the pass writes, as bytes, and how many rows each has so far."""
+    def _written(self) -> tuple[list[NDArray[Any]], NDArray[np.int64]]:
+        """Return the tables that the pass writes, as bytes; which row it next writes of each, and how many rows.
+
+        The controller marks packets, and decides, after they were handed over, or after the rows were added.
+        """
         tp, ((calls, states), sent) = self._work.tables[FINALS][0], (self._work.tables[k] for k in (OUT, SENDS))
-        rows, taken = int(tp["rows"]), int(tp["sent"])
-        tables = (calls, rows), (states, int(tp["states"])), (sent, taken), (self._marks, taken), (self._decided, rows)
-        return [(table.view(f"V{table.itemsize}") if table.dtype.names else table, n) for table, n in tables]
+        ends = [tp["rows"], tp["states"], tp["sent"], tp["sent"], tp["rows"]]
+        nexts = [*ends[:3], self.control.stack[NEXT_SEND], self._work.at["led_rows"][0]]
+        tables = [table.view(f"V{table.itemsize}") for table in (calls, states, sent)]
+        return [*tables, self._marks, self._decided], np.array([nexts, ends], np.int64)
 
     # ---- trials -----------------------------------------------------------------------------------------------------
     def trials(
@@ -277,19 +281,33 @@ class Leader:
         self._score_until(end)
         self._notes[STOPS], book[bk.UNKNOWN_DRAW] = 0, LONGEST
         self._add(base)
-        branches, totals = {}, {}
+        branches, written, totals = {}, {}, {}
         self.likelihood[0], book[bk.KEEPS] = total, 1
-        sent, firsts = int(self.control.stack[NEXT_SEND]), [rows for _, rows in self._written()]
+        sent, firsts = int(self.control.stack[NEXT_SEND]), self._written()[1][0]
         for place in np.unique(np.append(starts, end)).tolist():
             self._go(place, bk.PACED_SENDS)
             totals[place] = float(self.likelihood[0])
             if place in starts:
-                branches[place] = self.save()
+                branches[place], written[place] = self.save(), self._written()[1]
         book[bk.KEEPS] = 0
         self._add_up(sent, end)
-        kept = [table[first:rows].copy() for first, (table, rows) in zip(firsts, self._written(), strict=True)]
+        tables, (_, ends) = self._written()
+        kept = [table[first:last].copy() for table, first, last in zip(tables, firsts, ends, strict=True)]
+
+        def as_kept(begins: NDArray[np.int64], ends: NDArray[np.int64]) -> None:
+            """Undo what branches have written."""
+            for table, rows, first, begin, last in zip(self._written()[0], kept, firsts, begins, ends, strict=True):
+                table[begin:last] = rows[begin - first : last - first]
+
         ratios, most = np.zeros(len(starts)), best.reached
-        for k, start in reversed(list(enumerate(starts.tolist()))):  # none finds before its start what others wrote
+        order, stride, near, here = np.zeros((2, len(starts)), np.int64), 1, -1, end
+        order[0], order[1, np.argmin(np.abs(starts - best.near))] = starts, BEGIN
+        for _ in starts:
+            k, stride = _next_start(order, len(starts), near, stride)
+            start, order[1, k] = int(starts[k]), TRIED
+            if start > here:  # none finds before its start what others wrote
+                as_kept(written[here][0], written[start][1])
+            here = start
             self.restore(branches[start])
             self._add(change)
             beyond = totals[end] - totals[start]
@@ -298,10 +316,10 @@ class Leader:
             ended = self._go(end, bk.PACED_SENDS) == ENDED
             rest = self.likelihood[1 + self.control.stack[NEXT_SEND]] if ended else 0.0
             ratios[k] = self.likelihood[0] + rest - beyond
+            near = k if near < 0 or ratios[k] > ratios[near] else near
             most = max(most, float(ratios[k]))
         book[bk.UNKNOWN_DRAW] = 0
-        for first, (table, _), part in zip(firsts, self._written(), kept, strict=True):
-            table[first : first + len(part)] = part  # a state that was passed goes on from what led to it
+        as_kept(firsts, ends)  # a state that was passed goes on from what led to it
         self.restore(before)
         self._passed = [(branches[start], totals[start]) for start in starts.tolist()]
         for state, _ in self._passed:
