@@ -39,6 +39,7 @@ def infer(
     given: Container[str] = (),
     led: Script | None = None,
     judge: Judging | None = None,
+    draws: bool = True,
 ) -> Inferred:
     """Run a compiled follower, at row 0, over all its rows, inferring unrecorded values on the way.
 
@@ -48,10 +49,11 @@ def infer(
     whether the follower's HZ is more than a guess. `given`: parameters that are known; ``paced`` and ``ecn_enable`` are
     inferred otherwise. `led`: what was inferred while the flow was handed over to fq; it stands, unless its
     super-packets turn out to be of another kernel's, or a draw comes in another row than then. `judge`: asked on the
-    way what the ticks are (`hz`): whether they are settled; it raises where they are others.
+    way what the ticks are (`hz`): whether they are settled; it raises where they are others. `draws`: whether random
+    numbers are asked for; otherwise the follower stays at row 0 unless what else is asked for depends on them.
     """
-    if led is not None or follower.is_marked:
-        return _infer_all(follower, expiry, hz_known, given, led, judge)
+    if led is not None or follower.is_marked or not draws:
+        return _infer_all(follower, expiry, hz_known, given, led, judge, draws)
     known = _inferred_of.setdefault(follower.events, {})
     key = follower.key, expiry, hz_known or follower.cls.has_on_ack, "paced" in given, "ecn_enable" in given
     if key in known:
@@ -68,12 +70,15 @@ def _infer_all(
     given: Container[str],
     led: Script | None = None,
     judge: Judging | None = None,
+    draws: bool = True,
 ) -> Inferred:
     """Infer the length of bursts and, where marks were counted, whether they were heeded, with the draws of each."""
     if "ecn_enable" in given or not may_heed_marks(follower):
         gso = likely_gso(follower)
         if gso is not None:
             follower.set_gso(gso)
+        if not draws:
+            return Inferred(Script([], [], follower.params["hz"], gso_max_bytes=gso), [], math.nan)
         before = follower.save()
         if led is not None and led.gso_max_bytes == gso:
             if follower.play(led):

@@ -56,10 +56,13 @@ def block_us(flow: Flow) -> int:
     return max(flow.events.last("tcp_min_rtt_us"), LEAST_BLOCK_US)
 
 
-def play(flow: Flow, controller: Sender, each_us: int, marks: NDArray[np.uint8] | None = None) -> Played:
+def play(
+    flow: Flow, controller: Sender, each_us: int, marks: NDArray[np.uint8] | None = None, judged: bool = True
+) -> Played:
     """Replay a controller over a flow, in blocks of `each_us`; a socket that hands packets to fq paces.
 
-    `marks`: which packets were application-limited, where that is known.
+    `marks`: which packets were application-limited, where that is known. `judged`: otherwise a controller that infers
+    its draws while it hands packets over (`one_pass`) is not replayed before: only what it begins with is inferred.
     """
     events, (cls, given) = flow.events, resolve(controller)
     given = {"hz": flow.hz} | given if "hz" in cls.params else given
@@ -71,7 +74,12 @@ def play(flow: Flow, controller: Sender, each_us: int, marks: NDArray[np.uint8] 
     follower = Follower(events, events.sends, cls, params, record, marks=marks)
     begin = follower.save()
     hz_known = flow.is_beginning or "hz" not in flow.facts["inferred"]  # few ticks are uninformative
-    script = infer(follower, -1, hz_known, given, led=led_by(flow, cls, params)).script
+    draws = judged or not cls.probe_draws
+    script = infer(follower, -1, hz_known, given, led=led_by(flow, cls, params), draws=draws).script
+    if not draws:
+        nothing = np.zeros(0)
+        how = cls, params, follower.params, script, timed(script, follower)
+        return Played(nothing, nothing, nothing, nothing, nothing, nothing, np.zeros((0, 4), np.int64), *how)
     follower.restore(begin)
     stops, sent = blocks(events, each_us)
     likelihood = follower.score(script, stops, bk.TIMED_SENDS)

@@ -107,7 +107,9 @@ def at_hand_over(flow: Flow, believed: type[Controller] | None = None) -> Flow:
 def handed_over_at(flow: Flow, cls: type[Controller], hz: int) -> Flow:
     """Return a captured flow sent through fq as a controller hands it over whose kernel has so many ticks a second."""
     name = registered(cls)
-    return _converged(flow.at_hz(hz).by_echoes(), f"{name}:hz={hz}")[0] if name else at_hand_over(flow, cls)
+    if name is None:
+        return at_hand_over(flow, cls)
+    return _converged(flow.at_hz(hz).by_echoes(), f"{name}:hz={hz}", judged=False)[0]
 
 
 def handed_over_with(handed: Flow, cls: type[Controller], marks: NDArray[np.uint8]) -> Flow:
@@ -115,7 +117,7 @@ def handed_over_with(handed: Flow, cls: type[Controller], marks: NDArray[np.uint
     name = registered(cls)
     if not handed.through_fq or name is None:
         return handed
-    return _converged(handed.paced_by(DIRECTLY).by_echoes(), name, marks=marks)[0]
+    return _converged(handed.paced_by(DIRECTLY).by_echoes(), name, marks=marks, judged=False)[0]
 
 
 def _handed_over(flow: Flow, sender: Sender, others: Sequence[Sender]) -> Flow:
@@ -125,7 +127,7 @@ def _handed_over(flow: Flow, sender: Sender, others: Sequence[Sender]) -> Flow:
     hand-overs only now: any flow's fit fq, as they let go nothing before it left.
     """
     flow = flow.by_echoes()
-    handed, played = _converged(flow, sender)
+    handed, played = _converged(flow, sender, judged=bool(others))
     for one in others:
         if played.mean > OWN_SENDER_FITS:
             break
@@ -153,7 +155,7 @@ def _as_counted(flow: Flow, sender: Sender, polls: TcpInfo) -> Flow:
     plain = right(directly)
     if flow.through_fq is False and plain >= RIGHT * len(times):
         return flow
-    handed = _converged(flow.by_echoes(), sender)[0]
+    handed = _converged(flow.by_echoes(), sender, judged=False)[0]
     better = right(handed)
     sure = TEMPER * abs(better - plain) > math.log(1 / FALSE_ALARM) and 2 * max(plain, better) > len(times)
     return (handed if better > plain else directly) if sure else flow
@@ -294,10 +296,14 @@ def _converged(
     played: Played | None = None,
     rounds: int = MOST_ROUNDS,
     marks: NDArray[np.uint8] | None = None,
+    judged: bool = True,
 ) -> tuple[Flow, Played]:
-    """Return a flow as a controller hands it to fq, and its replay: the fixpoint, or the likeliest iteration."""
+    """Return a flow as a controller hands it to fq, and its replay: the fixpoint, or the likeliest iteration.
+
+    `judged`: whether the replay is asked for; a pass that infers all draws itself needs none.
+    """
     each_us, seen = block_us(flow), set[bytes]()
-    played = played or play(flow, controller, each_us, marks)
+    played = played or play(flow, controller, each_us, marks, judged)
     best = played.decided, played
     for number in range(min(rounds, max(MOST_ROWS // len(flow.events), LEAST_ROUNDS))):
         decided, script = one_pass.hand_over(flow, played.cls, played.params, played.timed, marks)
@@ -307,6 +313,8 @@ def _converged(
         handed = flow.paced_by(THROUGH_FQ, decided)
         if script is not None:
             note_led(handed, played.cls, played.asked, script, played.script)
+            if not judged:
+                return handed, played
         played = play(handed, controller, each_us, marks)
         if script is not None or np.array_equal(played.decided, decided[:, :4]):
             return handed, played
