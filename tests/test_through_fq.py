@@ -409,7 +409,7 @@ def test_a_sender_that_looks_far_worse_without_fq_is_tried_where_it_explains_mor
     def converged(flow, one, plain, rounds):
         return flow, SimpleNamespace(mean=first_round if one == "bbr2022" else -3.0)
 
-    def compared(flow, one, plain, rounds):
+    def compared(flow, one, plain, through, rounds):
         return (2.8 if one == "bbr2022" else others_explain), Passage(True, one, 800.0)
 
     monkeypatch.setattr(through_fq, "play", played)
