@@ -11,8 +11,9 @@ from cctrace.cc import controller
 from cctrace.flows.capture import read
 from cctrace.flows.handover import waited_in_timer
 from cctrace.flows.packed import EventColumns
-from cctrace.flows.state import THROUGH_FQ
-from cctrace.flows.timers import note_tick, tick_by
+from cctrace.flows.reenact import Pass
+from cctrace.flows.state import SLOWEST_HZ, THROUGH_FQ
+from cctrace.flows.timers import APART_US, is_probe_due, note_tick, tick_by
 from cctrace.replaying.through_fq import at_hand_over
 from cctrace.tcp.small_queue import TIMER_SLACK_NS
 
@@ -88,10 +89,29 @@ def test_a_stream_that_has_more_rows_is_another():
     assert flow.reenactment(flow._left).is_like(rows.first(rows.count - 1), log, sent) is None
 
 
-def test_flows_whose_timers_decide_nothing_share_their_events():
+def test_flows_whose_timers_decide_nothing_share_their_events(monkeypatch):
+    """Not re-enacted again, they are what a re-enactment would show."""
     flow = read(datasets.path("jitter_bbr_sd2ms", "sender.pcap.zst")).flow(0)
-    stream = flow.events.stream
-    assert flow.at_hz(1000).events.stream is stream
+    rows, log, sent, final = flow._reenacted
+    assert not final["ticks_matter"]
+    for hz in (SLOWEST_HZ, 1000):
+        assert flow._like(_hz=hz)._pass().is_like(rows, log, sent.records) is not None
+    monkeypatch.setattr(Pass, "is_like", None)
+    assert flow.at_hz(1000).events.stream is flow.events.stream
+    assert flow.at_hz(1000).hz == 1000
+
+
+def test_where_a_timer_may_have_been_over_ticks_matter():
+    flow = read(datasets.path("loss_cubic_1pct", "sender.pcap.zst")).flow(0)
+    assert flow._reenacted[3]["ticks_matter"]
+
+
+@pytest.mark.parametrize(("left_us", "matters"), [(APART_US, 1), (APART_US + 1, 0)])
+def test_ticks_matter_to_a_timer_that_is_nearly_over(left_us, matters):
+    tp = sender(now_us=500_000)
+    tp.ticks_matter, tp.probe_us = 0, 500_000 + left_us
+    assert not is_probe_due(tp)
+    assert tp.ticks_matter == matters
 
 
 @pytest.mark.parametrize(("late_ns", "waited_ns"), [(TIMER_SLACK_NS + 256, TIMER_SLACK_NS + 256), (50_000, 10_300)])

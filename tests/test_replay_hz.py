@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 import cctrace as cct
-from cctrace.cc import controller
+from cctrace.cc import controller as resolve
 from cctrace.cc.base import checked_params
 from cctrace.replaying import hz
 from cctrace.replaying.follow import Follower
-from cctrace.replaying.hz import Ticking
+from cctrace.replaying.hz import Ticking, WrongTicksError
 from cctrace.replaying.infer import infer
 
 
@@ -79,16 +79,43 @@ def test_a_wrong_rate_is_left_once_it_shows_and_nothing_else_changes(tmp_path, m
     monkeypatch.setattr(hz.Judge, "so_far", noted)
     early = cct.replay(flow, "bbr3")
     assert early.params["hz"] == 1000
-    assert 0 < rows[-1] < len(flow.events) / 2  # PROBE_RTT comes after 5 s
+    assert 0 < min(rows) < len(flow.events) / 4  # PROBE_RTT comes after 5 s
     monkeypatch.setattr(hz.Judge, "so_far", lambda *replay: False)
-    late = cct.replay(flow, "bbr3")
+    late = cct.replay(sent(tmp_path, "bbr3", 1000, "34s"), "bbr3")
     assert early.inferred == late.inferred
     assert early.decisions.equals(late.decisions)
 
 
+class Changing:
+    """Takes other ticks for likelier, once, some rows after they may have mattered."""
+
+    known = None
+
+    def so_far(self, follower, script):
+        if self.known is None:
+            raise WrongTicksError(Ticking(250, 0, ()), follower.row * 9 // 10)
+        return False
+
+
+@pytest.mark.parametrize("controller", ["bbr2022", "bbr3"])
+def test_what_was_inferred_before_ticks_mattered_is_inferred_once(tmp_path, controller):
+    def follower():
+        return Follower(events, events.sends, cls, params, ("mode",))
+
+    (cls, given), events = resolve(controller), sent(tmp_path, controller, 250, "14s").events
+    params, judge = checked_params(cls, given | {"hz": 250}), Changing()
+    with pytest.raises(WrongTicksError):
+        infer(follower(), judge=judge)
+    assert judge.known.row > len(events) / 50
+    assert judge.known.found
+    one = infer(follower(), judge=judge)
+    events = sent(tmp_path, controller, 250, "14s").events  # of these nothing is known
+    assert one == infer(follower())
+
+
 def test_what_comes_after_the_last_probe_rtt_is_not_replayed_for_it(tmp_path):
     flow = sent(tmp_path, "bbr2022", 250, "9s")
-    cls, given = controller("bbr2022")
+    cls, given = resolve("bbr2022")
     params = checked_params(cls, given | {"hz": 250})
     follower = Follower(flow.events, flow.events.sends, cls, params, ("mode",))
     dips = hz._Dips(hz._Plain(follower, infer(Follower(flow.events, flow.events.sends, cls, params)).script), (250, 0))
@@ -99,7 +126,7 @@ def test_what_comes_after_the_last_probe_rtt_is_not_replayed_for_it(tmp_path):
 def test_which_ticks_are_tried_changes_nothing_in_the_replay_that_comes_to_the_next_ones(tmp_path):
     """It leaves PROBE_RTT as the replay that inferred its draws did, and with the same minimum RTT."""
     flow = sent(tmp_path, "bbr2022", 250, "25s", start_us=1700)
-    cls, given = controller("bbr2022")
+    cls, given = resolve("bbr2022")
     params = checked_params(cls, given | {"hz": 250})
     follower = Follower(flow.events, flow.events.sends, cls, params, ("mode",))
     script = infer(follower).script
@@ -141,7 +168,7 @@ def test_what_a_hand_over_inferred_is_inferred_anew_where_a_draw_comes_in_anothe
     events = sent(tmp_path, "bbr3", 250, "4s").events
 
     def follower():
-        cls, given = controller("bbr3")
+        cls, given = resolve("bbr3")
         return Follower(events, events.sends, cls, checked_params(cls, given | {"hz": 250}), ("mode",))
 
     fits = infer(follower()).script

@@ -58,6 +58,8 @@ def precede(tp, seg, rs, out, snap, p, at, sequence, k, packets, polls, told):
     if p.fq == state.THROUGH_FQ:
         at.stamp = echoes.stamp_before(tp, p, sequence, k, packets)
     if tp.reo_first_us:
+        if tcp_sender.clock_us(event_ns, p.start_ns) >= tp.reo_first_us - 1_000_000 // tp.hz:
+            tp.ticks_matter = 1
         if at.stamp != 0 and tp.reo_first_us <= tcp_sender.clock_us(event_ns, p.start_ns):
             q = sequence[next_data(p, sequence, max(k + 1, tp.handed), direction, payload)]
             if shows_timer(tp, seg, unwrap(seq[q], p.isn, tp.snd_nxt)):

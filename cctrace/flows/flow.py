@@ -15,7 +15,7 @@ from cctrace.flows.ecn import Ecn, ecn_of, feedback_of, misses_marks
 from cctrace.flows.events import Events, first_ack
 from cctrace.flows.packed import EventColumns, Records
 from cctrace.flows.quality import not_reconstructed, quality
-from cctrace.flows.state import DIRECTLY, DSACK, THROUGH_FQ, UNEXPLAINED
+from cctrace.flows.state import DIRECTLY, DSACK, SLOWEST_HZ, THROUGH_FQ, UNEXPLAINED
 from cctrace.flows.table import retransmitted_share
 from cctrace.flows.vantage import PLACES
 from cctrace.io.tcpinfo import TcpInfo
@@ -247,10 +247,10 @@ class Flow(Carded):
 
     def at_hz(self, hz: int) -> Flow:
         """Return this flow as sent by a kernel with so many ticks a second; both share events if timers change none."""
-        other = self._like(_hz=hz)
-        known = self._reenacted if "_reenacted" in vars(self) else None
-        if known and (finals := other._pass().is_like(known[0], known[1], known[2].records)) is not None:
-            vars(other)["_reenacted"] = (*known[:3], finals[0])
+        other, known = self._like(_hz=hz), vars(self).get("_reenacted")
+        same = known and min(hz, self._hz) >= SLOWEST_HZ and not known[3]["ticks_matter"]
+        if known and (same or other._pass().is_like(known[0], known[1], known[2].records) is not None):
+            vars(other)["_reenacted"] = known
         return other
 
     @property

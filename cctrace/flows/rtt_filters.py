@@ -38,7 +38,9 @@ def update_min(tp, rtt_us, maybe_delayed):
     if maybe_delayed and rtt_us > tp.min0:
         return  # a delayed ACK of a lone segment would one day become the minimum
     t = tp.now_us
-    value = rtt_us if rtt_us > 0 else 1_000_000 // tp.hz
+    value = rtt_us
+    if rtt_us <= 0:
+        value, tp.ticks_matter = 1_000_000 // tp.hz, 1
     if value <= tp.min0 or tp.min0 == U32_MAX or t - tp.min2_t > MIN_RTT_WINDOW_US:
         reset_min(tp, t, value)
         return

@@ -60,8 +60,10 @@ def before_send(tp, rs, out):
     if limited:
         tp.app_limited = app_limited_until(tp.delivered, flying)
     tp.queue_empty = 0
-    if tp.packets_out == 0 and tp.lsnd_us and tp.now_us - tp.lsnd_us > tp.rto_us:
-        emit(out, tp, rs, CWND_EVENT, EVENT_CWND_RESTART)
+    if tp.packets_out == 0 and tp.lsnd_us:
+        timers.note_left(tp, tp.lsnd_us + tp.rto_us - tp.now_us)
+        if tp.now_us - tp.lsnd_us > tp.rto_us:
+            emit(out, tp, rs, CWND_EVENT, EVENT_CWND_RESTART)
     if flying == 0:
         emit(out, tp, rs, CWND_EVENT, EVENT_TX_START)
     return limited

@@ -29,6 +29,7 @@ FAST, PROBE, TIMEOUT, UNEXPLAINED, DSACK = range(5)
 
 CLOCK_START_US = 1_000_000
 DEFAULT_HZ = 250  # of most distributions' kernels; the capture shows only time stamps, whose clock is 1 kHz for any HZ
+SLOWEST_HZ = 100  # of [Linux618] kernel/Kconfig.hz
 UNLIMITED = 0xFFFFFFFF
 PACED = 512  # of 1024 sends that a timer releases, not an ACK: more are a paced sender's (`sends.note_pacing`)
 NEVER = np.int64(1) << 62
@@ -62,8 +63,8 @@ TP = _i8(
     # RACK
     "rack_us rack_end_seq rack_rtt_us rack_advanced reo_steps reo_persist reo_last_delivered dsack_seen "
     "reo_first_us expires_us probe_us loss_probes "
-    # within which a tick of the kernel's was (0: not known)
-    "tick_low_us tick_high_us "
+    # within which a tick of the kernel's was (0: not known); whether another tick rate might change anything
+    "tick_low_us tick_high_us ticks_matter "
     # cwnd usage and time accounting
     "is_cwnd_limited max_packets_out cwnd_usage_seq unvalidated lsnd_us last_ack_us was_released "
     "busy_since_us busy_us rwnd_since_us rwnd_until_us rwnd_us rwnd_reach credit_us credit_reach "

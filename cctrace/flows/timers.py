@@ -9,6 +9,9 @@ Timers fire at ticks, of which the capture does not show the phase. It shows two
 earliest one at which RACK's timer may have fired and the retransmission that followed; and since Linux 6.4 ticks are
 multiples of their period of the clock that also gives time stamps, whose steps the capture shows.
 
+Whether probe and timeout are due is only asked where something was sent that needs a reason. Where neither nearly is
+(`note_left`), nor RACK's timer before a packet, another tick rate changes nothing.
+
 Sources: RFC 8985 (RACK-TLP), RFC 6298; [Linux] tcp_schedule_loss_probe, tcp_send_loss_probe, tcp_rearm_rto;
 [Linux618] kernel/time/tick-common.c tick_setup_device.
 """
@@ -16,6 +19,14 @@ Sources: RFC 8985 (RACK-TLP), RFC 6298; [Linux] tcp_schedule_loss_probe, tcp_sen
 from cctrace.cc.linux import CA_CWR, CA_OPEN
 from cctrace.tcp.probe import probe_timeout_us
 from cctrace.tcp.rtt import RTO_MAX_US, whole_ticks
+
+APART_US = 30_000  # by less, the same timer ends at rates of `state.SLOWEST_HZ` and more: three times rounded to ticks
+
+
+def note_left(tp, left_us):
+    """Note whether a timer that has `left_us` to go might be over, or not be over, with other ticks."""
+    if left_us <= APART_US:
+        tp.ticks_matter = 1
 
 
 def schedule_probe(tp, timeout_left_us):
@@ -29,7 +40,9 @@ def schedule_probe(tp, timeout_left_us):
 
 def timeout_left(tp, seg):
     """How long until the head of the queue has been out for a retransmission timeout [Linux] tcp_rto_delta_us."""
-    return seg[tp.head & (seg.size - 1)].tx_us + tp.rto_us - tp.now_us
+    left_us = seg[tp.head & (seg.size - 1)].tx_us + tp.rto_us - tp.now_us
+    note_left(tp, left_us)
+    return left_us
 
 
 def on_progress(tp, seg):
@@ -64,7 +77,10 @@ def restart(tp):
 
 def is_probe_due(tp):
     """Return whether the probe timer can have fired; ticks are whole, their phase is not known."""
-    return tp.probe_us != 0 and tp.now_us >= tp.probe_us - 1_000_000 // tp.hz
+    if tp.probe_us == 0:
+        return False
+    note_left(tp, tp.probe_us - tp.now_us)
+    return tp.now_us >= tp.probe_us - 1_000_000 // tp.hz
 
 
 def is_new_probe(tp, size):
@@ -89,6 +105,7 @@ def on_timeout(tp):
 def is_timeout(tp, seg):
     """Return whether the retransmission timer can have fired; ticks are whole, and so is the timeout."""
     tick_us = 1_000_000 // tp.hz
+    note_left(tp, tp.expires_us - tp.now_us)
     after_probe = tp.tlp_high_seq != 0 and is_probe_due(tp) and timeout_left(tp, seg) <= tick_us
     return after_probe or tp.now_us >= tp.expires_us - 2 * tick_us
 

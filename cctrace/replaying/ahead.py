@@ -205,23 +205,20 @@ class Ahead:
     def run(self) -> int:
         """Run on as far as nothing is to be changed or drawn, and return why it ended.
 
-        LEFT: the cycle at the follower's row, if there is one, is to be judged elsewhere; JUDGED_ONLY: not judged, but
-        run, up to `stop`; SHIFTED: it is likelier by the shift `best`.
+        FULL: there was no more room to record; LEFT: the cycle at the follower's row, if there is one, is to be judged
+        elsewhere; JUDGED_ONLY: not judged, but run, up to `stop`; SHIFTED: it is likelier by the shift `best`.
         """
-        follower, at, ended = self._follower, self._at, FULL
+        follower, at, row = self._follower, self._at, self._follower.row
         if self._draws is not follower.draws:
             self._bind()
-        at[ROW] = at[END] = follower.row
-        while ended == FULL:
-            row = int(at[ROW])
-            follower.ask(row, row, bk.PACED_SENDS, len(self.shifts))
-            at[ROOM] = follower.room(row, int(at[END]))
-            if at[END] > at[ROOM]:
-                ended = LEFT
-                break
-            follower.book[bk.MARGIN], follower.book[bk.KNOWN] = self._margin, 1
-            ended = int(self._run())
-            follower.check()
+        at[ROW], at[END] = row, max(at[END], row)
+        follower.ask(row, row, bk.PACED_SENDS, len(self.shifts))
+        at[ROOM] = follower.room(row, int(at[END]))
+        if at[END] > at[ROOM]:
+            return LEFT
+        follower.book[bk.MARGIN], follower.book[bk.KNOWN] = self._margin, 1
+        ended = int(self._run())
+        follower.check()
         follower.row = int(at[ROW])
         return ended
 

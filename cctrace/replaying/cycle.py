@@ -12,7 +12,7 @@ import numpy as np
 from cctrace.cc.bbr1_model import CYCLE_LEN
 from cctrace.replaying import book as bk
 from cctrace.replaying import midflow
-from cctrace.replaying.ahead import LEFT, SHIFTED, Ahead
+from cctrace.replaying.ahead import FULL, LEFT, SHIFTED, Ahead
 from cctrace.replaying.branches import LESS
 from cctrace.replaying.follow import Follower
 from cctrace.replaying.hypotheses import FALSE_ALARM, Inference, Phase, likeliest, raw_draw
@@ -43,9 +43,13 @@ class Cycle(Inference):
         """Run to the end, keeping the cycle in step with the sends."""
         follower, rows = self.follower, len(self.follower.rows)
         policers = Policers(self, follower)
-        stay_in_startup(self)
-        policers.look()
+        if not follower.row:
+            stay_in_startup(self)
+            policers.look()
         while follower.row < rows:
+            if self.expiry < 0 and policers.next_row == rows:
+                judged, right = self.ahead.judged
+                self.note(self.judged + judged, self.right + right)
             if follower.row == policers.next_row:
                 for field, more in policers.likeliest().items():
                     self.edit(field, more)
@@ -53,6 +57,8 @@ class Cycle(Inference):
             ended = self.ahead.run() if may_go_on else LEFT
             if follower.row == rows:
                 break
+            if ended == FULL:
+                continue
             if ended == SHIFTED:
                 self.shift(*self.ahead.best)
             stop = min(self.next_stop(), policers.next_row) if ended == LEFT else self.ahead.stop

@@ -164,13 +164,13 @@ class Follower:
             return lambda: _WAYS[name](*args)
         return _MACHINES[name].bind(*args)
 
-    def play(self, script: Script) -> bool:
-        """Call all rows with the inferred values; return False if one draws a number that was not inferred for it."""
+    def play(self, script: Script, stop: int | None = None) -> bool:
+        """Call rows up to `stop` (default: all) with the inferred values; return False if one draws another number."""
         self.begin(script)
         for edit in script.edits:
             self.run(edit.row)
             self.edit(edit)
-        return self.run() == len(self.rows)
+        return self.run(stop) == (len(self.rows) if stop is None else stop)
 
     def score(
         self, script: Script, stops: Sequence[int] | NDArray[np.int64], by: int = bk.ALL_SENDS

@@ -55,6 +55,16 @@ class Inferred(NamedTuple):
         return cls(Script([], []), [], math.nan)
 
 
+class Known(NamedTuple):
+    """What an inference found before a row: how to come there, the values, how many cycles were judged, and right."""
+
+    row: int
+    script: Script
+    found: list[Phase]
+    judged: int = 0
+    right: int = 0
+
+
 def equally_likely(tried: Mapping[int, float]) -> list[int]:
     """Return the likeliest rows or choices, in order: several if the sends do not distinguish them."""
     most = round(max(tried.values()), ALIKE)
@@ -92,6 +102,7 @@ class Inference:
         self.judged, self.right = 0, 0
         self.judge: Callable[[list[Edit]], bool] | None = None  # of ticks, see `drawing`
         self._dipped = False
+        self._notes: list[Known] = []
 
     def drawing(self) -> None:
         """The next call draws: what precedes it is inferred, from which ticks are judged once PROBE_RTT has ended."""
@@ -99,6 +110,19 @@ class Inference:
             self._dipped = self._dipped or self.follower.get("mode") == self.follower.cls.states.index("PROBE_RTT")
             if self._dipped and self.judge(self.edits):
                 self.judge = None
+
+    def note(self, judged: int = 0, right: int = 0) -> None:
+        """Note what is known here, where an inference with other ticks may go on from."""
+        self._notes.append(Known(self.follower.row, Script([], []), [], judged, right))
+
+    def before(self, row: int, script: Script) -> Known | None:
+        """Return what was noted last before a row, of what is inferred by now."""
+        here = next((note for note in reversed(self._notes) if note.row <= row), None)
+        if here is None:
+            return None
+        draws, edits = ([one for one in ones if one[0] < here.row] for ones in (script.draws, script.edits))
+        found = [phase for phase in self.found if phase.row < here.row]
+        return here._replace(script=script._replace(draws=draws, edits=edits), found=found)
 
     def after(self, span_us: float, row: int | None = None) -> int:
         """Return the first row later than `span_us` from a row (default: now), at least the next, at most the end."""

@@ -11,11 +11,13 @@ does; then no more is looked at: that the right one is ever less likely than ano
 that it is at the end, as their likelihood ratio is a martingale. Where PROBE_RTT never came, or hardly shows, the sends
 refute neither.
 
-Ticks are judged as soon as what is hidden is inferred up to where a PROBE_RTT shows: if others are likelier, what was
-inferred so far is dropped (`WrongTicksError`), not all of a flow.
+Ticks are judged as soon as what is hidden is inferred up to where a PROBE_RTT shows. If others are likelier, rate or
+phase, only what was inferred since the first PROBE_RTT that told them apart is dropped (`WrongTicksError`): before it,
+ticks matter to nothing.
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,7 +31,7 @@ from cctrace.lang.fields import fields_of
 from cctrace.replaying import book as bk
 from cctrace.replaying import midflow
 from cctrace.replaying.follow import Follower
-from cctrace.replaying.hypotheses import FALSE_ALARM, Inference
+from cctrace.replaying.hypotheses import ALIKE, FALSE_ALARM, Inference, Known
 from cctrace.replaying.one_pass import Leader
 from cctrace.replaying.probes import PROBE_RTTS, PROBING
 from cctrace.replaying.script import Script
@@ -41,6 +43,7 @@ RATES = CONFIG_HZ[:2]  # of nearly all kernels; 100 and 300 mostly end PROBE_RTT
 SURE = math.log(1 / FALSE_ALARM)
 APART_US = 1000  # between the phases of the ticks that are tried
 STAMPS = ("probe_rtt_min_stamp", "min_rtt_stamp", "probe_rtt_done_stamp", "cycle_jiffies")  # in ticks, if not 0
+MOST_CHANGES = 2  # of the ticks with which a flow is inferred
 HELD_US = 300_000  # longer than PROBE_RTT lasts on most paths
 
 
@@ -53,11 +56,19 @@ class Ticking(NamedTuple):
 
 
 class WrongTicksError(Exception):
-    """While what is hidden was inferred with some ticks, others turned out to be likelier: `ticking`."""
+    """While what is hidden was inferred with some ticks, others turned out to be likelier: `ticking`, from `row` on."""
 
-    def __init__(self, ticking: Ticking) -> None:
+    def __init__(self, ticking: Ticking, row: int) -> None:
         super().__init__(ticking)
-        self.ticking = ticking
+        self.ticking, self.row = ticking, row
+
+
+class _Look(NamedTuple):
+    """A PROBE_RTT: the row at which it may begin, the state there, and the log likelihoods of its sends with ticks."""
+
+    row: int
+    before: Any
+    likelihoods: NDArray[np.float64]
 
 
 class _NotInferredError(Exception):
@@ -76,7 +87,6 @@ class _Plain(Inference):
     def __init__(self, follower: Follower, script: Script) -> None:
         super().__init__(follower)
         follower.book[bk.USUAL_GAP_US] = follower.stream.usual_gap_us
-        self._hz = follower.params["hz"]
         self.learn(script, len(follower.rows))
 
     def learn(self, script: Script, known: int) -> None:
@@ -84,7 +94,7 @@ class _Plain(Inference):
         self.follower.begin(script)
         self._known, self._draws = known, len(script.draws)
         # As long ago as LONG_AGO is by no clock of 1 us.
-        of_us, oldest = USEC_PER_SEC // self._hz, -2 * midflow.lifetime_us(self.follower.params)
+        of_us, oldest = USEC_PER_SEC // script.hz, -2 * midflow.lifetime_us(self.follower.params)
         self._edits = [e._replace(value=max(e.value * of_us, oldest)) if e.field in STAMPS else e for e in script.edits]
 
     @property
@@ -143,8 +153,8 @@ class _Dips:
     """A replay that comes to each PROBE_RTT with a clock of 1 us, and tries ticks from there on."""
 
     def __init__(self, replay: _Plain | _Led, usual: tuple[int, int]) -> None:
-        self._replay, self._subject, self._control = replay, replay.follower, replay.control
-        self._usual, self._score = usual, bk.PACED_SENDS if isinstance(replay, _Led) else bk.ALL_SENDS
+        self._replay, self.subject, self._control = replay, replay.follower, replay.control
+        self.usual, self._score = usual, bk.PACED_SENDS if isinstance(replay, _Led) else bk.ALL_SENDS
         control = self._control
         self._stamps = [name for name in STAMPS if name in control.fields]
         self._life_us = midflow.lifetime_us(control.params)
@@ -159,7 +169,7 @@ class _Dips:
 
     def next(self) -> tuple[int, int] | None:
         """Run up to the next PROBE_RTT; return the row up to which its sends are judged, and when it ends, us."""
-        subject, now_us = self._subject, self._replay.now_us
+        subject, now_us = self.subject, self._replay.now_us
         rows = len(now_us)
         while subject.row < rows:
             stamp = self._control.get(self._stamps[0])
@@ -176,17 +186,17 @@ class _Dips:
 
     def _seen(self) -> tuple[int, int] | None:
         """Return what `next` does, if PROBE_RTT begins about here; else go on without it."""
-        before = self._subject.save()
+        before = self.subject.save()
         try:
             return self._seen_from(before)
         except _NotInferredError:
-            self._subject.restore(before)
+            self.subject.restore(before)
             raise
 
     def _seen_from(self, before: Any) -> tuple[int, int] | None:
-        subject, replay, rows = self._subject, self._replay, len(self._replay.now_us)
+        subject, replay, rows = self.subject, self._replay, len(self._replay.now_us)
         called, rtt_us = replay.called, max(subject.srtt_us(subject.row), 1)
-        self.tick(*self._usual)
+        self.tick(*self.usual)
         replay.run(replay.after(HELD_US + 2 * rtt_us))
         while self._control.get("mode") == self._probing and subject.row < rows:
             replay.run(replay.after(HELD_US))
@@ -197,7 +207,7 @@ class _Dips:
             return None
         ended_us = int(time_us[left[0]])
         subject.restore(before)
-        self.tick(*self._usual)
+        self.tick(*self.usual)
         end = self._visible(ended_us, rtt_us)
         subject.restore(before)
         return end, ended_us
@@ -207,7 +217,7 @@ class _Dips:
         cls, ends = self._control.cls, []
         self._run_to(ended_us)
         for _ in range(PROBE_RTTS + 1):
-            ends.append(self._subject.row)
+            ends.append(self.subject.row)
             if ends[-1] == len(self._replay.now_us):
                 break
             if cls.probe_draws and self._control.get("cycle_idx") in PROBING:
@@ -221,18 +231,18 @@ class _Dips:
 
     def tried(self, end: int, ticks: list[tuple[int, int]]) -> NDArray[np.float64]:
         """Return the log likelihoods of the sends from here up to a row, with each of some ticks."""
-        before, found = self._subject.save(), []
+        before, found = self.subject.save(), []
         for hz, tick_us in ticks:
             self.tick(hz, tick_us)
             try:
                 found.append(self._replay.run(end, self._score))
             finally:
-                self._subject.restore(before)
+                self.subject.restore(before)
         return np.array(found)
 
     def leave(self, ended_us: int) -> None:
         """Go on to the end of PROBE_RTT with the usual ticks, and from there with a clock of 1 us."""
-        self.tick(*self._usual)
+        self.tick(*self.usual)
         self._run_to(ended_us)
         self._go_on(ended_us)
 
@@ -246,7 +256,7 @@ class _Dips:
     def _go_on(self, stamp_us: int | None) -> None:
         """Give the controller back a clock of 1 us; `stamp_us`: when it renewed its minimum RTT, if that is known."""
         control = self._control
-        hz, tick_us = self._usual
+        hz, tick_us = self.usual
         for name in self._stamps:
             if stamp := control.get(name):
                 control.set(name, JIFFIES_START + (stamp - JIFFIES_START) * USEC_PER_SEC // hz - tick_us)
@@ -259,29 +269,29 @@ class Judge:
     """Judges with which ticks a BBR explains the sends of a flow best.
 
     `captured`: the flow as captured if it was sent through fq: at another HZ its sender hands it over otherwise.
+    `known`: what stands of an inference whose ticks were wrong.
     """
 
     def __init__(self, source: Streamed, captured: Flow | None, cls: type[Controller]) -> None:
         self._source, self._captured, self._cls = source, captured, cls
         self._dips: _Dips | None = None
         self._ticks: list[tuple[int, int]] = []
-        self._total = np.zeros(0)
+        self._looks: list[_Look] = []
         self._needs = 0  # rows that must be inferred before more can be told
+        self._changes = MOST_CHANGES
         self._settled: Ticking | None = None
+        self.known: Known | None = None
 
     def so_far(self, follower: Follower, script: Script) -> bool:
         """Return whether the ticks are those of a replay at its row; raise `WrongTicksError` if others are likelier."""
         if self._captured is not None:  # rows are packets there
             return True
-        found = self._judge(follower.params, script, follower.row)
-        if found is not None and (found.hz, found.tick_us) != (follower.params["hz"], 0):
-            raise WrongTicksError(found)
-        return found is not None
+        return self._judge(follower.params, script, follower.row) is not None
 
     def at_end(self, follower: Follower, script: Script) -> Ticking:
         """Return the ticks that explain the sends best; `follower` has been replayed to its end with a script.
 
-        Its HZ is kept unless another is clearly likelier.
+        They are kept unless others are clearly likelier; where those are found now, `WrongTicksError` is raised.
         """
         found = self._judge(follower.params, script, len(self._source.events))
         assert found is not None
@@ -295,12 +305,20 @@ class Judge:
             return self._settled
         assert self._dips is not None
         self._dips.learn(script, known)
+        self._needs = 0
         try:
             self._look(self._dips)
         except _NotInferredError as more:
             self._needs = more.row
-            return None
-        self._settled = self._likeliest(params["hz"])
+        likeliest, usual = self._likeliest(), self._dips.usual
+        found = self._ticks.index((likeliest.hz, likeliest.tick_us))
+        apart = [look.likelihoods[found] - look.likelihoods[self._ticks.index(usual)] for look in self._looks]
+        if self._changes and (sum(apart) > SURE or usual[0] not in likeliest.possible):
+            self._changes -= 1
+            raise WrongTicksError(likeliest, self._back(self._dips, self._ticks[found], apart))
+        if not self._needs:
+            rates = sorted(likeliest.possible, key=lambda rate: rate != usual[0])
+            self._settled = Ticking(*usual, tuple(rates))
         return self._settled
 
     def _begin(self, params: dict[str, Any], script: Script) -> bool:
@@ -324,15 +342,28 @@ class Judge:
             for rate in (own, other)
             for tick_us in (0, *range(APART_US // 2, USEC_PER_SEC // rate, APART_US))
         ]
-        self._total = np.zeros(len(self._ticks))
         return True
 
     def _look(self, dips: _Dips) -> None:
         """Judge by one PROBE_RTT after the other, until that decides."""
         while abs(self._ratio) <= SURE and (found := dips.next()):
             end, ended_us = found
-            self._total += dips.tried(end, self._ticks)
+            self._looks.append(_Look(dips.subject.row, dips.subject.save(), dips.tried(end, self._ticks)))
             dips.leave(ended_us)
+
+    def _back(self, dips: _Dips, ticks: tuple[int, int], apart: Sequence[float]) -> int:
+        """Go back to the first PROBE_RTT in which the sends tell ticks from the usual ones, and return its row."""
+        first = next(k for k, more in enumerate(apart) if abs(more) > 10**-ALIKE)
+        look = self._looks[first]
+        dips.subject.restore(look.before)
+        del self._looks[first:]
+        dips.usual, self._needs = ticks, 0
+        return look.row
+
+    @property
+    def _total(self) -> NDArray[np.float64]:
+        """The log likelihoods with each of the ticks."""
+        return np.sum([np.zeros(len(self._ticks)), *(look.likelihoods for look in self._looks)], axis=0)
 
     @property
     def _is_own(self) -> NDArray[np.bool_]:
@@ -344,9 +375,9 @@ class Judge:
         """The log likelihood ratio of the other rate to this one."""
         return _mean(self._total[~self._is_own]) - _mean(self._total[self._is_own])
 
-    def _likeliest(self, own: int) -> Ticking:
-        """Return the likeliest ticks."""
-        total, is_own, ratio = self._total, self._is_own, self._ratio
+    def _likeliest(self) -> Ticking:
+        """Return the likeliest ticks: the first ones unless others are clearly likelier."""
+        total, is_own, ratio, (own, _) = self._total, self._is_own, self._ratio, self._ticks[0]
         other = next(rate for rate in RATES if rate != own)
         if max(ratio, total.max() - total[0]) <= SURE:
             return Ticking(own, 0, (own,) if ratio < -SURE else (own, other))

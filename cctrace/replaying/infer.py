@@ -13,21 +13,19 @@ sender's.
 import itertools
 import math
 import weakref
-from collections.abc import Callable, Container
-from typing import TypeAlias
+from collections.abc import Container
 
 from cctrace.flows.events import Events
 from cctrace.replaying import book as bk
 from cctrace.replaying.cycle import Cycle
 from cctrace.replaying.follow import Follower
-from cctrace.replaying.hypotheses import Inferred
+from cctrace.replaying.hypotheses import Inferred, Known
+from cctrace.replaying.hz import Judge, WrongTicksError
 from cctrace.replaying.paced import gso_choices, likely_gso, likely_paced, may_heed_marks
 from cctrace.replaying.probes import Probes
 from cctrace.replaying.script import Edit, Script
 from cctrace.replaying.stack import TICK_US
 from cctrace.replaying.ticks import CONFIG_HZ, likeliest_ticks
-
-Judging: TypeAlias = Callable[[Follower, Script], bool]
 
 _inferred_of: weakref.WeakKeyDictionary[Events, dict[tuple[object, ...], Inferred]] = weakref.WeakKeyDictionary()
 
@@ -38,7 +36,7 @@ def infer(
     hz_known: bool = True,
     given: Container[str] = (),
     led: Script | None = None,
-    judge: Judging | None = None,
+    judge: Judge | None = None,
     draws: bool = True,
 ) -> Inferred:
     """Run a compiled follower, at row 0, over all its rows, inferring unrecorded values on the way.
@@ -49,8 +47,9 @@ def infer(
     whether the follower's HZ is more than a guess. `given`: parameters that are known; ``paced`` and ``ecn_enable`` are
     inferred otherwise. `led`: what was inferred while the flow was handed over to fq; it stands, unless its
     super-packets turn out to be of another kernel's, or a draw comes in another row than then. `judge`: asked on the
-    way what the ticks are (`hz`): whether they are settled; it raises where they are others. `draws`: whether random
-    numbers are asked for; otherwise the follower stays at row 0 unless what else is asked for depends on them.
+    way what the ticks are (`hz`): whether they are settled; it raises where they are others, and knows what stands.
+    `draws`: whether random numbers are asked for; otherwise the follower stays at row 0 unless what else is asked for
+    depends on them.
     """
     if led is not None or follower.is_marked or not draws:
         return _infer_all(follower, expiry, hz_known, given, led, judge, draws)
@@ -69,7 +68,7 @@ def _infer_all(
     hz_known: bool,
     given: Container[str],
     led: Script | None = None,
-    judge: Judging | None = None,
+    judge: Judge | None = None,
     draws: bool = True,
 ) -> Inferred:
     """Infer the length of bursts and, where marks were counted, whether they were heeded, with the draws of each."""
@@ -106,7 +105,7 @@ def _infer_draws(
     hz_known: bool,
     given: Container[str],
     gso: int | None,
-    judge: Judging | None = None,
+    judge: Judge | None = None,
 ) -> Inferred:
     """Infer draws, ticks and whether the socket paced, with bursts as set (`gso`)."""
     cls = follower.cls
@@ -133,7 +132,26 @@ def _infer_draws(
             follower.draw([0])
         return Inferred(script([]), [], math.nan)
     if judge is not None:
-        work.judge = lambda edits: judge(follower, script(edits))
-    work.run()
+        if judge.known is not None:
+            _take_over(follower, work, judge.known)
+        work.judge = lambda edits: judge.so_far(follower, script(edits))
+    try:
+        work.run()
+        if work.judge is not None:
+            work.judge(work.edits)
+    except WrongTicksError as wrong:
+        assert judge is not None
+        judge.known = work.before(wrong.row, script(work.edits))
+        raise
     in_step = work.right / work.judged if work.judged else math.nan
     return Inferred(script(work.edits), work.found, in_step)
+
+
+def _take_over(follower: Follower, work: Cycle | Probes, known: Known) -> None:
+    """Go to where an inference with other ticks had come, with what it found, if calls draw numbers there as then."""
+    before = follower.save()
+    if follower.play(known.script._replace(hz=follower.params["hz"], tick_us=int(follower.stack[TICK_US])), known.row):
+        work.found, work.edits = known.found, list(known.script.edits)
+        work.judged, work.right = known.judged, known.right
+    else:
+        follower.restore(before)

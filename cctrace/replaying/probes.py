@@ -56,8 +56,10 @@ class Probes(Inference):
     def run(self) -> None:
         """Run to the end with the likeliest waits."""
         follower = self.follower
-        stay_in_startup(self)
+        if not follower.row:
+            stay_in_startup(self)
         while follower.run() < len(follower.rows):
+            self.note()
             self.drawing()
             self.choose_wait()
 

@@ -15,7 +15,7 @@ from cctrace.replaying import book as bk
 from cctrace.replaying import midflow
 from cctrace.replaying.follow import Follower
 from cctrace.replaying.hypotheses import Inferred
-from cctrace.replaying.hz import Judge, WrongTicksError
+from cctrace.replaying.hz import Judge, Ticking, WrongTicksError
 from cctrace.replaying.infer import infer
 from cctrace.replaying.led import led_by
 from cctrace.replaying.paced import behind_fq
@@ -47,18 +47,22 @@ def replay_events(
         source = handed
     if hz_known or cls.interpreted_only or not (cls.phase_choices or cls.probe_draws):
         return source, *follow(source, cls, params, record, mode, hz_known, given)
-    judge, found = Judge(source, captured, cls), None
-    try:
-        found = follow(source, cls, params, record, mode, hz_known, given, judge=judge)
-        ticking = judge.at_end(found[0], found[1].script)
-    except WrongTicksError as wrong:
-        ticking = wrong.ticking
-    if found is None or (ticking.hz, ticking.tick_us) != (params["hz"], 0):
-        found = None  # with what it recorded
-        if ticking.hz != params["hz"] and isinstance(source, Flow):
-            source = handed_over_at(captured, cls, ticking.hz) if captured is not None else source.at_hz(ticking.hz)
-        params = params | {"hz": ticking.hz}
-        found = follow(source, cls, params, record, mode, True, given, tick_us=ticking.tick_us)
+    judge: Judge | None = Judge(source, captured, cls)
+    ticking, found = Ticking(params["hz"], 0, ()), None
+    while found is None:
+        try:
+            found = follow(source, cls, params, record, mode, False, given, tick_us=ticking.tick_us, judge=judge)
+            better = judge.at_end(found[0], found[1].script) if judge is not None else ticking
+        except WrongTicksError as wrong:
+            better = wrong.ticking
+        if (better.hz, better.tick_us) != ticking[:2]:
+            found = None  # with what it recorded
+            if better.hz != params["hz"] and isinstance(source, Flow):
+                rows = source.events.stream
+                source = handed_over_at(captured, cls, better.hz) if captured is not None else source.at_hz(better.hz)
+                judge = judge if source.events.stream is rows else None
+            params = params | {"hz": better.hz}
+        ticking = better
     follower, inferred = found
     return source, follower, inferred._replace(possible_hz=ticking.possible)
 
@@ -91,7 +95,7 @@ def follow(
         if tick_us:
             follower.set_ticks(params["hz"], tick_us)
         led = led_by(source, cls, params) if marks is None and not tick_us else None
-        inferred = infer(follower, midflow.expiry(events, cls), hz_known, given, led, judge.so_far if judge else None)
+        inferred = infer(follower, midflow.expiry(events, cls), hz_known, given, led, judge)
     if mode != "compiled":
         follower = Follower(events, events.sends, cls, params, record, mode, in_runs=True, marks=marks)
         follower.play(inferred.script)
