@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 import cctrace as cct
+from cctrace import blocks
 from cctrace.analysis import one_flow
-from cctrace.flows import packed
 from cctrace.flows.emitting import are_same
 from cctrace.flows.events import AckRows, Events
 from cctrace.flows.packed import EventColumns
@@ -40,7 +40,7 @@ def rows_of(rng, count):
 @pytest.mark.parametrize("seed", range(25))
 def test_packed_columns_are_the_same(monkeypatch, seed):
     rng = np.random.default_rng(seed)
-    monkeypatch.setattr(packed, "BLOCK", 100)
+    monkeypatch.setattr(blocks, "BLOCK", 100)
     count = int(rng.choice([0, 1, 99, 100, 101, 733]))
     rows = rows_of(rng, count)
     stream = EventColumns.of(rows)
@@ -58,7 +58,7 @@ def test_packed_columns_are_the_same(monkeypatch, seed):
 
 def kept(table):
     """Return the bytes of packed records."""
-    blocks = [block for column in table._blocks.values() for block in column]
+    blocks = [block for column in table._packed.values() for block in column.blocks]
     return sum(part.nbytes for block in blocks for part in (block.more, block.begins) if part is not None)
 
 
@@ -117,16 +117,18 @@ def test_events_do_not_change_when_they_are_packed():
 
 
 @pytest.mark.parametrize("name", ["single_bbr_1bdp", "loss_cubic_1pct"])
-def test_the_analysis_of_a_packed_stream_is_the_same(monkeypatch, tmp_path, name):
+def test_the_analysis_of_a_packed_stream_and_packed_packets_is_the_same(monkeypatch, tmp_path, name):
     """The same results, page and tables, byte by byte, though each block ends in the midst of them."""
     found, folders = [], [tmp_path / "plain", tmp_path / "packed"]
     for rows, folder in zip((one_flow.PACKED, 0), folders, strict=True):
         monkeypatch.setattr(one_flow, "PACKED", rows)
-        monkeypatch.setattr(packed, "BLOCK", 1000)
+        monkeypatch.setattr("cctrace.analysis.analyze.LONG", rows)
+        monkeypatch.setattr(blocks, "BLOCK", 1000)
         analyses = cct.analyze(cct.datasets.path(name, "sender.pcap.zst"), effects=False)
         write_report(analyses, folder)
         found.append([one.to_dict() for one in analyses])
-        assert analyses[0].view.events.is_packed == (rows == 0)
+        is_packed = analyses[0].view.events.is_packed, analyses[0].flow.capture.packets.is_packed
+        assert is_packed == (rows == 0, rows == 0)
     assert repr(found[0]) == repr(found[1])
     names = sorted(path.name for path in folders[1].iterdir())
     assert len(names) > 2

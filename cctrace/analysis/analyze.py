@@ -146,6 +146,8 @@ def _analyses(given: Input, counters: Counters, request: _Request) -> Iterator[F
             continue
         if chosen is not None and flow.key not in chosen:
             continue
+        if isinstance(given.flows, list) and len(given.flows) == 1 and flow.row["packets"] > LONG:
+            flow.capture.pack(read=False)
         number, forecast = next(request.numbers), None
         simulates = request.goal is not None and chosen is None and number <= SIMULATED
         early = simulates and flow.row["packets"] <= LONG  # else evidence and replay take too much memory together

@@ -111,6 +111,8 @@ def _viewed(flow: Flow, run: Run | None) -> FlowView:
     for seen in (flow, run.source if run is not None else None):
         if isinstance(seen, Flow) and len(seen.events) > PACKED:
             seen.events.pack()
+            if seen.capture.packets.is_packed:
+                seen.capture.pack(read=True)
     view = FlowView.of(flow, run)
     if view.events.is_packed:
         give_back()

@@ -124,6 +124,10 @@ class Capture(Gridded):
         self._read: tuple[object, Any] = None, None  # the same of the packets of a beginning
         self._kept: dict[object, Any] = {}  # results of other packages for single flows
 
+    def pack(self, read: bool) -> None:
+        """Keep the packets' columns packed; those that a re-enactment reads if `read`."""
+        self.packets.pack([name for name in self.packets.columns if read or name not in ("time_ns", *_READ)])
+
     def forget(self) -> None:
         """Drop what other packages have kept of its flows."""
         self._kept.clear()

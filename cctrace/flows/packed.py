@@ -1,9 +1,7 @@
 """The rows of an event stream in two tables, calls and the states that they share; packed once no replay reads them.
 
 An ACK makes two or three calls, which differ in an eighth of their columns (`state.CALL`); the rest is kept once.
-Packed, a stream takes a third of that: most columns change with each ACK or less often, by little. A block of rows
-keeps of each the runs of equal values, or all values, as differences from the least one in as few bytes as hold them. A
-column is made when it is asked for.
+Packed, a stream takes a third of that, as most columns change with each ACK or less often, by little (`blocks`).
 """
 
 from __future__ import annotations
@@ -11,18 +9,17 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cctrace.blocks import Packed
 from cctrace.columns import Values
 from cctrace.flows.state import CALL, EVENT, STATE
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-BLOCK = 1 << 15  # rows
-_WIDTHS = (np.uint8, np.uint16, np.uint32)
 _CALLS = frozenset(CALL.names or ())
 
 
@@ -142,7 +139,7 @@ class Records:
     def __init__(self, records: Values) -> None:
         self._records: Values | None = records
         self._type, self._count = records.dtype, len(records)
-        self._blocks: dict[str, list[_Block]] = {}
+        self._packed: dict[str, Packed] = {}
         self._made: Callable[[], Values | None] = _nothing
 
     def __len__(self) -> int:
@@ -159,7 +156,7 @@ class Records:
         found = self._made() if self._records is None else self._records
         if found is None:
             found = np.empty(self._count, self._type)
-            for name in self._blocks:
+            for name in self._packed:
                 found[name] = self[name]
             self._made = weakref.ref(found)
         return found
@@ -171,58 +168,16 @@ class Records:
         """Return a part of a column."""
         if self._records is not None:
             return self._records[name][begin:end]
-        first = begin - begin % BLOCK
-        values = np.empty(min(-(-end // BLOCK) * BLOCK, self._count) - first, self._type[name])
-        for at in range(first, end, BLOCK):
-            self._blocks[name][at // BLOCK].write(values[at - first : at - first + BLOCK])
-        return values[begin - first : end - first]
+        return self._packed[name].part(begin, end)
 
     def pack(self, names: Collection[str] | None = None) -> None:
         """Keep their columns packed, by default all."""
         if self._records is None:
             return
         for name in names or self._type.names or ():
-            parts = (self._records[name][begin : begin + BLOCK] for begin in range(0, self._count, BLOCK))
-            self._blocks[name] = [_Block.of(np.ascontiguousarray(part)) for part in parts]
+            self._packed[name] = Packed.of(self._records[name])
         self._records = None
 
 
 def _nothing() -> None:
     """Return what a reference to an array that is gone does."""
-
-
-class _Block(NamedTuple):
-    """A column of a block: the least value, what is to be added to it, and where that changes; None: nowhere."""
-
-    least: Any
-    more: Values | None
-    begins: NDArray[np.uint16] | None
-
-    @classmethod
-    def of(cls, values: Values) -> _Block:
-        """Pack integers."""
-        least, most = values.min(), values.max()
-        if least == most:
-            return cls(least, None, None)
-        span = int(most) - int(least)
-        width = next((width for width in _WIDTHS if span <= np.iinfo(width).max), None)
-        begins = np.flatnonzero(np.append(True, values[1:] != values[:-1]))
-        size = np.dtype(width or values.dtype).itemsize
-        in_runs = len(begins) * (size + 2) < len(values) * size
-        kept = values[begins] if in_runs else values
-        if width is None:
-            least, kept = values.dtype.type(0), kept.copy()
-        else:
-            kept = (kept - least).astype(width)
-        return cls(least, kept, begins.astype(np.uint16) if in_runs else None)
-
-    def write(self, out: Values) -> None:
-        """Write the values."""
-        if self.more is None:
-            out[:] = self.least
-            return
-        more = self.more
-        if self.begins is not None:
-            ends = np.append(self.begins[1:], len(out)).astype(np.int64)
-            more = np.repeat(more, ends - self.begins)
-        np.add(more, self.least, out=out, casting="unsafe")

@@ -110,11 +110,15 @@ class Connections:
         """Time of each connection's first packet."""
         return self.sides["begin_ns"][:, 0]
 
-    @functools.cached_property
+    @property
     def clock(self) -> Ints:
         """The times of the last part, made non-decreasing in file order, ns."""
+        return self.packets["time_ns"] if self._stepped is None else self._stepped
+
+    @functools.cached_property
+    def _stepped(self) -> Ints | None:
         time_ns = self.packets["time_ns"]
-        return time_ns if (time_ns[1:] >= time_ns[:-1]).all() else np.maximum.accumulate(time_ns)
+        return None if (time_ns[1:] >= time_ns[:-1]).all() else np.maximum.accumulate(time_ns)
 
     @functools.cached_property
     def _groups(self) -> tuple[Ints, Ints]:
@@ -122,8 +126,15 @@ class Connections:
 
         return group(self.packets["conn"], len(self))
 
-    order = property(lambda self: self._groups[0], doc="Rows of the last part by connection, see `seqspace.group`.")
-    first = property(lambda self: self._groups[1], doc="Where in `order` each connection begins, and the last ends.")
+    @property
+    def order(self) -> Ints:
+        """Rows of the last part by connection, see `seqspace.group`; those of a single one need not be kept."""
+        return np.arange(len(self.packets)) if len(self) == 1 else self._groups[0]
+
+    @property
+    def first(self) -> Ints:
+        """Where in `order` each connection begins, and the last ends."""
+        return np.array([0, len(self.packets)]) if len(self) == 1 else self._groups[1]
 
     def rows_of(self, index: int) -> Ints:
         """Return the rows of the last part that are a connection's packets, in file order."""

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cctrace import schema
+from cctrace.blocks import Columns
 from cctrace.columns import Bools, Values, rows_of_spans
 from cctrace.display import Framed
 from cctrace.units import format_counted, format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     import pandas as pd
 
@@ -33,7 +34,7 @@ class Packets(Framed):
 
     Attributes
     ----------
-    columns : dict of str to ndarray, shape (packets,)
+    columns : mapping of str to ndarray, shape (packets,)
         The columns of `schema.PACKETS`; also `packets["seq"]`.
     sacks : dict of str to ndarray
         The SACK blocks (`schema.SACKS`); a packet's are rows `sack_row` to `sack_row + sack_count`.
@@ -49,7 +50,7 @@ class Packets(Framed):
 
     def __init__(
         self,
-        columns: dict[str, Values],
+        columns: Mapping[str, Values],
         sacks: dict[str, Values],
         connections: dict[str, Values],
         counters: Mapping[str, int] | None = None,
@@ -60,9 +61,10 @@ class Packets(Framed):
         self.counters = dict(counters or {})
         self.warnings = list(warnings)
         self.source = source
+        self._count = len(columns["time_ns"])
 
     def __len__(self) -> int:
-        return len(self.columns["time_ns"])
+        return self._count
 
     def __getitem__(self, name: str) -> Values:
         return self.columns[name]
@@ -71,9 +73,20 @@ class Packets(Framed):
         connections = format_counted(len(self.connections["sport"]), "connection", "connections")
         return f"<Packets {self.source}: {format_counted(len(self), 'packet', 'packets')}, {connections}>"
 
+    def pack(self, names: Collection[str]) -> None:
+        """Keep columns packed: from then on they are made whenever they are asked for, 5 ns a value."""
+        columns = self.columns if isinstance(self.columns, Columns) else Columns(self.columns)
+        columns.pack(names)
+        self.columns = columns
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether some columns are kept packed."""
+        return isinstance(self.columns, Columns)
+
     @property
     def nbytes(self) -> int:
-        """Bytes held by the columns and the SACK table."""
+        """Bytes of the columns and the SACK table."""
         return sum(a.nbytes for a in (*self.columns.values(), *self.sacks.values()))
 
     def frame(self) -> pd.DataFrame:
