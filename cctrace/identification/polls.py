@@ -99,7 +99,7 @@ def _largest_of_late(rates: NDArray[np.float64]) -> NDArray[np.float64]:
 def judge_polls(flow: CounterFlow, candidates: Iterable[str]) -> Judgement:
     """Score the candidates by a connection's counters; among unpaced ones, by reductions and growth.
 
-    Raises `StreamError` if they lack cwnd, RTT and progress at FEW_POLLS polls or more.
+    Raises `StreamError` if they lack cwnd, RTT and progress at `constants.FEW` polls or more.
     """
     polls = Polls(flow)
     if len(polls) < const.FEW:

@@ -63,12 +63,12 @@ class Source:
         self.cut: str | None = None
         self._reading, self._closed = threading.Lock(), False
         self._file, self.size = stream, _file_size(stream)
-        first = _read_some(stream, HEAD)
+        first = _head_of(stream)
         self.taken = len(first)
         for magic, kind, make in DECOMPRESSORS:
             if first.startswith(magic):
                 stream = Decompressed(stream, first, kind, make, self)
-                first = _read_some(stream, HEAD)
+                first = _head_of(stream)
                 break
         self._stream, self._pending = stream, first
         self.head = first
@@ -213,9 +213,9 @@ def is_device(path: str | os.PathLike[str]) -> bool:
     return stat.S_ISCHR(mode) or stat.S_ISBLK(mode)
 
 
-def _read_some(stream: BinaryFile, size: int) -> bytes:
-    """Read exactly `size` bytes unless the stream ends before."""
-    parts = []
+def _head_of(stream: BinaryFile) -> bytes:
+    """Read exactly HEAD bytes unless the stream ends before."""
+    size, parts = HEAD, []
     while size and (data := stream.read(size)):
         parts.append(data)
         size -= len(data)

@@ -44,7 +44,7 @@ def queue_deviation(
         begin, end = window * size, window * size + size
         start = residuals(sent_us, bytes_before, bytes_after, acked_us, rows, rate, out, begin, end, start)
         scratch[0:size] = out[0:size]
-        found += sum_of_logs(out, 0, size, median(scratch, size), scale_us, limit * count - found)
+        found += sum_of_logs(out, size, median(scratch, size), scale_us, limit * count - found)
         if found > limit * count:
             return math.inf
     return found / count
@@ -68,7 +68,7 @@ def bucket_deviation(
         row = rows[k]
         # Packets leave this much earlier than from a queue, but not before they arrive.
         out[k] = min(out[k] + bucket_us, acked_us[row] - sent_us[row]) - base_us
-    found = sum_of_logs(out, 0, count, 0.0, scale_us, limit * count) / count
+    found = sum_of_logs(out, count, 0.0, scale_us, limit * count) / count
     return math.inf if found > limit else found
 
 
@@ -131,10 +131,10 @@ def count_by_deficit(
     return 1
 
 
-def sum_of_logs(values, begin, end, centre, scale, limit) -> float:
-    """Return the sum of log(1 + |x - centre| / scale) over part of an array, or a part of it beyond `limit`."""
+def sum_of_logs(values, count, centre, scale, limit) -> float:
+    """Return the sum of log(1 + |x - centre| / scale) over the first `count` values, or a part of it beyond `limit`."""
     found, product = 0.0, 1.0
-    for k in range(begin, end):
+    for k in range(count):
         product *= 1.0 + abs(values[k] - centre) / scale
         if product > _LARGEST:
             found += math.log(product)
