@@ -1,7 +1,6 @@
 """The Linux controllers decide what the released code decided, and keep the rules of their sources and papers."""
 
 import random
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,8 +20,8 @@ from cctrace.cc.cubic6 import Cubic6
 from cctrace.cc.oracles import BBR2016Cbe, BBR2016Cmrt, BBR2019Cbe, BBR2019Cmrt
 from cctrace.replaying import vectors
 from cctrace.replaying.player import Player
+from tests.places import GOLDEN
 
-GOLDEN = Path(__file__).parent / "golden"
 RELEASES = (BBR2016, BBR2019, BBR2022)
 CUBICS = (Cubic, Cubic6)
 

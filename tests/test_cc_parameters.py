@@ -1,7 +1,5 @@
 """The constants of BBR v1, QUIC BBR and CUBIC are parameters: their defaults are the release's, and each decides."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -9,8 +7,8 @@ import cctrace as cct
 from cctrace.cc import REGISTRY, controller
 from cctrace.cc.base import declared_fields, param_fields
 from cctrace.errors import ArgumentError
+from tests.places import GOLDEN
 
-GOLDEN = Path(__file__).parent / "golden"
 QUIC = {
     "high_gain": 2.0,
     "drain_gain": 0.5,

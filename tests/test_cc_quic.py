@@ -1,6 +1,5 @@
 """The QUIC controllers decide what the released code decided, and RFC 9002's NewReno keeps the RFC's rules."""
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -12,8 +11,8 @@ from cctrace.cc.cmath import f32
 from cctrace.errors import ArgumentError
 from cctrace.replaying import vectors
 from cctrace.replaying.run import replay
+from tests.places import GOLDEN
 
-GOLDEN = Path(__file__).parent / "golden"
 RELEASED = ("quic_bbr", "obbr_mu0.5", "obbr_mu0.75", "obbr_mu1", "bbr_s", "b3r", "quic_bbr2", "quic_cubic")
 FILES = [pytest.param(p, id=f"{v}-{p.stem}") for v in RELEASED for p in sorted((GOLDEN / v).glob("*.parquet"))]
 

@@ -1,7 +1,6 @@
 """No run leaves the declared state diagram: golden vectors, other controllers' streams, recordings, random calls."""
 
 import itertools
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,8 +15,8 @@ from cctrace.flows.views import View
 from cctrace.replaying import vectors
 from cctrace.replaying.player import Player
 from cctrace.replaying.run import replay
+from tests.places import GOLDEN
 
-GOLDEN = Path(__file__).parent / "golden"
 FUZZ = {
     "linux": ("bbr2016/fuzz_s1", "bbr2plus/fuzz_s11", "cubic/fuzz_s1"),
     "quic": ("quic_bbr2/fuzz_s1", "obbr_mu1/fuzz_s11"),

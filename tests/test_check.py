@@ -22,10 +22,10 @@ import cctrace as cct
 from cctrace.checking.expectations import FIGURES, NAMES, read, selects
 from cctrace.checking.figures import converged_ns
 from cctrace.errors import ArgumentError, FormatError, StreamError
+from tests.places import REPOSITORY
 
-ROOT = Path(__file__).parents[1]
-DOCS = (ROOT / "docs" / "check.md").read_text(encoding="utf-8")
-ACTION = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
+DOCS = (REPOSITORY / "docs" / "check.md").read_text(encoding="utf-8")
+ACTION = yaml.safe_load((REPOSITORY / "action.yml").read_text(encoding="utf-8"))
 LOSS = cct.datasets.path("loss_cubic_1pct", "sender.pcap.zst")
 COMPETE = cct.datasets.path("compete_bbr_cubic_2bdp", "sender.pcap.zst")
 PATH = cct.Path(rate="5Mbit", rtt="20ms", buffer="2bdp")
@@ -37,7 +37,7 @@ def found(source, **expected):
 
 
 def test_the_page_shows_what_the_command_prints(run, tmp_path, monkeypatch):
-    monkeypatch.chdir(ROOT)
+    monkeypatch.chdir(REPOSITORY)
     file = tmp_path / "expectations.toml"
     file.write_text(re.search(r"```toml\n(.*?)```", DOCS, re.S)[1], encoding="utf-8")
     status, out, _ = run("check", "datasets/single_bbr_1bdp", "--expect", file, "--junit", tmp_path / "out.xml")
@@ -61,7 +61,7 @@ def test_the_tests_of_the_page_pass_and_a_failing_one_says_what_was_found(tmp_pa
     failing = "\ndef test_no(cctrace):\n    cctrace.expect(cctrace.datasets.path('web_server'), jain='>= 0.9')\n"
     (tmp_path / "test_page.py").write_text(tests + failing, encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "cctrace.pytest_plugin", tmp_path]
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    environment = os.environ | {"PYTHONPATH": str(REPOSITORY), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert "1 failed, 2 passed" in result.stdout, result.stdout
     assert "jain >= 0.9: unknown: fairness needs two flows or more" in result.stdout
@@ -71,7 +71,7 @@ def step_of_action(command, folder, inputs, **environment):
     """Run a command of action.yml as a runner does: bash, its inputs as env; return the process, and the summary."""
     (step,) = (one for one in ACTION["runs"]["steps"] if command in one.get("run", ""))
     given = {name: row.get("default") for name, row in ACTION["inputs"].items()} | inputs
-    environment["GITHUB_STEP_SUMMARY"], environment["GITHUB_ACTION_PATH"] = str(folder / "summary.md"), str(ROOT)
+    environment["GITHUB_STEP_SUMMARY"], environment["GITHUB_ACTION_PATH"] = str(folder / "summary.md"), str(REPOSITORY)
     for name, value in step.get("env", {}).items():
         environment[name] = re.sub(r"\$\{\{ inputs\.([\w-]+) \}\}", lambda found: given[found[1]], value)
     (folder / "step.sh").write_text(step["run"], encoding="utf-8")
@@ -130,11 +130,11 @@ def test_the_action_has_the_fields_of_a_composite_action():
 
 
 def test_the_action_and_the_entry_point_name_what_there_is():
-    action = (ROOT / "action.yml").read_text(encoding="utf-8")
+    action = (REPOSITORY / "action.yml").read_text(encoding="utf-8")
     assert set(re.findall(r"\$\{\{ inputs\.([\w-]+) \}\}", action)) == set(
         re.findall(r"^  ([\w-]+):$", action.partition("runs:")[0], re.M)
     )
-    assert "pytest11 =\n    cctrace = cctrace.pytest_plugin" in (ROOT / "setup.cfg").read_text(encoding="utf-8")
+    assert "pytest11 =\n    cctrace = cctrace.pytest_plugin" in (REPOSITORY / "setup.cfg").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

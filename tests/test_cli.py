@@ -15,6 +15,7 @@ import pytest
 import cctrace
 from cctrace import cli, datasets
 from cctrace.errors import Truncated
+from tests.places import GOLDEN
 
 
 def test_help_names_every_command_without_importing_numpy():
@@ -389,11 +390,11 @@ def test_replay_prints_the_last_decision_and_the_agreement_and_writes_all_decisi
     assert "agreement with the kernel" in out
 
 
-VECTOR = Path(__file__).parent / "golden" / "bbr2" / "applim_s1.parquet"
+VECTOR = GOLDEN / "bbr2" / "applim_s1.parquet"
 
 
 def test_replay_takes_a_golden_vector_and_says_what_nobody_observed(run):
-    vector = Path(__file__).parent / "golden" / "quic_bbr"
+    vector = GOLDEN / "quic_bbr"
     vector = min(vector.glob("*.parquet"))
     status, out, _ = run("replay", vector, "--controller", "obbr:mu=0.75", "--json")
     assert status == 0

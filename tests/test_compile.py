@@ -23,8 +23,8 @@ from cctrace.lang import compile as engine
 from cctrace.lang import elf, objects
 from cctrace.replaying.player import Player
 from cctrace.replaying.run import replay
+from tests.places import REPOSITORY
 
-ROOT = Path(__file__).parents[1]
 _cells = itertools.count()
 
 
@@ -376,7 +376,7 @@ print(run.decisions.snd_cwnd.tolist(), int(not built), cache_dir())
 def _processes(tmp_path, count, **env):
     path = tmp_path / "program.py"
     path.write_text(PROGRAM)
-    env = os.environ | {"PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)} | env
+    env = os.environ | {"PYTHONPATH": str(REPOSITORY), "TMPDIR": str(tmp_path)} | env
     start = [
         subprocess.Popen([sys.executable, path], env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         for _ in range(count)

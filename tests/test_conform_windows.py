@@ -1,7 +1,6 @@
 """Window-based controls, and what a capture shows of a sender."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,9 +16,8 @@ from cctrace.conform.wire import record_of_flow, reduced
 from cctrace.errors import ArgumentError
 from cctrace.identification.identify import UNKNOWN, Identification
 from cctrace.path.transmissions import transmissions
+from tests.places import RECORDINGS
 from tests.test_conform import violated
-
-RECORDINGS = Path(__file__).parent / "recordings"
 
 
 @pytest.fixture(autouse=True)

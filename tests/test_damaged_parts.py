@@ -2,7 +2,6 @@
 
 import dataclasses
 import types
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -26,8 +25,7 @@ from cctrace.path import buckets
 from cctrace.path.bottleneck import sent_behind
 from cctrace.path.evidence import evidence_of
 from cctrace.replaying.writes import marks_of_writes
-
-RECORDINGS = Path(__file__).parent / "recordings"
+from tests.places import RECORDINGS
 
 
 def shipped(name):

@@ -2,7 +2,6 @@
 
 import contextlib
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,8 +9,8 @@ import pytest
 import cctrace as cct
 from cctrace import schema
 from cctrace.cli import main
+from tests.places import REPOSITORY
 
-REPOSITORY = Path(__file__).parents[1]
 PAGE = (REPOSITORY / "docs" / "dataframes.md").read_text(encoding="utf-8")
 
 

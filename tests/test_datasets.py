@@ -6,14 +6,12 @@ import subprocess
 import sys
 import venv
 import zipfile
-from pathlib import Path
 
 import pytest
 
 from cctrace import datasets, presets
 from cctrace.errors import ArgumentError
-
-REPOSITORY = Path(__file__).parent.parent
+from tests.places import REPOSITORY
 
 
 def test_every_shipped_file_has_the_catalogued_hash():

@@ -5,7 +5,6 @@ bytes/s over 14 Mbit/s and 24 ms; every poll of its counters names the limit.
 """
 
 import io
-from pathlib import Path
 
 import build_corpus
 import numpy as np
@@ -21,9 +20,10 @@ from cctrace.diagnosis.record import Record
 from cctrace.flows.capture import Capture
 from cctrace.sim.recorder import packets
 from tests.conversation import MSS, Conversation
+from tests.places import RECORDINGS
 from tests.test_diagnose import polled as polls_of
 
-RECORDING = Path(__file__).parent / "recordings" / "pacing_limit"
+RECORDING = RECORDINGS / "pacing_limit"
 LINK = {"rate": "16Mbit", "rtt": "30ms", "buffer": "2bdp"}
 
 

@@ -1,7 +1,6 @@
 """Packets, polls and a single look answer to one rule per cause: where answers differ, facts do."""
 
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -31,8 +30,8 @@ from cctrace.diagnosis.packets.rates import queue
 from cctrace.diagnosis.remedies import with_commands
 from cctrace.diagnosis.rules import explained_away, judge
 from cctrace.diagnosis.wording import fill
+from tests.places import RECORDINGS
 
-RECORDINGS = Path(__file__).parent / "recordings"
 WITHIN_RTT = "what varies within an RTT lies between two polls"
 NO_QUEUE = "no counter has the queue that a lost packet met"
 # Of each recording that has both: the causes that one of the two has and the other has not, and why.

@@ -1,7 +1,5 @@
 """Writes of one size on a clock, from the partly filled segments that end them; no limit where something else is."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -13,8 +11,7 @@ from cctrace.diagnosis.packets.writes import clocked_writes
 from cctrace.diagnosis.record import Record
 from cctrace.diagnosis.rules import judge
 from cctrace.flows.clock import clocks
-
-RECORDINGS = Path(__file__).parent / "recordings"
+from tests.places import RECORDINGS
 
 
 @pytest.mark.parametrize(

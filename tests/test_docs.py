@@ -7,7 +7,6 @@ import re
 import runpy
 import subprocess
 import sys
-from pathlib import Path
 
 import click
 import pytest
@@ -16,8 +15,8 @@ import cctrace
 from cctrace.cc import REGISTRY
 from cctrace.cc.compare import describe
 from cctrace.cli import commands, main
+from tests.places import REPOSITORY
 
-REPOSITORY = Path(__file__).parent.parent
 KEY = re.compile(r"\[([A-Z][A-Za-z]+v?\d{2,4}|RFC ?\d+)\]")
 
 

@@ -3,13 +3,12 @@
 import importlib
 import inspect
 import re
-from pathlib import Path
 
 import pytest
 
 import cctrace as cct
+from tests.places import DOCS
 
-DOCS = Path(__file__).parents[1] / "docs"
 DIRECTIVE = re.compile(r"\.\. auto(\w+):: ([\w.]+)\n((?:   :.*\n)*)")
 
 

@@ -1,11 +1,10 @@
 """The code of the documentation does what the documentation says."""
 
 import re
-from pathlib import Path
 
 import pytest
 
-DOCS = Path(__file__).parents[1] / "docs"
+from tests.places import DOCS
 
 
 def test_a_controller_written_from_the_page_alone_runs_and_does_what_the_page_says(tmp_path, capsys):

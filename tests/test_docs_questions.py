@@ -3,14 +3,13 @@
 import contextlib
 import re
 import runpy
-from pathlib import Path
 
 import pytest
 
 import cctrace as cct
 from cctrace.cli import main
+from tests.places import REPOSITORY
 
-REPOSITORY = Path(__file__).parents[1]
 PAGE = (REPOSITORY / "docs" / "questions.md").read_text(encoding="utf-8")
 GALLERY = runpy.run_path(str(REPOSITORY / "docs" / "make_gallery.py"))
 QUESTIONS = dict(re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))

@@ -6,7 +6,6 @@ of ten packets, where RACK's timer fires between ACKs. `fq_v1_timeout`: BBRv1 ov
 retransmission timer counts from the head's send because RACK's timer was set in between.
 """
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -21,8 +20,7 @@ from cctrace.flows.timers import on_progress
 from cctrace.io.packets import Packets
 from cctrace.replaying.echoed import waits_in_queue
 from cctrace.replaying.through_fq import at_hand_over, passage
-
-RECORDINGS = Path(__file__).parent / "recordings"
+from tests.places import RECORDINGS
 
 
 @pytest.mark.parametrize("name", ["fq_v2_ksoftirqd", "fq_v1_few", "fq_v1_timeout"])

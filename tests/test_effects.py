@@ -7,7 +7,6 @@
 import json
 import re
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -43,8 +42,8 @@ from cctrace.path.transmissions import as_flow
 from cctrace.refusals import Refusal
 from cctrace.report.overview import write_report
 from cctrace.sim.jitter import Jitter
+from tests.places import RECORDINGS
 
-RECORDINGS = Path(__file__).parent / "recordings"
 LINK = {"rate": "16Mbit", "rtt": "30ms", "buffer": "2bdp"}
 
 

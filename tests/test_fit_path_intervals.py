@@ -2,7 +2,6 @@
 
 import json
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,8 +15,9 @@ from cctrace.fit.draws import at_share
 from cctrace.path.evidence import evidence_of
 from cctrace.path.losses import backlogs_of, losses_of
 from cctrace.path.queue import Steps
+from tests.places import REPOSITORY
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
+sys.path.insert(0, str(REPOSITORY / "benchmarks"))
 
 
 def fitted(path, cc="bbr2022", seconds=10, seed=3, **options):

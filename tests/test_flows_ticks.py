@@ -1,6 +1,5 @@
 """Ticks of the sender's kernel, at which its timers fire: bounds that retransmissions and time stamps give."""
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,6 +15,7 @@ from cctrace.flows.state import SLOWEST_HZ, THROUGH_FQ
 from cctrace.flows.timers import APART_US, is_probe_due, note_tick, tick_by
 from cctrace.replaying.through_fq import at_hand_over
 from cctrace.tcp.small_queue import TIMER_SLACK_NS
+from tests.places import RECORDINGS
 
 TICK_US = 4000
 
@@ -126,7 +126,7 @@ def test_fq_lets_go_by_its_slack_and_a_step_of_the_clock_late(late_ns, waited_ns
 def test_a_stream_through_fq_is_compared_in_parts(monkeypatch):
     """A start from idle, whose rate the hand-over asks for, may be in rows that were overwritten."""
     monkeypatch.setattr("cctrace.flows.reenact.PART", 200)
-    flow = read(Path(__file__).parent / "recordings" / "fq_v1_chunks" / "sender.pcap.zst").flow(0)
+    flow = read(RECORDINGS / "fq_v1_chunks" / "sender.pcap.zst").flow(0)
     handed = at_hand_over(flow, controller("bbr2022")[0])
     rows, log, sent, *_ = handed._pass().run()
     assert rows.count > 10 * 200

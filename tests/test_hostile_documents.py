@@ -2,7 +2,6 @@
 
 import copy
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,8 +18,9 @@ from cctrace.presets import load
 from cctrace.sim.scenario import Scenario
 from cctrace.streaming.rates import Rates, read_periods
 from cctrace.streaming.video import Video
+from tests.places import RECORDINGS
 
-RECORDING = Path(__file__).parent / "recordings" / "lab_cubic"
+RECORDING = RECORDINGS / "lab_cubic"
 ODD = (None, True, -1, 10**40, 1e308, float("nan"), float("inf"), "", "x", "\x00", [], {}, [[]], {"a": 1}, [1, 1, 1])
 DEEP = ("[" * 100_000, '{"a":' * 50_000)
 MANIFEST = {"segment_duration_ms": 4000, "bitrates_kbps": [100, 200], "segment_sizes_bits": [[1, 2], [1, 2]]}

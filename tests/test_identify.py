@@ -2,7 +2,6 @@
 
 import importlib
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +15,7 @@ from cctrace.identification.flights import flights_of, likelihoods
 from cctrace.identification.identify import CANDIDATES, identify_files
 from cctrace.identification.odds import UNKNOWN, probabilities, wrong_factor
 from cctrace.identification.sends import record_of, replay_of
+from tests.places import RECORDINGS
 
 
 @pytest.mark.parametrize(("name", "number"), [(name, k % 3) for k, name in enumerate(CANDIDATES)])
@@ -224,15 +224,13 @@ def test_prague_is_named_without_a_mark():
 
 
 def test_prague_is_tried_only_with_accurate_feedback_which_it_needs():
-    recording = Path(__file__).parent / "recordings" / "lab_codel_ecn" / "sender.pcap.zst"
+    recording = RECORDINGS / "lab_codel_ecn" / "sender.pcap.zst"
     tried = {one.name for one in cct.identify(cct.read(recording).flow(0)).candidates}
     assert {"dctcp", "prague", "prague2020"} & tried == {"dctcp"}
 
 
 def test_what_a_timer_sends_counts_neither_for_nor_against_anybody():
-    flow = cct.read(Path(__file__).parent / "recordings" / "lab_v1_stall" / "sender.pcap.zst").flow(
-        0
-    )  # mostly timeouts
+    flow = cct.read(RECORDINGS / "lab_v1_stall" / "sender.pcap.zst").flow(0)  # mostly timeouts
     record = record_of(flow).part()
     again = record.events.sends["retransmitted"] != 0
     by_timer = np.diff(record.events.sends["tx_ns"], prepend=0)[again] > 200_000_000

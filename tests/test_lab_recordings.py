@@ -5,15 +5,13 @@ path and seed are in scenario.json. Those of the send buffer, of DCTCP, `lab_v2_
 `lab_v3_filled` and `lab_cubic_app` showed what was wrong; each other was made after the rules that it tests.
 """
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 import cctrace as cct
 from cctrace.analysis.validate import validate
+from tests.places import RECORDINGS
 
-RECORDINGS = Path(__file__).parent / "recordings"
 SENDERS = {
     "lab_v3_loss": "BBR3",  # 1.5 % random loss
     "lab_v3_tso": "BBR3",  # the capture has the super-packets themselves

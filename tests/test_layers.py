@@ -7,13 +7,13 @@ import sys
 import threading
 import tomllib
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
 import cctrace as cct
+from tests.places import REPOSITORY
 
-CONFIGURED = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]
+CONFIGURED = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]
 ORDER = next(contract["layers"] for contract in CONFIGURED["contracts"] if contract["type"] == "layers")
 HEIGHT = {name.strip(): -row for row, names in enumerate(ORDER) for name in names.split("|")}
 

@@ -1,6 +1,5 @@
 """Where polls of the kernel's counters are attached, limits of windows and buffers are what the kernel counted."""
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,9 +13,9 @@ from cctrace.diagnosis.limits import account, counted, data_waited, edges_of
 from cctrace.diagnosis.record import Record
 from cctrace.diagnosis.rules import judge
 from cctrace.flows.state import DIRECTLY
+from tests.places import RECORDINGS
 
 END_S, STEP_S = 10.0, 0.02
-RECORDINGS = Path(__file__).parent / "recordings"
 
 
 def polled(every_s=0.01, end_s=END_S, **shares_counted):

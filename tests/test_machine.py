@@ -8,7 +8,6 @@ import platform
 import subprocess
 import sys
 import types
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,8 +21,8 @@ from cctrace.lang import elf, entry, machine, objects
 from cctrace.lang.fingerprint import Fingerprint
 from cctrace.lang.machine import Machine, Prepared
 from cctrace.lang.memory import ArrayAt, big64, call, callback, fetch, forget, little64, place, words
+from tests.places import REPOSITORY
 
-ROOT = Path(__file__).parents[1]
 ROW = np.dtype([("code_kind", "u1"), ("big", "?"), ("bytes", "i4"), ("rate", "f8"), ("column", "i8"), ("callee", "i8")])
 rows_at = ArrayAt(ROW)
 PRIMES = (2, 3, 5, 7)
@@ -237,7 +236,7 @@ def start(folder, doc="'''Sum.'''", more="", signature="a, n)", name="one.py", *
     file = folder / name
     file.parent.mkdir(exist_ok=True)
     file.write_text(CALL.format(doc=doc, more=more, signature=signature))
-    environment = os.environ | {"CCTRACE_CACHE": str(folder / "cache"), "PYTHONPATH": str(ROOT)} | environment
+    environment = os.environ | {"CCTRACE_CACHE": str(folder / "cache"), "PYTHONPATH": str(REPOSITORY)} | environment
     return subprocess.Popen([sys.executable, file], env=environment, stdout=-1, stderr=-1, text=True)
 
 
@@ -469,7 +468,7 @@ def test_every_index_can_be_checked(tmp_path, name, args):
     size = 3 if name == "element" else 8
     code += f"try: Machine({name})(np.zeros({size}, np.{args})\nexcept IndexError as error: print(error)"
     environment = {"CCTRACE_MACHINE": "checked", "CCTRACE_CACHE": str(tmp_path)}
-    environment |= {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"}
+    environment |= {"PYTHONPATH": f"{REPOSITORY}{os.pathsep}{REPOSITORY / 'tests'}"}
     done = subprocess.run([sys.executable, "-c", code], env=os.environ | environment, capture_output=True, text=True)
     line = globals()[name].__code__.co_firstlineno + 1
     assert done.stdout.endswith(f"test_machine.py:{line}: index out of bounds\n"), done.stderr
@@ -482,7 +481,7 @@ def test_a_capture_is_read_interpreted_as_it_is_compiled(tmp_path):
     command = [sys.executable, "-W", "error::RuntimeWarning", "-c", code, str(tmp_path / "begin.pcap")]
     said = []
     for mode in ("interpreted", ""):
-        environment = os.environ | {"CCTRACE_MACHINE": mode, "PYTHONPATH": str(ROOT)}
+        environment = os.environ | {"CCTRACE_MACHINE": mode, "PYTHONPATH": str(REPOSITORY)}
         done = subprocess.run(command, env=environment, capture_output=True, text=True)
         said.append(done.stdout)
         assert done.returncode == 0, done.stderr

@@ -1,12 +1,13 @@
 """A class of the user's own, written in a cell of a Jupyter notebook, replays compiled."""
 
 import textwrap
-from pathlib import Path
 
 import nbclient
 import nbformat
 
-VECTOR = Path(__file__).parent / "golden" / "bbr2022" / "kumar_1_s1.parquet"
+from tests.places import GOLDEN, REPOSITORY
+
+VECTOR = GOLDEN / "bbr2022" / "kumar_1_s1.parquet"
 CELLS = [
     f"""
     import cctrace as cct
@@ -58,5 +59,5 @@ CELLS = [
 def test_a_class_in_a_cell_replays_compiled_as_interpreted_with_and_without_super():
     cells = [nbformat.v4.new_code_cell(textwrap.dedent(text).strip()) for text in CELLS]
     notebook = nbformat.v4.new_notebook(cells=cells)
-    where = {"metadata": {"path": str(Path(__file__).parent.parent)}}
+    where = {"metadata": {"path": str(REPOSITORY)}}
     nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3", resources=where).execute()

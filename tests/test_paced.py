@@ -4,7 +4,6 @@
 far beyond the path (10 Mbit/s, 83 ms, a buffer of 313 kB), captured at the sender; MIT as cctrace itself.
 """
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -19,8 +18,9 @@ from cctrace.io.tcpinfo import MISSING
 from cctrace.replaying import book as bk
 from cctrace.replaying import paced
 from cctrace.replaying.paced import socket_limit
+from tests.places import RECORDINGS
 
-RECORDING = Path(__file__).parent / "recordings" / "paced_cubic"
+RECORDING = RECORDINGS / "paced_cubic"
 SPECS = ("cubic6", "reno", "cubic")
 PATH = cct.Path(rate="20Mbit", rtt="40ms", buffer="1bdp")
 

@@ -14,12 +14,13 @@ from cctrace.errors import ArgumentError
 from cctrace.papers import runs
 from cctrace.papers.claims import HELD, IN_PART, NOT_HELD, NOT_RUN, UNDER, Stated, mark_of, statements, summary
 from cctrace.papers.runs import Run, run_all
+from tests.places import REPOSITORY
 
 PATH = {"rate": "10Mbit", "rtt": "20ms", "buffer": "1bdp", "jitter": "normal:sd=2ms"}
 # What the quick figures come to, claim by claim: runs are the same to the last digit on every machine. Where a change
 # of the simulator, of a controller or of a claim moves a mark, find out why before recording it.
 QUICK_MARKS = json.loads((Path(__file__).parent / "quick_marks.json").read_text(encoding="utf-8"))
-DOCS, SECTIONS = Path(__file__).parent.parent / "docs", ("summary", "claims")
+DOCS, SECTIONS = REPOSITORY / "docs", ("summary", "claims")
 FIGURES = [(paper, name) for paper in papers.papers() for name in papers.figures(paper)]
 
 

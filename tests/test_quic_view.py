@@ -1,7 +1,5 @@
 """A TCP event stream is sampled as the QUIC stack would: milliseconds, bytes, its own calls at its own moments."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -10,8 +8,9 @@ from cctrace.flows.capture import read
 from cctrace.flows.events import Events
 from cctrace.flows.views import quic_view
 from cctrace.replaying.run import replay
+from tests.places import REPOSITORY
 
-DATASETS = Path(__file__).parent.parent / "datasets"
+DATASETS = REPOSITORY / "datasets"
 MSS = 1000
 NOTHING = {c.name: c.missing for c in schema.EVENTS if c.missing is not None}
 

@@ -1,7 +1,5 @@
 """The simulated stacks make the golden vectors' inputs, row by row: a seed draws the same numbers as there."""
 
-from pathlib import Path as FilePath
-
 import numpy as np
 import pytest
 
@@ -9,8 +7,8 @@ from cctrace import schema
 from cctrace.replaying import vectors
 from cctrace.sim.path import Path
 from cctrace.sim.simulate import simulate
+from tests.places import GOLDEN
 
-GOLDEN = FilePath(__file__).parent / "golden"
 MARKED_LOST = schema.EVENT_CODES["skb_marked_lost"]
 DRAWS = [f"rand{k}" for k in range(4)]
 

@@ -1,6 +1,5 @@
 """Profile linux sends what recorded kernels sent, segment by segment, and the rules that this rests on."""
 
-from pathlib import Path as FilePath
 from types import SimpleNamespace
 
 import numpy as np
@@ -37,10 +36,10 @@ from cctrace.sim.path import Path
 from cctrace.sim.sender import Sender
 from cctrace.sim.simulate import simulate
 from cctrace.tcp.wheel import fires_ns, wheel_tick
+from tests.places import RECORDINGS
 
 MS = 1_000_000
 RECORDED = kept(LAB)
-RECORDINGS = FilePath(__file__).with_name("recordings")
 
 
 # What the project asks for: every transmission of the kernel, in order and within 100 us, but for one in a hundred of

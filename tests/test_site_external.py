@@ -2,14 +2,13 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from tests.browser import IN_A_BROWSER
+from tests.places import REPOSITORY
 
 pytestmark = IN_A_BROWSER
-REPOSITORY = Path(__file__).parent.parent
 PAGES = ("index", "tutorial", "comparison", "equations", "own_controller", "notebooks/02_production_capture")
 
 

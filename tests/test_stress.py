@@ -3,7 +3,6 @@
 import json
 import math
 import random
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -24,8 +23,8 @@ from cctrace.stressing.lab import lab_scenario
 from cctrace.stressing.search import CLEAR, Problem, minimised, search
 from cctrace.stressing.stress import Finding, Stressed, stress
 from cctrace.stressing.trial import Course, Setting, run
+from tests.places import RECORDINGS
 
-RECORDINGS = Path(__file__).parent / "recordings"
 OUTAGES = History(  # of which two gaps of 30 ms let the fourth retransmission pass
     (Disturbance("loss", 0.0, 3.854, 1.0), Disturbance("loss", 3.884, 3.746, 1.0, 3.776, 2),
      Disturbance("loss", 11.436, 0.3, 1.0))

@@ -11,7 +11,6 @@ beyond cwnd tell when.
 """
 
 import contextlib
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -57,8 +56,8 @@ from cctrace.replaying.timed import Timed
 from cctrace.report.overview import write_report
 from cctrace.tcp.pacing import waits_for_ack
 from cctrace.tcp.small_queue import SKB_OVERHEAD_BYTES, is_throttled
+from tests.places import RECORDINGS
 
-RECORDINGS = Path(__file__).parent / "recordings"
 NOTHING_TOLD = np.zeros(0, np.uint8), np.zeros((0, 2), np.int64)
 SENDERS = {"fq_bbr1": "bbr2022", "fq_bbr3_loss": "bbr3", "fq_cubic": "cubic6"}
 SENDERS |= {"fq_cubic_sndbuf": "cubic6", "fq_v2_probe_rtt": "bbr2", "fq_v3_down": "bbr3"}

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-REPOSITORY = Path(__file__).parents[1]
+from tests.places import REPOSITORY
+
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 
 

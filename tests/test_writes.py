@@ -1,7 +1,5 @@
 """The size of a fixed send buffer, and the writes into it, follow from what was sent and acknowledged."""
 
-from pathlib import Path as FilePath
-
 import numpy as np
 import pytest
 
@@ -17,8 +15,8 @@ from cctrace.replaying.writes import NEAR, Writer, marks_of_writes
 from cctrace.sim.path import Path
 from cctrace.sim.sender import Sender
 from tests.conversation import EPOCH_NS, MSS, Conversation
+from tests.places import RECORDINGS
 
-RECORDINGS = FilePath(__file__).with_name("recordings")
 PATH = {"rate": "20Mbit", "rtt": "40ms", "buffer": "1bdp", "loss": "0.1%"}
 SIX_MBIT = {"rate": "6Mbit", "rtt": "14ms", "buffer": "1.3bdp"}
 EIGHT_MBIT = {"rate": "8Mbit", "rtt": "20ms", "buffer": "1.3bdp"}
