@@ -48,9 +48,8 @@ def is_ack_clocked(events: Events, sends: NDArray[Any]) -> bool:
 
 def shows_no_timer(events: Events, sends: NDArray[Any]) -> bool:
     """Return whether all new data that the application did not time answers an ACK, as no pacing timer lets it."""
-    begun = sends[sends["begins"] != 0]
-    new = (begun["retransmitted"] == 0) & (begun["app_limited"] == 0)
-    return bool(np.all(answers_acks(events, sends)[new]))
+    new = (sends["retransmitted"] == 0) & (sends["app_limited"] == 0)
+    return bool(np.all(answers_acks(events, sends)[new[sends["begins"] != 0]]))
 
 
 def is_limit_replayed(book, sends, slots):
