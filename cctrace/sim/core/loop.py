@@ -33,7 +33,7 @@ def step(w, f, now):
     elif w.shared == 1 and f.ack_queued < f.ack_tail and acks(f.ack)[f.ack_queued & f.mask].ns <= now:
         queue_ack(w, f, now)
     elif f.ack_head < f.ack_queued and acks(f.ack)[f.ack_head & f.mask].ns <= now:
-        fetch_acked(f)
+        fetch_acked(w, f)
         tap(f, now, TAP_ACK_ARRIVED, 0, told(f.told)[f.ack_head & f.mask].id)
         if f.profile == QUIC:
             q_process_ack(w, f, now)

@@ -238,7 +238,7 @@ def transmit(w, f, index, marks, now, probe=False, lacks=0):
     seg = segments(f.seg)[index & f.mask]
     order = f.tx_next
     f.tx_next += 1
-    fetch_to_send(f, order, index)
+    fetch_to_send(w, f, order, index)
     transmissions(f.tx)[order & f.mask].seg = index
     transmissions(f.tx)[order & f.mask].marks = marks | f.heard_ms << ECHO
     if f.ecn > 0:

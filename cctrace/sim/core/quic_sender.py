@@ -140,7 +140,7 @@ def q_send(w, f, piece, now):
         make_room(w, f)
     order = f.tx_next
     f.tx_next += 1
-    fetch_to_send(f, order, order)
+    fetch_to_send(w, f, order, order)
     transmissions(f.tx)[order & f.mask].seg = piece
     if f.q_in_flight == 0:
         f.q_delivered_ms = now_ms

@@ -45,7 +45,7 @@ def receive(w, f, order, now):
     sent = structs.transmissions(f.tx)[order & f.mask]
     segment = sent.seg
     stamp_ms = sent.ns // 1_000_000
-    fetch_arriving(f, order)
+    fetch_arriving(w, f, order)
     if f.profile == structs.LINUX and stamp_ms < f.ts_recent_ms - PAWS_WINDOW_MS:
         discard_old(w, f, order, segment, now)
         return

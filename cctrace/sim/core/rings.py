@@ -115,21 +115,28 @@ def turn_in(f, mask):
     f.mask = mask
 
 
-def fetch_to_send(f, order, index):
-    """At the send of a transmission whose segment is at an index: fetch the places of a later one."""
-    fetch(transmissions(f.tx), (order + AHEAD) & f.mask)
-    fetch(segments(f.seg), (index + AHEAD) & f.mask)
+def fetch_to_send(w, f, order, index):
+    """At the send of a transmission whose segment is at an index: fetch the places of a later one.
+
+    A single flow finds them in the cache, and need not ask for them.
+    """
+    if w.n > 1:
+        fetch(transmissions(f.tx), (order + AHEAD) & f.mask)
+        fetch(segments(f.seg), (index + AHEAD) & f.mask)
 
 
-def fetch_arriving(f, order):
+def fetch_arriving(w, f, order):
     """At the arrival of a transmission: fetch what a later one needs."""
-    fetch(coming(f.arr), (f.arr_head + AHEAD) & f.mask)
-    fetch(transmissions(f.tx), (order + AHEAD) & f.mask)
-    fetch(words(f.got), (f.rcv_nxt + AHEAD) & f.mask)
+    if w.n > 1:
+        fetch(coming(f.arr), (f.arr_head + AHEAD) & f.mask)
+        fetch(transmissions(f.tx), (order + AHEAD) & f.mask)
+        fetch(words(f.got), (f.rcv_nxt + AHEAD) & f.mask)
 
 
-def fetch_acked(f):
+def fetch_acked(w, f):
     """At the arrival of an ACK: fetch what a later one needs."""
+    if w.n == 1:
+        return
     fetch(acks(f.ack), (f.ack_head + AHEAD) & f.mask)
     fetch(words(f.log), (f.log_seen + AHEAD) & f.mask)
     if f.profile == LINUX:
