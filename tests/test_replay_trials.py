@@ -109,6 +109,7 @@ def test_rounds_count_a_pause_as_one():
     work.now_us = np.array([0, 10, 20, 20, 5000, 5030, 5060, 5100])
     assert [work.rounds_after(rounds, 40, 0) for rounds in (1, 2, 3)] == [4, 5, 6]  # 60, 90 and 120 us
     assert work.rounds_after(5, 40, 0) == work.rounds_after(1, 40, 7) == 8
+    assert work.rounds_after(1, 40, 8) == 8  # what never happens happens after the last row: a search ends with these
 
 
 def test_a_start_of_probe_rtt_is_found_at_its_row_and_no_other():

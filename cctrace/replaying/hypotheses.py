@@ -143,7 +143,7 @@ def rounds_after(now_us: NDArray[np.int64], row: int, rtt_us: int, span_us: int)
         if passed_us >= span_us:
             return row
         row += 1
-    return row
+    return now_us.size  # also after the last row
 
 
 _rounds_after = Machine(rounds_after)
