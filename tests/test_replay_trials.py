@@ -215,7 +215,7 @@ def test_the_best_start_is_looked_for_in_steps_and_each_is_tried_once():
     for number, peak in ((1, 0), (2, 1), (7, 3), (66, 50), (128, 0)):
         starts = np.zeros((2, number), np.int64)
         starts[1, number // 2] = branches.BEGIN
-        near, stride, tried = -1, number // 4, []
+        near, stride, tried = -1, 1, []
         for _ in range(number):
             h, stride = branches.next_start(starts, number, near, stride)
             starts[1, h] = branches.TRIED
