@@ -20,8 +20,8 @@ import functools
 import hashlib
 import math
 import weakref
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,7 @@ from cctrace.replaying.paced import EXPLAINED, TEMPER
 from cctrace.replaying.played import Played, block_us, play
 from cctrace.replaying.senders import Sender, registered, senders_of
 
+T = TypeVar("T")
 BELIEVED = 1.0  # least log likelihood of a send, for the presumed sender to be accepted
 # Log likelihood of a send when its own sender is replayed. Where ACKs wait in a busy host's backlog, its rate follows
 # them late, too, but less regularly than through fq.
@@ -207,14 +208,19 @@ def leans_to_fq(flow: Flow, sender: type[Controller]) -> bool:
     return passed.likelihood > 0 if passed.through_fq is None else passed.through_fq
 
 
+def _once(function: Callable[[Sender], T]) -> Callable[[Sender], T]:
+    """Return a function that computes its result for a sender once."""
+    return cast("Callable[[Sender], T]", functools.cache(function))  # to mypy, a `type` is not hashable
+
+
 def _passage(
     beginning: Flow, known: tuple[Sender, ...], senders: tuple[Sender, ...], rounds: int, is_start: bool
 ) -> tuple[Passage, tuple[Sender, ...]]:
     """Return the `Passage` of a beginning, and those of `senders` that more of the flow may show to have sent it."""
     passed = UNKNOWN
-    plain = functools.cache(lambda one: play(beginning, one, block_us(beginning)))
-    through = functools.cache(lambda one: _converged(beginning, one, plain(one), 1)[1])
-    comparison = functools.cache(lambda one: _compare(beginning, one, plain(one), through(one), rounds))
+    plain = _once(lambda one: play(beginning, one, block_us(beginning)))
+    through = _once(lambda one: _converged(beginning, one, plain(one), 1)[1])
+    comparison = _once(lambda one: _compare(beginning, one, plain(one), through(one), rounds))
     for some, enough in ((known, BELIEVED), (senders, EXPLAINED)):
         if not some:
             continue

@@ -95,7 +95,7 @@ def _packets(flows: dict[int, Ends], side: str, tso: bool) -> Packets:
     edges = np.array([edge for each in blocks for edge in each], np.int64).reshape(-1, 2) & 0xFFFFFFFF
     sacks = {"left": edges[:, 0].astype(np.uint32), "right": edges[:, 1].astype(np.uint32)}
     packets = Packets(columns, sacks, _connections(flows)).sorted_by_time()
-    packets.columns["frame"] = np.arange(1, len(packets) + 1, dtype=np.uint32)
+    packets["frame"][:] = np.arange(1, len(packets) + 1)
     return packets
 
 
