@@ -69,6 +69,12 @@ class Columns(Mapping[str, "Values"]):
     def __len__(self) -> int:
         return len(self._kept)
 
+    @property
+    def rows(self) -> int:
+        """How long each column is."""
+        found = next(iter(self._kept.values()))
+        return found.rows if isinstance(found, Packed) else len(found)
+
     def pack(self, names: Collection[str]) -> None:
         """Pack the named columns."""
         for name in names:

@@ -61,10 +61,9 @@ class Packets(Framed):
         self.counters = dict(counters or {})
         self.warnings = list(warnings)
         self.source = source
-        self._count = len(columns["time_ns"])
 
     def __len__(self) -> int:
-        return self._count
+        return self.columns.rows if isinstance(self.columns, Columns) else len(self.columns["time_ns"])
 
     def __getitem__(self, name: str) -> Values:
         return self.columns[name]
