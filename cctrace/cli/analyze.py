@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import collections
-import functools
 import os
-from collections.abc import Callable, Iterable, Iterator
-from importlib import import_module
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -34,7 +32,6 @@ if TYPE_CHECKING:
 
     from cctrace.analysis.flow_analysis import FlowAnalysis
     from cctrace.diagnosis.findings import Verdict
-    from cctrace.flows.flow import Flow
 
 _OFTEN = 3  # flows for which the same is said one by one
 FAILED = 2  # exit status where a capture among many could not be analysed
@@ -78,20 +75,17 @@ def analyze(
     exit status 2; the others are still analysed.
     """
     from cctrace.columns import share_heap
-    from cctrace.lang.threads import ahead
 
     share_heap()
     listed = (len(files) > _TOGETHER and not tcpinfo) or any(map(os.path.isdir, files))
     options: dict[str, Any] = reading | {"effects": effects, "goal": goal}
     if listed:
         return _index(_files(files), controller, folder, options | {"what_if": what_if}, as_json)
+    from cctrace.analysis.analyze import analyze as run
+    from cctrace.report.overview import keeper, table, write_report
+
     with progress("loading") as update:
-        from cctrace.analysis.analyze import analyze as run
-
-        with ahead(import_module, "cctrace.report.overview"):
-            analyses = run(files, tcpinfo, controller, update, what_if, _keeper(), **options)
-        from cctrace.report.overview import table, write_report
-
+        analyses = run(files, tcpinfo, controller, update, what_if, keeper(), **options)
         page = write_report(analyses, folder, update)
     for note in _notes(analyses):
         warn(note)
@@ -110,18 +104,6 @@ def analyze(
         )
     echo(f"report: {page}", err=as_json)
     return 0
-
-
-def _keeper() -> Callable[[Flow], object]:
-    """Return what keeps the packets of flows of large files for the report; that is imported when the first is kept."""
-
-    @functools.cache
-    def made() -> Callable[[Flow], object]:
-        from cctrace.report.overview import keeper
-
-        return keeper()
-
-    return lambda flow: made()(flow)
 
 
 def _notes(analyses: list[FlowAnalysis]) -> Iterator[str]:
