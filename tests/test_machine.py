@@ -20,7 +20,7 @@ from cctrace.io.source import open_source
 from cctrace.lang import elf, entry, machine, objects
 from cctrace.lang.fingerprint import Fingerprint
 from cctrace.lang.machine import Machine, Prepared
-from cctrace.lang.memory import ArrayAt, big64, call, callback, fetch, forget, little64, place, words
+from cctrace.lang.memory import ArrayAt, big64, call, callback, forget, little64, place, words
 from tests.places import REPOSITORY
 
 ROW = np.dtype([("code_kind", "u1"), ("big", "?"), ("bytes", "i4"), ("rate", "f8"), ("column", "i8"), ("callee", "i8")])
@@ -444,19 +444,6 @@ def test_eight_bytes_are_a_number_in_either_order_at_any_place():
         assert found == both_orders(data, at) == tuple(int(data[at : at + 8].view(kind)[0]) for kind in (">i8", "<i8"))
     with pytest.raises(CompileError, match="an array of bytes only"):
         Machine(both_orders)(np.zeros(9, np.int64), 0)
-
-
-def fetches(numbers, k):
-    fetch(numbers, k)
-    numbers[0] += numbers[1]
-    return numbers[0]
-
-
-def test_fetching_an_element_changes_nothing_wherever_it_is():
-    for k in (0, 1, -1, 1 << 40):
-        assert Machine(fetches)(np.array([3, 4]), k) == fetches(np.array([3, 4]), k) == 7
-    with pytest.raises(CompileError, match="an element of int is fetched"):
-        Machine(fetches)(3, 0)
 
 
 # -- in use ------------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from cctrace.analysis.flow_analysis import FlowAnalysis
 from cctrace.analysis.inputs import Counters, Input
+from cctrace.analysis.one_flow import of_capture, of_counters, sender_to_simulate, senders_to_simulate
 from cctrace.arguments import check_choice, paths_of
 from cctrace.cc import controller as resolve
 from cctrace.cc import is_model_based
@@ -136,8 +137,6 @@ def _analyses(given: Input, counters: Counters, request: _Request) -> Iterator[F
     chosen = request.identifications
     for flow in given.flows:
         if isinstance(flow, CounterFlow):
-            from cctrace.analysis.one_flow import of_counters
-
             number = next(request.numbers)
             found = of_counters(given.file, flow, request.controller)
             if request.goal:
@@ -146,16 +145,14 @@ def _analyses(given: Input, counters: Counters, request: _Request) -> Iterator[F
             continue
         if chosen is not None and flow.key not in chosen:
             continue
+        request.progress(f"analysing {connection(*flow.key)} of {given.file}")
+        attached, others = counters.attach(flow)
         if isinstance(given.flows, list) and len(given.flows) == 1 and flow.row["packets"] > LONG:
             flow.capture.pack(read=False)
         number, forecast = next(request.numbers), None
         simulates = request.goal is not None and chosen is None and number <= SIMULATED
         early = simulates and flow.row["packets"] <= LONG  # else evidence and replay take too much memory together
-        with ahead(_look_ahead, evidence_of(flow)) if early else contextlib.nullcontext():
-            attached, others = counters.attach(flow)
-            request.progress(f"analysing {connection(*flow.key)} of {given.file}")
-            from cctrace.analysis.one_flow import of_capture  # beside the thread: it imports a hundred modules
-
+        with ahead(_look_ahead, evidence_of(attached)) if early else contextlib.nullcontext():
             found = of_capture(given.file, attached, others, request.controller, (chosen or {}).get(flow.key))
             evidence_of(attached).put_away()
             give_back(flow.row["packets"])
@@ -232,7 +229,6 @@ def _what_if(flow: Flow, analysis: FlowAnalysis, number: int, request: _Request)
             return request.what_if(flow, request.progress)
         if analysis.diagnosis is None:
             return Refusal(NO_PACKETS.part, "nothing is known of what limited the flow")
-        from cctrace.analysis.one_flow import sender_to_simulate
         from cctrace.counterfactual.whatif import what_would_help
 
         return what_would_help(flow, analysis.diagnosis, sender_to_simulate(analysis), progress=request.progress)
@@ -247,7 +243,6 @@ def _with_effects(
         return analysis
     if number > SIMULATED:
         return replace(analysis, effects=Refusal(EFFECTS, f"only simulated for the first {SIMULATED} flows"))
-    from cctrace.analysis.one_flow import senders_to_simulate
     from cctrace.counterfactual.effects import effects_of
 
     with Attempt(EFFECTS) as part:

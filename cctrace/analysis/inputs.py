@@ -1,8 +1,7 @@
 """Inputs of an analysis: files of flows, and kernel counters, which are assigned to flows."""
 
-import functools
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, Self
 
 from cctrace.display import Progress, silent
@@ -28,36 +27,26 @@ class Input:
 
 
 class Counters:
-    """The counters given with captures; they are read when they are first asked for."""
+    """The counters given with captures."""
 
     def __init__(self, tables: Iterable[TcpInfo]) -> None:
-        self._tables = tables
-
-    @functools.cached_property
-    def tables(self) -> list[TcpInfo]:
-        """The tables of counters."""
-        return list(self._tables)
-
-    @functools.cached_property
-    def _refused(self) -> dict[int, str]:
-        """Why a table, by its identity, belongs to no flow so far."""
-        return {id(table): f"{table.source}: no flow of the captures has these addresses" for table in self.tables}
+        self.tables = list(tables)
+        self._refused = {
+            id(table): f"{table.source}: no flow of the captures has these addresses" for table in self.tables
+        }
 
     @classmethod
     def of_files(
         cls, files: Iterable[str | os.PathLike[str]], progress: Progress = silent, options: dict[str, Any] | None = None
     ) -> Self:
-        """Return the counters in files."""
-
-        def tables() -> Iterator[TcpInfo]:
-            for file in files:
-                progress(f"reading {file}")
-                table = read(file, **options or {})
-                if not isinstance(table, TcpInfo):
-                    raise ArgumentError(f"{file}: holds no counters of connections; give a capture without --tcpinfo")
-                yield table
-
-        return cls(tables())
+        """Return the counters read from files."""
+        tables = []
+        for file in files:
+            progress(f"reading {file}")
+            tables.append(read(file, **options or {}))
+            if not isinstance(tables[-1], TcpInfo):
+                raise ArgumentError(f"{file}: holds no counters of connections; give a capture without --tcpinfo")
+        return cls(tables)
 
     def attach(self, flow: Flow) -> tuple[Flow, list[str]]:
         """Return a flow with its counters attached, and notes on those of its receiver."""

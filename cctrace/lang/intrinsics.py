@@ -17,7 +17,6 @@ from cctrace.lang.emit import LLVM, Array, Scalar, Value, described
 # The prelude of every module: math.gcd, and Python's // and % of floats, which have the divisor's sign.
 PRELUDE = """
 declare void @llvm.memmove.p0.p0.i64(ptr, ptr, i64, i1)
-declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
 declare double @llvm.fabs.f64(double)
 declare float @llvm.fabs.f32(float)
 declare double @llvm.floor.f64(double)
@@ -186,14 +185,6 @@ def _word64(order: str) -> Lowering:
     return lowered
 
 
-def _fetch(f: Accesses, array: Value, k: Value) -> Value:
-    if not isinstance(array, Array) or len(array.shape) != 1:
-        f.refuse(f"an element of {described(array)} is fetched")
-    pointer = f.element(Array(array.dtype, array.text, (None,)), [k], False)[1]
-    f.do(f"call void @llvm.prefetch.p0(ptr {pointer}, i32 0, i32 3, i32 1)")  # to read, into all levels, data
-    return None
-
-
 def _ask(f: Accesses, address: Value, numbers: Value) -> Value:
     if not isinstance(numbers, Array) or numbers.dtype != np.float64:
         f.refuse(f"{described(numbers)} is asked about; only an array of floats can be")
@@ -227,7 +218,6 @@ INTRINSICS: dict[Any, tuple[Lowering, int, int]] = {
     memory.big64: (_word64("big"), 2, 2),
     memory.little64: (_word64("little"), 2, 2),
     memory.call: (_call, 4, 4),
-    memory.fetch: (_fetch, 2, 2),
     asking.ask: (_ask, 2, 2),
 }
 _KINDS: dict[str, tuple[type, ...]] = {

@@ -3,7 +3,6 @@
     words(address)[k]                   an array of int64; `naturals`: uint64, `reals`: float64, `ArrayAt(dtype)`: any
     call(address, event, state, ack)    a function of three words that returns one, like `Compiled.address`
     big64(array, at), little64(…)       eight bytes of an array of bytes as a signed number, highest or lowest first
-    fetch(array, k)                     have the processor bring an element into its cache, which changes no result
 
 Compiled, an address is a pointer. Interpreted, it is looked up among the arrays registered by `place` and the functions
 registered by `callback`; other functions are called where they are, as a compiled controller is.
@@ -80,10 +79,6 @@ def call(address: int, event: int, state: int, ack: int) -> int:
     if address < 0:
         return _functions[address](event, state, ack)
     return _Code(int(address))(int(event), int(state), int(ack))
-
-
-def fetch(array: Values, k: int) -> None:
-    """Interpreted, there is nothing to do; compiled, `k` may be any number."""
 
 
 def big64(array: Values, at: int) -> np.int64:

@@ -12,7 +12,6 @@ from cctrace.sim.core.positions import begins
 from cctrace.sim.core.quic_sender import q_probe, q_process_ack, q_push
 from cctrace.sim.core.receiver import delack_timer, receive, send_ack
 from cctrace.sim.core.reference import on_rto, process_ack
-from cctrace.sim.core.rings import fetch_acked
 from cctrace.sim.core.rtx_timer import is_early
 from cctrace.sim.core.sendmsg import write
 from cctrace.sim.core.structs import LINUX, NEVER, QUIC, REQUESTS, RUNNING, TAP_ACK_ARRIVED, acks, coming, flows, told
@@ -33,7 +32,6 @@ def step(w, f, now):
     elif w.shared == 1 and f.ack_queued < f.ack_tail and acks(f.ack)[f.ack_queued & f.mask].ns <= now:
         queue_ack(w, f, now)
     elif f.ack_head < f.ack_queued and acks(f.ack)[f.ack_head & f.mask].ns <= now:
-        fetch_acked(w, f)
         tap(f, now, TAP_ACK_ARRIVED, 0, told(f.told)[f.ack_head & f.mask].id)
         if f.profile == QUIC:
             q_process_ack(w, f, now)

@@ -8,7 +8,7 @@ from cctrace.sim.core.entry import forward
 from cctrace.sim.core.fq import hand_over, has_small_queues, pacing_rate, throttled
 from cctrace.sim.core.positions import length, note_length
 from cctrace.sim.core.receive_window import window_bytes, window_left
-from cctrace.sim.core.rings import fetch_to_send, make_room
+from cctrace.sim.core.rings import make_room
 from cctrace.sim.core.rtx_timer import arm, current_rto, probes, rearm_rto, schedule_loss_probe
 from cctrace.sim.core.samples import rate_skb_sent
 from cctrace.sim.core.skbs import fragment, join_skbs, share_in_flight, skb_of
@@ -238,7 +238,6 @@ def transmit(w, f, index, marks, now, probe=False, lacks=0):
     seg = segments(f.seg)[index & f.mask]
     order = f.tx_next
     f.tx_next += 1
-    fetch_to_send(w, f, order, index)
     transmissions(f.tx)[order & f.mask].seg = index
     transmissions(f.tx)[order & f.mask].marks = marks | f.heard_ms << ECHO
     if f.ecn > 0:

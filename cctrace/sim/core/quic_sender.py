@@ -14,7 +14,7 @@ from cctrace.sim.core.bridge import call_cc
 from cctrace.sim.core.calls import is_traced, trace_call
 from cctrace.sim.core.chance import LATE_STREAM, uniform
 from cctrace.sim.core.entry import forward
-from cctrace.sim.core.rings import fetch_to_send, make_room
+from cctrace.sim.core.rings import make_room
 from cctrace.sim.core.structs import LOST, NEVER, SACKED, acks, segments, transmissions
 from cctrace.sim.core.tally import count
 
@@ -140,7 +140,6 @@ def q_send(w, f, piece, now):
         make_room(w, f)
     order = f.tx_next
     f.tx_next += 1
-    fetch_to_send(w, f, order, order)
     transmissions(f.tx)[order & f.mask].seg = piece
     if f.q_in_flight == 0:
         f.q_delivered_ms = now_ms

@@ -26,7 +26,7 @@ from cctrace.sim.core.quick_acks import (
     quick,
     ticks_of,
 )
-from cctrace.sim.core.rings import fetch_arriving, grow, is_full
+from cctrace.sim.core.rings import grow, is_full
 from cctrace.sim.core.sack_blocks import coalesce_blocks, forget_blocks
 from cctrace.sim.core.tap import tap
 from cctrace.tcp.ecn import ACCURATE_ECN, ACE_START
@@ -45,7 +45,6 @@ def receive(w, f, order, now):
     sent = structs.transmissions(f.tx)[order & f.mask]
     segment = sent.seg
     stamp_ms = sent.ns // 1_000_000
-    fetch_arriving(w, f, order)
     if f.profile == structs.LINUX and stamp_ms < f.ts_recent_ms - PAWS_WINDOW_MS:
         discard_old(w, f, order, segment, now)
         return

@@ -1,13 +1,10 @@
 """The rings of a flow, sized by the data in flight, so that a run's working set stays in the cache.
 
-Flows take turns packet by packet, so no processor foresees where in which ring the next event reads. But a flow reads
-each of its rings in order: an event fetches what one will need that comes some events of this flow later.
-
 A ring has memory for several times path and buffer, and turns in the beginning of it: `mask` bounds how far, and
 follows what is in use, which is only counted when the rings may be full, or are much too large.
 """
 
-from cctrace.lang.memory import fetch, words
+from cctrace.lang.memory import words
 from cctrace.sim.core.structs import (
     ACK,
     COMING,
@@ -17,11 +14,9 @@ from cctrace.sim.core.structs import (
     SEGMENT,
     TOLD,
     TRANSMISSION,
-    acks,
     coming,
     lanes,
     segments,
-    told,
     transmissions,
 )
 
@@ -32,7 +27,6 @@ RINGS = {  # words of an entry
     "log": 1, "got": 1, "ack": ACK_WORDS, "told": TOLD_WORDS, "wq_ends": 1, "lacks": 1,
 }  # fmt: skip
 OFTEN = 128  # transmissions at least from one count to the next
-AHEAD = 4  # entries: one to 32 of them share a cache line
 
 
 def make_room(w, f):
@@ -113,37 +107,6 @@ def turn_in(f, mask):
     move(f, mask, f.wq_ends, f.wq_head, f.wq_tail, 1)
     move(f, mask, f.lacks, f.nxt + 1 + everything, min(f.nxt + 1, f.small_sent), 1)
     f.mask = mask
-
-
-def fetch_to_send(w, f, order, index):
-    """At the send of a transmission whose segment is at an index: fetch the places of a later one.
-
-    A single flow finds them in the cache, and need not ask for them.
-    """
-    if w.n > 1:
-        fetch(transmissions(f.tx), (order + AHEAD) & f.mask)
-        fetch(segments(f.seg), (index + AHEAD) & f.mask)
-
-
-def fetch_arriving(w, f, order):
-    """At the arrival of a transmission: fetch what a later one needs."""
-    if w.n > 1:
-        fetch(coming(f.arr), (f.arr_head + AHEAD) & f.mask)
-        fetch(transmissions(f.tx), (order + AHEAD) & f.mask)
-        fetch(words(f.got), (f.rcv_nxt + AHEAD) & f.mask)
-
-
-def fetch_acked(w, f):
-    """At the arrival of an ACK: fetch what a later one needs."""
-    if w.n == 1:
-        return
-    fetch(acks(f.ack), (f.ack_head + AHEAD) & f.mask)
-    fetch(words(f.log), (f.log_seen + AHEAD) & f.mask)
-    if f.profile == LINUX:
-        fetch(told(f.told), (f.ack_head + AHEAD) & f.mask)
-    else:
-        fetch(transmissions(f.tx), (f.tx_head + AHEAD) & f.mask)
-    fetch(segments(f.seg), ((f.tx_head if f.profile == QUIC else f.una) + AHEAD) & f.mask)
 
 
 def move(f, mask, ring, head, tail, width):
