@@ -45,6 +45,12 @@ def test_a_command_that_ends_its_process_does_what_was_registered_for_the_end():
     assert done.stderr.startswith("cctrace: ")
 
 
+def test_a_reader_that_has_seen_enough_is_no_error():
+    command = f"set -o pipefail; {sys.executable} -m cctrace variants | true"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [

@@ -12,7 +12,7 @@ from cctrace.flows.handover import waited_in_timer
 from cctrace.flows.packed import EventColumns
 from cctrace.flows.reenact import Pass
 from cctrace.flows.state import SLOWEST_HZ, THROUGH_FQ
-from cctrace.flows.timers import APART_US, is_probe_due, note_tick, tick_by
+from cctrace.flows.timers import NEARLY_US, is_probe_due, note_tick, tick_by
 from cctrace.replaying.through_fq import at_hand_over
 from cctrace.tcp.small_queue import TIMER_SLACK_NS
 from tests.places import RECORDINGS
@@ -106,7 +106,7 @@ def test_where_a_timer_may_have_been_over_ticks_matter():
     assert flow._reenacted[3]["ticks_matter"]
 
 
-@pytest.mark.parametrize(("left_us", "matters"), [(APART_US, 1), (APART_US + 1, 0)])
+@pytest.mark.parametrize(("left_us", "matters"), [(NEARLY_US, 1), (NEARLY_US + 1, 0)])
 def test_ticks_matter_to_a_timer_that_is_nearly_over(left_us, matters):
     tp = sender(now_us=500_000)
     tp.ticks_matter, tp.probe_us = 0, 500_000 + left_us

@@ -96,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     except (click.exceptions.Abort, KeyboardInterrupt):
         return _complain("interrupted", 130)
-    except BrokenPipeError:  # the reader (head, less) has seen enough
+    except (BrokenPipeError, SystemExit):  # the reader (head, less) has seen enough; click exits then
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:

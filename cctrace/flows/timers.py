@@ -20,12 +20,12 @@ from cctrace.cc.linux import CA_CWR, CA_OPEN
 from cctrace.tcp.probe import probe_timeout_us
 from cctrace.tcp.rtt import RTO_MAX_US, whole_ticks
 
-APART_US = 30_000  # by less, the same timer ends at rates of `state.SLOWEST_HZ` and more: three times rounded to ticks
+NEARLY_US = 30_000  # by less, the same timer ends at rates of `state.SLOWEST_HZ` and more: three times rounded to ticks
 
 
 def note_left(tp, left_us):
     """Note whether a timer that has `left_us` to go might be over, or not be over, with other ticks."""
-    if left_us <= APART_US:
+    if left_us <= NEARLY_US:
         tp.ticks_matter = 1
 
 
