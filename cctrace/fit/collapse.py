@@ -140,7 +140,8 @@ class Collapse(Serialised):
                 f"at {format_rate(self.rate_bps_.number)} the runs take more than a second; `cctrace fit collapse` "
                 "makes them"
             )
-        alike = its is path.sent and path.steps.rate.tolist() == steps.rate.tolist()
+        is_shared = path.shared is not None and path.shared.is_common  # then nothing else asks for the rate alone
+        alike = its is path.sent and not is_shared and path.steps.rate.tolist() == steps.rate.tolist()
         delays = path.delays if alike else delays_of(table, its, steps)
         self.place_ = delays.place
         self._describe(path, delays, progress)
