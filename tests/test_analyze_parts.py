@@ -18,7 +18,7 @@ from cctrace.refusals import Attempt, Refusal
 from cctrace.report.overview import write_report
 
 PARTS = {
-    "cctrace.analysis.one_flow.identify": "identification",
+    "cctrace.analysis.one_flow.identified": "identification",
     "cctrace.analysis.one_flow.replay": "replay",
     "cctrace.analysis.one_flow.diagnose": "diagnosis",
     "cctrace.diagnosis.diagnose.limits_of": "account of what limited it when",
@@ -49,7 +49,7 @@ def capture(tmp_path_factory):
 def quick(monkeypatch):
     """Leave out the parts that take seconds, and have the flow told as a BBR's: minRTT collapse is asked of these."""
     monkeypatch.setattr("cctrace.analysis.one_flow.sender", lambda *_: ("bbr", "bbr2022"))
-    monkeypatch.setattr("cctrace.analysis.one_flow.identify", lambda *_: None)
+    monkeypatch.setattr("cctrace.analysis.one_flow.identified", lambda *_: None)
     monkeypatch.setattr("cctrace.fit.collapse.Collapse.fit", _no_forecast)
 
 
@@ -72,7 +72,7 @@ def test_a_part_that_is_refused_leaves_the_others_standing(capture, quick, monke
     assert one.view is not None
     assert (one.diagnosis is None) == place.endswith("one_flow.diagnose")
     said = [str(one.collapse), str(one.whatif), str(one.effects), *one.notes]
-    if not place.endswith("one_flow.identify"):  # who sent it is often not known, and told where it is shown
+    if not place.endswith("one_flow.identified"):  # who sent it is often not known, and told where it is shown
         assert any("path and buffer hold 459 MB, more than allowed" in text for text in said)
 
 
@@ -181,7 +181,7 @@ def test_a_capture_at_the_receiver_has_the_rtts_of_the_sender_with_the_queue_in_
 def test_nothing_is_replayed_over_a_flow_that_controllers_of_several_families_may_have_sent(capture, monkeypatch):
     group = ("reno", "bbr2022", "cubic", "bbr3")
     found = Identification([Candidate(name, 0.25) for name in group], group, "they all fit", 0.0)
-    monkeypatch.setattr("cctrace.analysis.one_flow.identify", lambda *_: found)
+    monkeypatch.setattr("cctrace.analysis.one_flow.identified", lambda *_: found)
     monkeypatch.setattr("cctrace.fit.collapse.Collapse.fit", _no_forecast)
     undecided, asked = analyze([capture])[0], analyze([capture], controller="cubic")[0]
     assert (undecided.replayed, undecided.view.model) == (None, None)

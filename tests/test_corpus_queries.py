@@ -221,7 +221,7 @@ def test_a_report_reads_a_capture_once_and_asks_nothing_that_the_run_has_found(t
         return analyze(files, *arguments, **options)
 
     monkeypatch.setattr("cctrace.analysis.analyze.analyze", analyzed)
-    monkeypatch.setattr("cctrace.analysis.one_flow.identify", _never)
+    monkeypatch.setattr("cctrace.analysis.one_flow.identified", _never)
     monkeypatch.setattr("cctrace.fit.collapse.Collapse.fit", _never)
     index = write_pages(corpus, tmp_path / "pages").read_text("utf-8")
     assert len(read) == 1

@@ -242,7 +242,7 @@ def test_the_recording_is_cubics_and_pacing_held_it_back_for_a_while():
 def test_whom_the_counters_name_is_simulated_paced_if_it_can_be(told, simulated, monkeypatch):
     """Where the sends look like nobody's, what-if takes whom the kernel names."""
     asked = []
-    monkeypatch.setattr("cctrace.analysis.one_flow.identify", lambda *_: None)
+    monkeypatch.setattr("cctrace.analysis.one_flow.identified", lambda *_: None)
     monkeypatch.setattr("cctrace.analysis.one_flow.controller_name", lambda _: told)
     monkeypatch.setattr(
         "cctrace.counterfactual.whatif.what_would_help", lambda flow, diagnosis, own, progress: asked.append(own)

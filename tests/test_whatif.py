@@ -312,7 +312,7 @@ def test_without_a_known_sender_there_are_figures_and_no_advice(simulated, monke
     def nobody(flow):
         return SimpleNamespace(name="unknown", group=("unknown",))
 
-    monkeypatch.setattr("cctrace.counterfactual.scene.identify", nobody)
+    monkeypatch.setattr("cctrace.counterfactual.scene.identified", nobody)
     found = cct.whatif(simulated, ["reno"], draws=3)
     assert (found.own, found.original, found.reproduces, found.differences) == (None, None, False, {})
     assert found.candidates["reno"]["goodput_bps"].value > 0

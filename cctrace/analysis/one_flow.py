@@ -18,7 +18,7 @@ from cctrace.columns import Held, give_back
 from cctrace.diagnosis.diagnose import diagnose
 from cctrace.flows.counters import CounterFlow
 from cctrace.flows.flow import Flow
-from cctrace.identification.identify import CANDIDATES, HEED_MARKS, UNKNOWN, Identification, identify
+from cctrace.identification.identify import CANDIDATES, HEED_MARKS, UNKNOWN, Identification, identified
 from cctrace.identification.named import controller_name, sender
 from cctrace.identification.words import believed, is_undecided
 from cctrace.io.tcpinfo import TcpInfo
@@ -192,7 +192,7 @@ def _identified(flow: Flow | CounterFlow, named: str | None) -> Identification |
     if named is not None and named not in map(kernel_name, (*CANDIDATES, *HEED_MARKS)):
         return None
     with Attempt("identification"):
-        return identify(flow, KERNEL_NAMES.get(named) if named else None)
+        return identified(flow, KERNEL_NAMES.get(named) if named else None)
     return None
 
 

@@ -22,7 +22,7 @@ from cctrace.display import Progress
 from cctrace.errors import StreamError
 from cctrace.fit.fitted_path import FittedPath, path_of
 from cctrace.flows.flow import Flow
-from cctrace.identification.identify import UNKNOWN, identify
+from cctrace.identification.identify import UNKNOWN, identified
 from cctrace.path.evidence import PathEvidence
 from cctrace.path.markers import Marker, marker_of
 from cctrace.path.sent import backlog_met
@@ -155,7 +155,7 @@ def _acks(evidence: PathEvidence, diagnosis: Diagnosis) -> tuple[dict[str, Any],
 def _identified(flow: Flow) -> tuple[Controller | None, str]:
     """Return the sender or None, and what the identification leaves open ("" nothing)."""
     try:
-        found = identify(flow)
+        found = identified(flow)
     except StreamError as error:
         return None, f"whose flow it was: {error}"
     if found.name == UNKNOWN:

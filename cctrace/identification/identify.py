@@ -159,6 +159,16 @@ def identify(flow: Flow | CounterFlow, check: str | None = None) -> Identificati
     return found
 
 
+def identified(flow: Flow | CounterFlow, check: str | None = None) -> Identification:
+    """Return `identify`; of a capture's flow without counters computed once, because neighbours ask for it, too."""
+    if check is not None or not isinstance(flow, Flow) or flow.tcpinfo is not None or flow.is_beginning:
+        return identify(flow, check)
+    kept, key = flow.capture._kept, (Identification, flow.index, flow.hz, flow.is_missing_marks)
+    if key not in kept:
+        kept[key] = identify(flow)
+    return kept[key]
+
+
 def _judged(record: Record, named: str | None) -> tuple[Judgement | None, Record]:
     """Return the judgement, and what it judges: the first rows if they confirm or contradict the kernel's name."""
     for most in (const.CHECKED_ROWS // 4, const.CHECKED_ROWS) if named else ():
