@@ -12,9 +12,9 @@ import pytest
 import cctrace as cct
 from cctrace import corpus
 from cctrace.cli.common import print_json, print_table, progress
-from cctrace.corpus.names import short_names
 from cctrace.display import visible
 from cctrace.io.source import file_path, file_url
+from cctrace.names import short_names
 from cctrace.report.document import link
 
 ESCAPE = "\x1b]0;PWNED\x07\x1b[31m\x9b2J\u202e"  # sets a terminal's title, colours, clears it; reverses the writing

@@ -230,7 +230,7 @@ def _items(of: Any, by: str | None) -> Iterator[_Item]:
 
 def _of_files(inputs: Iterable[str], by: str | None) -> Iterator[_Item]:
     from cctrace.corpus.inputs import is_archive, listed
-    from cctrace.corpus.names import short_names
+    from cctrace.names import short_names
 
     entries = [entry for entry in listed(inputs) if not is_archive(entry.capture)]
     files = [entry.capture for entry in entries]

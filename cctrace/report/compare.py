@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from cctrace.analysis.flow_analysis import FlowAnalysis
-from cctrace.corpus.names import short_names
 from cctrace.diagnosis.findings import shares
+from cctrace.names import short_names
 from cctrace.plot.limits import limit_words
 from cctrace.plot.panels_of_many import comparison_panels
 from cctrace.report.overview import COLUMNS, report_of, row_of, write_pages

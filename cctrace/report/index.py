@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from cctrace.analysis.analyze import analyze
-from cctrace.corpus.names import common_folder, short_names
 from cctrace.display import Progress, silent
 from cctrace.errors import CctraceError, one_line
 from cctrace.io import is_capture
+from cctrace.names import common_folder, short_names
 from cctrace.report.document import link
 from cctrace.report.overview import COLUMNS, keeper, row_of, write_report
 from cctrace.report.page import Report, write
