@@ -16,7 +16,7 @@ from cctrace.fit.process import slot_length
 from cctrace.path.blocks import block_length, correlation_time, effective_samples
 from cctrace.path.delays import mean_of
 from cctrace.path.queue import Steps, backlog, constant, departures
-from cctrace.path.sent import sent
+from cctrace.path.sent import Sent, sent
 from cctrace.path.steps import rate_steps
 from cctrace.path.transmissions import DELIVERED, LOST, transmissions
 
@@ -60,6 +60,18 @@ def test_departures_are_lindleys(rng):
         free = before
         assert got[k] == pytest.approx(free, abs=1e-3)
         assert queued[k] == pytest.approx(steps.served(np.array(free)) - steps.served(sent_us[k]), abs=1e-3)
+
+
+@pytest.mark.parametrize("first_us", [0.0, -60_000.0])  # other flows may have begun before
+def test_compiled_residual_delays_are_those_of_departures(rng, first_us):
+    sent_us, size = first_us + np.cumsum(rng.exponential(300, 500)), rng.integers(60, 1514, 500).astype(float)
+    acked_us, yes = sent_us + rng.uniform(1e4, 2e4, 500), np.ones(500, bool)
+    acked_us[::3] = np.nan
+    flow = Sent(sent_us, size, acked_us, np.arange(500), yes, yes)
+    starts = np.array([0.0, sent_us[200], 90_000.0])  # the second with a packet
+    for steps in (constant(2.0), Steps(starts, np.array([3.0, 1.5, 5.0])), Steps(starts, np.array([9.0, 8.0, 0.1]))):
+        want = (acked_us - flow.departures(steps))[flow.timed]
+        assert flow.unexplained(steps) == pytest.approx(want, abs=1e-9)
 
 
 def test_a_token_bucket_lets_a_burst_through_at_once():

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from cctrace.path.bottleneck import deviation
+from cctrace.path.bottleneck import deviation_of
 from cctrace.path.constants import SMALL_US, SPENT
 from cctrace.path.least import least_of, least_within
 from cctrace.path.lindley import median, quantile
@@ -38,7 +38,7 @@ def with_bucket(flow, rate, least_us):
 def test_the_compiled_deviation_is_numpys(rng, rate):
     flow = flow_of(rng)
     for whole in (False, True):
-        wanted = deviation(flow, constant(rate), whole)
+        wanted = deviation_of(flow, flow.unexplained(constant(rate)), whole)
         assert flow.deviation_at(rate, np.inf, whole) == pytest.approx(wanted, rel=1e-12)
         assert flow.deviation_at(rate, wanted * 1.001, whole) == pytest.approx(wanted, rel=1e-12)
         assert flow.deviation_at(rate, wanted * 0.999, whole) == np.inf

@@ -27,17 +27,19 @@ from cctrace.path.sent import Sent, backlog_met, delivered_rate, sent
 from cctrace.path.transmissions import LOST, Transmissions
 
 
-def deviation(flow: Sent, steps: Steps, all_rows: bool = False) -> float:
+def deviation(flow: Sent, steps: Steps) -> float:
     """Return the deviation of the residual delays: mean of log(1 + |x - median| / SMALL_US).
 
     The median is a running one over a second or ten RTTs: a backlog left by other flows or a stalled host stays until
     the queue empties, and must not count against the rate. The logarithm prefers a rate that explains most packets
-    closely to one that explains all of them badly. With `all_rows` the median is that of the entire flow.
+    closely to one that explains all of them badly.
     """
-    left = flow.unexplained(steps)
-    if all_rows:
-        return float(np.mean(np.log1p(np.abs(left - np.median(left)) / const.SMALL_US)))
-    size = flow.window_rows
+    return deviation_of(flow, flow.unexplained(steps))
+
+
+def deviation_of(flow: Sent, left: Floats, all_rows: bool = False) -> float:
+    """Return the `deviation` of the residual delays `left`; with `all_rows` from the median of the entire flow."""
+    size = len(left) if all_rows else flow.window_rows
     return float(np.mean(np.log1p(np.abs(_around(left[: len(left) // size * size], size)) / const.SMALL_US)))
 
 

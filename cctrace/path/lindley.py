@@ -30,6 +30,42 @@ def residuals(sent_us, bytes_before, bytes_after, acked_us, rows, rate, out, beg
     return start
 
 
+def residuals_of_steps(
+    sent_us, bytes_before, bytes_after, acked_us, rows, start_us, rates, served, per_us, us_per, out
+) -> None:
+    """Compute the `residuals` of all `rows` behind a queue of several rates, with the digits of `queue.departures`.
+
+    `start_us`, `rates`: when each rate begins, and the rates. `served`: the bytes that a busy server has sent by then.
+    `per_us`, `us_per`: the slopes in between, bytes per us and us per byte.
+    """
+    last = len(rates) - 1
+    row = arriving = leaving = 0
+    ahead = -1e300  # of what a server that was always busy has sent, the most that came to late
+    for k in range(len(rows)):
+        while row <= rows[k]:
+            at = sent_us[row]
+            while arriving < last and at >= start_us[arriving + 1]:
+                arriving += 1
+            if at < 0:
+                clock = rates[0] * at
+            elif arriving == last:
+                clock = served[last] + rates[last] * (at - start_us[last])
+            else:
+                clock = per_us[arriving] * (at - start_us[arriving]) + served[arriving]
+            ahead = max(ahead, clock - bytes_before[row])
+            row += 1
+        behind = bytes_after[rows[k]] + ahead
+        while leaving < last and behind >= served[leaving + 1]:
+            leaving += 1
+        if behind < 0:
+            left_us = behind / rates[0]
+        elif leaving == last:
+            left_us = start_us[last] + (behind - served[last]) / rates[last]
+        else:
+            left_us = us_per[leaving] * (behind - served[leaving]) + start_us[leaving]
+        out[k] = acked_us[rows[k]] - left_us
+
+
 def queue_deviation(
     sent_us, bytes_before, bytes_after, acked_us, rows, rate, size, scale_us, limit, out, scratch
 ) -> float:
@@ -196,6 +232,7 @@ def select(values, count, rank) -> float:
 
 
 residual_delays = Machine(residuals)
+residual_delays_by_steps = Machine(residuals_of_steps)
 deviation_by_queue = Machine(queue_deviation)
 deviation_by_bucket = Machine(bucket_deviation)
 deficits_at = Machine(deficits)

@@ -29,13 +29,13 @@ class Steps(NamedTuple):
         if len(self.rate) == 1:
             return time_us * self.rate[0]
         outside = self.rate[-1] * np.maximum(time_us - self.start_us[-1], 0) + self.rate[0] * np.minimum(time_us, 0)
-        return np.interp(time_us, self.start_us, self._served_at_starts) + outside
+        return np.interp(time_us, self.start_us, self.served_at_starts) + outside
 
     def when(self, served_bytes: Floats) -> Floats:
         """Return when a busy server has sent so many bytes: the inverse of `served`."""
         if len(self.rate) == 1:
             return served_bytes / self.rate[0]
-        at_starts = self._served_at_starts
+        at_starts = self.served_at_starts
         inside = np.interp(served_bytes, at_starts, self.start_us)
         after = np.maximum(served_bytes - at_starts[-1], 0) / self.rate[-1]
         return inside + after + np.minimum(served_bytes, 0) / self.rate[0]
@@ -45,7 +45,8 @@ class Steps(NamedTuple):
         return self._replace(rate=np.where(np.arange(len(self.rate)) == k, rate, self.rate))
 
     @property
-    def _served_at_starts(self) -> Floats:
+    def served_at_starts(self) -> Floats:
+        """The bytes that a busy server has sent when each rate begins."""
         return np.concatenate([[0.0], np.cumsum(np.diff(self.start_us) * self.rate[:-1])])
 
 

@@ -10,7 +10,13 @@ import numpy as np
 
 from cctrace.path import constants as const
 from cctrace.path.arrays import Bools, Floats, Ints, last_of_each
-from cctrace.path.lindley import IDLE, deviation_by_bucket, deviation_by_queue, residual_delays
+from cctrace.path.lindley import (
+    IDLE,
+    deviation_by_bucket,
+    deviation_by_queue,
+    residual_delays,
+    residual_delays_by_steps,
+)
 from cctrace.path.queue import Steps, backlog, departures
 from cctrace.path.transmissions import DELIVERED, LOST, Transmissions
 
@@ -77,13 +83,16 @@ class Sent:
     def unexplained(self, steps: Steps) -> Floats:
         """Return the residual delays of the `timed` rows: acknowledgement time minus `departures`, us.
 
-        A single rate, which searches evaluate hundreds of times, takes a compiled path.
+        Searches evaluate it hundreds of times: it is compiled.
         """
-        if len(steps.rate) > 1:
-            return self.acked_us[self.timed] - self.departures(steps)[self.timed]
         found = np.empty(len(self.timed))
         delays = *self._work, self.acked_us, self.timed
-        residual_delays(*delays, float(steps.rate[0]), found, 0, len(found), IDLE)
+        if len(steps.rate) == 1:
+            residual_delays(*delays, float(steps.rate[0]), found, 0, len(found), IDLE)
+        else:
+            spans_us, served = np.diff(steps.start_us), steps.served_at_starts
+            sizes = np.diff(served)
+            residual_delays_by_steps(*delays, *steps, served, sizes / spans_us, spans_us / sizes, found)
         return found
 
     def deviation_at(self, rate: float, most: float, all_rows: bool = False) -> float:

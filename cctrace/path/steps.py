@@ -10,7 +10,7 @@ import numpy as np
 
 from cctrace.path import constants as const
 from cctrace.path.arrays import Floats
-from cctrace.path.bottleneck import bend, constant_rate, deviation
+from cctrace.path.bottleneck import bend, constant_rate, deviation, deviation_of
 from cctrace.path.least import least_of
 from cctrace.path.pairs import pairs_of
 from cctrace.path.queue import Steps, constant
@@ -141,7 +141,8 @@ def _last_rate(flow: Sent, steps: Steps, k: int) -> Steps:
 
 def _both(flow: Sent, steps: Steps) -> float:
     """Return the deviations around the running and the overall median: a lasting queue looks like a longer path."""
-    return deviation(flow, steps) + deviation(flow, steps, all_rows=True)
+    left = flow.unexplained(steps)
+    return deviation_of(flow, left) + deviation_of(flow, left, all_rows=True)
 
 
 def _without(flow: Sent, steps: Steps, k: int) -> tuple[Steps, float]:
