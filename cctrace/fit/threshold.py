@@ -8,6 +8,7 @@ over their noise, and gives the threshold with its standard error.
 Every run has its own seed; the same path gives the same threshold.
 """
 
+import importlib
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -15,6 +16,7 @@ import numpy as np
 
 from cctrace.estimates import Z95
 from cctrace.fit import constants as const
+from cctrace.lang.threads import ahead
 from cctrace.path.arrays import Floats
 from cctrace.sim.batch import Run, batch
 from cctrace.sim.path import Path
@@ -116,6 +118,21 @@ def simulated_threshold(
         least, most = (bound, None) if high is None else (None, bound)
         tried = _at_now(search, now_us, bound)
         return Threshold(None, 0.0, const.CLOSE, least, most, runs, queue_us, *tried, search.trials)
+    with ahead(importlib.import_module, "scipy.optimize"):  # runs leave one core to what the curve needs
+        about = _narrowed(search, low, high, most_us)
+    x, error, spread = _curve(search, about)
+    below = [k for k in range(len(search.x)) if search.share[k] >= 0.5]
+    nearest = min(below, key=lambda k: abs(search.x[k] - x), default=0)
+    runs, queue_us = len(search.x), search.queue_us[nearest]
+    tried = _at_now(search, now_us, np.exp(x))
+    if x > np.log(most_us):  # beyond the range: only the lower end of the curve is known
+        least = float(min(np.exp(x - Z95 * error), most_us))
+        return Threshold(None, error, spread, least, None, runs, queue_us, *tried, search.trials)
+    return Threshold(float(np.exp(x)), error, spread, None, None, runs, queue_us, *tried, search.trials)
+
+
+def _narrowed(search: _Search, low: float, high: float, most_us: float) -> float:
+    """Return log sd about the threshold between two others, after the runs that are left: halving, then around it."""
     while high - low > np.log(1.12) and len(search.x) < search.runs - 3:
         middle = (low + high) / 2
         if search.collapses(np.exp(middle)):
@@ -127,15 +144,7 @@ def simulated_threshold(
         places.append(np.exp(min((low + high) / 2 + around, np.log(most_us))))
         around = -1.5 * around
     search.at(*places)
-    x, error, spread = _curve(search, (low + high) / 2)
-    below = [k for k in range(len(search.x)) if search.share[k] >= 0.5]
-    nearest = min(below, key=lambda k: abs(search.x[k] - x), default=0)
-    runs, queue_us = len(search.x), search.queue_us[nearest]
-    tried = _at_now(search, now_us, np.exp(x))
-    if x > np.log(most_us):  # beyond the range: only the lower end of the curve is known
-        least = float(min(np.exp(x - Z95 * error), most_us))
-        return Threshold(None, error, spread, least, None, runs, queue_us, *tried, search.trials)
-    return Threshold(float(np.exp(x)), error, spread, None, None, runs, queue_us, *tried, search.trials)
+    return (low + high) / 2
 
 
 def _at_now(search: _Search, now_us: float, threshold_us: float) -> tuple[int, int]:
