@@ -36,6 +36,8 @@ code that checks every index where the length is known (IndexError, with file an
 from __future__ import annotations
 
 import ctypes
+import functools
+import operator
 import os
 import struct
 import threading
@@ -65,24 +67,20 @@ def _plain(args: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(arg.arg if isinstance(arg, Prepared) else arg for arg in args)
 
 
-class _Record(np.record):  # type: ignore[misc]  # final for mypy only
-    """A record whose fields come before numpy's attributes: TCP's segments have `flags`, too."""
+@functools.lru_cache(maxsize=256)
+def _records(dtype: np.dtype) -> np.dtype:
+    """Return records of this dtype with fields as attributes, before numpy's: TCP's segments have `flags`, too."""
+    fields = {name: property(operator.itemgetter(name), _setter(name)) for name in dtype.names or ()}
+    return np.dtype((type("Record", (np.void,), {"__slots__": (), **fields}), dtype))
 
-    def __getattribute__(self, name: str) -> Any:
-        if name in np.void.__getattribute__(self, "dtype").names:
-            return self[name]
-        return super().__getattribute__(name)
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name in (self.dtype.names or ()):
-            self[name] = value
-        else:
-            super().__setattr__(name, value)
+def _setter(name: str) -> Callable[[Any, Any], None]:
+    return lambda record, value: record.__setitem__(name, value)
 
 
 def with_fields(records: np.ndarray) -> np.ndarray:
     """Return an array of records, the same memory, whose elements have their fields as attributes."""
-    return records.view(np.ndarray).view(np.dtype((_Record, records.dtype)))
+    return records.view(np.ndarray).view(_records(records.dtype))
 
 
 def _named(arg: Any) -> Any:
