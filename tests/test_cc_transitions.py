@@ -38,7 +38,7 @@ def wanted(cls):
 
 def transitions_of(cls, view, **params):
     """Return the set of changes of state from call to call of a view."""
-    player = Player(view, cls, mode="interpreted", record=wanted(cls), **params)
+    player = Player(view, cls, record=wanted(cls), **params)
     player.run()
     return changes(cls, player.recorded)
 
@@ -90,7 +90,7 @@ def recorded():
 @pytest.mark.parametrize("name", REGISTRY)
 def test_no_run_over_a_recording_leaves_the_declared_transitions(recorded, name):
     cls = controller_of(name)
-    run = replay(recorded, cls, mode="interpreted", record=wanted(cls))
+    run = replay(recorded, cls, record=wanted(cls))
     assert changes(cls, {field: run.decisions[field].to_numpy() for field in wanted(cls)}) <= set(cls.transitions)
 
 

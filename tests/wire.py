@@ -60,12 +60,12 @@ def ethernet(packet, tags=(), kind=None):
 def pcap(records, link=1, big=False, unit_ns=1, header=16, snaplen=262144, version=(2, 4)):
     """Return a pcap file; records are (time_ns, frame) or (time_ns, captured bytes, original length)."""
     order = ">" if big else "<"
-    out = struct.pack(order + "IHHiIII", PCAP_MAGIC[unit_ns, header], *version, 0, 0, snaplen, link)
+    out = bytearray(struct.pack(order + "IHHiIII", PCAP_MAGIC[unit_ns, header], *version, 0, 0, snaplen, link))
     for time_ns, frame, *original in records:
         length = original[0] if original else len(frame)
         seconds, rest = divmod(time_ns, 10**9)
         out += struct.pack(order + "IIII", seconds, rest // unit_ns, len(frame), length) + b"\0" * (header - 16) + frame
-    return out
+    return bytes(out)
 
 
 def block(kind, body, big=False):
