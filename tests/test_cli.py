@@ -327,7 +327,7 @@ def test_analyze_refuses_files_of_the_wrong_kind_in_one_line(run, tmp_path, argu
 def test_analyze_refuses_counters_that_belong_to_no_flow(run, tmp_path):
     capture = datasets.path("loss_cubic_1pct", "sender.pcap.zst")
     other = datasets.path("single_bbr_1bdp", "tcpinfo.csv.zst")  # recorded minutes before
-    status, _, err = run("analyze", capture, "--tcpinfo", other, "-o", tmp_path)
+    status, _, err = run("analyze", capture, "--tcpinfo", other, "--no-effects", "-o", tmp_path)
     assert status == 2
     assert "single_bbr_1bdp" in err
 

@@ -15,7 +15,7 @@ from cctrace.cli.common import interruptible
 from cctrace.io.source import open_source
 
 LONGEST_S = 120  # of anything, on however busy a machine
-WORKING_S = 3.0  # of CPU time, after which a command has begun with its work
+WORKING_S = 2.0  # of CPU time, after which a command has begun with its work
 RECORDING = str(datasets.path("jitter_bbr_sd2ms", "sender.pcap.zst"))
 SLOW = {
     "simulate": ["simulate", "--rate", "1Gbit", "--cc", "bbr,cubic", "--duration", "3600s"],

@@ -1,5 +1,6 @@
 """Fitted paths: what a flow showed of its path comes back, what it could not see is said, and re-simulating agrees."""
 
+import functools
 import json
 
 import numpy as np
@@ -19,13 +20,19 @@ def recorded(name, index=0):
     return cct.read(cct.datasets.path(name, "sender.pcap.zst")).bulk()[index]
 
 
+@functools.cache
+def fit_of(name):
+    """Return the path of a recording's largest flow: several tests look at it."""
+    return cct.fit.path(recorded(name))
+
+
 def truth(name):
     return json.loads(cct.datasets.path(name, "scenario.json").read_text())["parameters"]
 
 
 @pytest.fixture(scope="module")
 def clean():
-    return cct.fit.path(recorded("single_bbr_1bdp"))
+    return fit_of("single_bbr_1bdp")
 
 
 def test_rate_base_rtt_and_buffer_of_a_recording_are_the_emulators(clean):
@@ -49,8 +56,7 @@ def test_simulating_the_fitted_path_gives_what_was_recorded(clean):
 
 @pytest.mark.parametrize("name", ["single_bbr_1bdp", "jitter_bbr_sd2ms"])
 def test_a_quick_fit_has_the_same_path_and_jitter_where_that_can_be_simulated(name):
-    flow = recorded(name)
-    full, quick = cct.fit.path(flow).estimates, path_of(evidence_of(flow), quick=True).estimates
+    full, quick = fit_of(name).estimates, path_of(evidence_of(recorded(name)), quick=True).estimates
     assert quick["rate_bps"][0]["value"] == pytest.approx(full["rate_bps"][0]["value"], rel=1e-3)
     assert quick["base_rtt_us"].value == pytest.approx(full["base_rtt_us"].value, rel=0.01)
     assert (quick["aqm"], quick["undetermined"]) == (full["aqm"], full["undetermined"])
@@ -62,7 +68,7 @@ def test_a_quick_fit_has_the_same_path_and_jitter_where_that_can_be_simulated(na
 
 
 def test_random_loss_of_a_recording_is_told_from_congestion_and_the_unfilled_buffer_bounded():
-    e = cct.fit.path(recorded("loss_cubic_1pct")).estimates
+    e = fit_of("loss_cubic_1pct").estimates
     assert e["loss"]["model"] == "bernoulli"
     assert e["loss"]["share"].low < 0.01 < e["loss"]["share"].high
     assert e["loss"]["congestive"] == 0
@@ -72,7 +78,7 @@ def test_random_loss_of_a_recording_is_told_from_congestion_and_the_unfilled_buf
 
 
 def test_flows_of_one_capture_that_share_a_queue_are_fitted_together():
-    e = cct.fit.path(recorded("compete_bbr_cubic_2bdp")).estimates
+    e = fit_of("compete_bbr_cubic_2bdp").estimates
     assert e["cross_traffic"]["kind"] == "elastic"
     assert e["rate_bps"][0]["value"] == pytest.approx(40e6, rel=0.02)
     assert e["buffer_bytes"].value == pytest.approx(400_000, rel=0.15)
@@ -235,7 +241,7 @@ def test_flows_of_which_one_joins_late_have_the_path_that_they_share(tmp_path, f
 
 @pytest.mark.parametrize("name", ["single_bbr_1bdp", "loss_cubic_1pct", "compete_bbr_cubic_2bdp"])
 def test_no_bucket_is_seen_where_none_was(name):
-    e = cct.fit.path(recorded(name)).estimates
+    e = fit_of(name).estimates
     assert (e["policer"], e["shaper"]) == (None, None)
 
 

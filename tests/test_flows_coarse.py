@@ -156,7 +156,7 @@ def test_the_modes_follow_the_recorded_ones():
 
 @pytest.mark.parametrize("name", ["bbr2", "bbr3", "bbr2plus", "cubic", "reno", "quic_bbr", "obbr"])
 def test_every_family_of_controllers_runs_over_it(name):
-    run = replay(recorded("loss_cubic_1pct", 20), name, mode="interpreted")
+    run = replay(recorded("loss_cubic_1pct", 20), name)
     final = run.decisions.iloc[-1]
     assert final["cwnd" if "cwnd" in run.decisions else "snd_cwnd"] > 0
     assert any("coarse" in warning for warning in run.warnings)

@@ -177,7 +177,7 @@ def test_a_recordings_bytes_are_all_there(recording):
 
 @pytest.mark.parametrize("variant", ["quic_bbr", "obbr", "b3r", "bbr_s", "quic_bbr2"])
 def test_every_quic_bbr_finds_the_bottlenecks_rate_in_a_recording_of_linux_bbr(recording, variant):
-    run = replay(quic_view(recording), variant, mode="interpreted", record=["bw"]).decisions
+    run = replay(quic_view(recording), variant, record=["bw"]).decisions
     found = np.median(run["bw"].to_numpy()[len(run) // 4 :])
     payload_rate = 40e6 / 8 * 1448 / 1500  # 40 Mbit/s of IP packets
     # A millisecond cut off an interval of 40 is 2.5 %, and BBR takes the largest of a window of samples.
@@ -187,7 +187,7 @@ def test_every_quic_bbr_finds_the_bottlenecks_rate_in_a_recording_of_linux_bbr(r
 @pytest.mark.parametrize("variant", ["quic_cubic", "quic_reno"])
 def test_the_loss_based_react_to_each_round_of_losses_in_a_recording(recording, variant):
     view = quic_view(recording)
-    run = replay(view, variant, mode="interpreted", record=["cwnd"]).decisions
+    run = replay(view, variant, record=["cwnd"]).decisions
     losses = np.flatnonzero(view.event == schema.QUIC_EVENTS["on_lost"])
     drops = np.flatnonzero(np.diff(run["cwnd"].to_numpy()) < 0) + 1
     assert len(drops) > 0

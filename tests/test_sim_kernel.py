@@ -175,7 +175,7 @@ def test_an_skb_that_is_held_back_keeps_what_it_got_and_is_filled_again_before_i
 def test_fq_paces_a_window_based_controller_and_only_profile_linux_has_it():
     path = Path(rate="10Mbit", rtt="40ms", buffer="1bdp")
     flows = [Sender("cubic6", fq=fq, ack_every=2, kernel="6.12") for fq in (False, True)]
-    rows = [simulate(path, flow, "1s", packets=True, mode="interpreted").ends[0].rows for flow in flows]
+    rows = [simulate(path, flow, "1s", packets=True).ends[0].rows for flow in flows]
     sent = [np.unique(noted[(noted[:, 1] & 7) == 2, 0], return_counts=True)[1] for noted in rows]
     assert sent[1][1:].max() < sent[0][1:].max()  # in one instant; the first ten are not paced
     with pytest.raises(ArgumentError, match=r"fq=True .* reference has none"):

@@ -28,6 +28,7 @@ comes in a clump is served at the link's rate, so that ACKs never exceed it: E s
 Times in microseconds, rates in packets per microsecond.
 """
 
+import functools
 from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
@@ -107,6 +108,11 @@ def loop(path: Link, sender: Constants, share: float = COLLAPSED) -> Loop:
     """
     if not 0 < share <= 1:
         raise ArgumentError(f"share is {share:g}; it must lie in (0, 1]")
+    return _loop(path, sender, share)
+
+
+@functools.lru_cache(maxsize=8)  # a path's probability and domain ask for the same loop, most of their work
+def _loop(path: Link, sender: Constants, share: float) -> Loop:
     rate = share * path.capacity
     delay, loop_us, k, extra = (_ordered_loop if path.ordered else _reordering_loop)(path, sender, rate)
     quanta = 3 * burst_segments(path, rate * k) + 1  # rounded up to even: 1 more in the mean

@@ -42,9 +42,13 @@ def log_cdf(delay: Delay, x: ArrayLike) -> Array:
     >>> float(log_cdf(stats.norm(100, 10), 90.0).round(4))
     -1.841
     """
-    log_sf = delay.logsf(x)
+    log_sf = np.asarray(delay.logsf(x))
+    is_low = log_sf > -0.7
+    out = np.empty(log_sf.shape)
     with np.errstate(divide="ignore"):
-        return np.where(log_sf > -0.7, np.log(-np.expm1(log_sf)), np.log1p(-np.exp(log_sf)))
+        out[is_low] = np.log(-np.expm1(log_sf[is_low]))
+    out[~is_low] = np.log1p(-np.exp(log_sf[~is_low]))
+    return out
 
 
 def running_maximum_log_cdf(delay: Delay, x: ArrayLike, step_us: float) -> Array:
