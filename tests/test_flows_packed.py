@@ -9,10 +9,10 @@ import pytest
 import cctrace as cct
 from cctrace import blocks
 from cctrace.analysis import one_flow
-from cctrace.flows.emitting import are_same
+from cctrace.flows.emitting import are_as_steady, are_same
 from cctrace.flows.events import AckRows, Events
 from cctrace.flows.packed import EventColumns
-from cctrace.flows.state import EVENT, STATE
+from cctrace.flows.state import EVENT, STATE, STEADY
 from cctrace.replaying.stream import stream_of
 from cctrace.report.overview import write_report
 
@@ -66,7 +66,7 @@ def test_a_recorded_stream_takes_an_eighth():
     events = cct.read(cct.datasets.path("jitter_bbr_sd2ms", "sender.pcap.zst")).flow(0).events
     before, sent = events.rows.nbytes, events.sends.nbytes
     events.pack()
-    tables = events.stream._calls, events.stream._states
+    tables = events.stream._calls, events.stream._states, events.stream._steady
     assert sum(map(kept, tables)) * 5 < before  # a quarter of the blocks is short
     assert kept(events.sent) * 2 < sent
 
@@ -136,10 +136,14 @@ def test_the_analysis_of_a_packed_stream_and_packed_packets_is_the_same(monkeypa
 
 
 def test_the_calls_upon_an_ack_share_its_state():
-    calls, states = cct.read(cct.datasets.path("jitter_bbr_sd2ms", "sender.pcap.zst")).flow(0).events.stream.tables
+    flow = cct.read(cct.datasets.path("jitter_bbr_sd2ms", "sender.pcap.zst")).flow(0)
+    calls, states, steady = flow.events.stream.tables
     assert len(states) < 0.4 * len(calls)  # pkts_acked, on_ack, cong_avoid
-    assert (states[1:] != states[:-1]).all()
-    assert calls["of"].tolist() == sorted(calls["of"].tolist())
+    assert len(steady) < 0.01 * len(states)
+    for table in states, steady:
+        assert (table[1:] != table[:-1]).all()
+    for numbers in calls["of"], states["steady"]:
+        assert numbers.tolist() == sorted(numbers.tolist())
 
 
 @pytest.mark.parametrize("rows", [0, 1, 700])
@@ -150,9 +154,12 @@ def test_the_first_rows_of_a_stream_have_the_states_that_they_need(rows):
     assert len(first.tables[1]) <= rows + 1  # one may be of a row that was taken back
 
 
-@pytest.mark.parametrize("name", STATE.names)
-def test_states_that_differ_in_any_column_are_not_shared(name):
-    one, other = (np.zeros(1, STATE).view(np.recarray)[0] for _ in range(2))
-    assert are_same(one, other)
+@pytest.mark.parametrize(
+    ("dtype", "equal", "name"),
+    [(dtype, equal, name) for dtype, equal in ((STATE, are_same), (STEADY, are_as_steady)) for name in dtype.names],
+)
+def test_states_that_differ_in_any_column_are_not_shared(dtype, equal, name):
+    one, other = (np.zeros(1, dtype).view(np.recarray)[0] for _ in range(2))
+    assert equal(one, other)
     other[name] = 1
-    assert not are_same(one, other)
+    assert not equal(one, other)

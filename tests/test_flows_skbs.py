@@ -6,7 +6,7 @@ import pytest
 
 from cctrace.flows import scoreboard as sb
 from cctrace.flows import skbs
-from cctrace.flows.state import CALL, LOST, RETRANS, RS, SACKED, SEG, STATE, TP
+from cctrace.flows.state import CALL, LOST, RETRANS, RS, SACKED, SEG, STATE, STEADY, TP
 
 MSS = 1000
 
@@ -24,7 +24,7 @@ class Queue:
 
     def __init__(self, *sizes):
         (self.tp,), (self.rs,) = Records(TP, 1), Records(RS, 1)
-        self.seg, self.out = Records(SEG, 64), (Records(CALL, 64), Records(STATE, 64))
+        self.seg, self.out = Records(SEG, 64), tuple(Records(dtype, 64) for dtype in (CALL, STATE, STEADY))
         total = sum(sizes)
         tp = self.tp
         tp.mss, tp.tail, tp.packets_out, tp.snd_nxt, tp.list_head, tp.list_tail = MSS, total, total, total * MSS, -1, -1
@@ -114,7 +114,7 @@ def test_a_super_packet_is_lost_as_one():
     queue = Queue(2, 3)
     sb.mark_skb_lost(queue.tp, queue.seg, 3, queue.rs, queue.out)
     assert (queue.tp.lost, queue.tp.lost_out, queue.tp.rows) == (3, 3, 1)
-    row = queue.out[1][0]
+    row = queue.out[2][0]
     assert (row.skb_segments, row.skb_tx_in_flight, row.lost) == (3, 5, 3)
     assert [bool(s.flags & LOST) for s in queue.seg[:5]] == [False, False, True, True, True]
     assert queue.tp.list_tail == 1  # it is off RACK's list
@@ -124,5 +124,5 @@ def test_what_is_sacked_of_it_is_not_lost():
     queue = Queue(4)
     queue.sack(2, 4)
     sb.mark_skb_lost(queue.tp, queue.seg, 0, queue.rs, queue.out)
-    assert queue.out[1][0].skb_segments == 2
+    assert queue.out[2][0].skb_segments == 2
     assert queue.seg[2].flags & (SACKED | LOST) == SACKED

@@ -460,7 +460,7 @@ def test_acks_of_one_instant_are_not_read_again_with_every_one_of_them():
     count, reads = 200, []
     send = np.zeros(1, [(column.name, column.dtype) for column in schema.SENDS]).view(np.recarray)
     send.begins = send.ends_write = send.segments = 1
-    calls, states = (table.view(np.recarray) for table in EventColumns.of(np.zeros(count, EVENT)).tables)
+    calls, *others = (table.view(np.recarray) for table in EventColumns.of(np.zeros(count, EVENT)).tables)
 
     class Calls:
         def __getitem__(self, i):
@@ -473,6 +473,6 @@ def test_acks_of_one_instant_are_not_read_again_with_every_one_of_them():
     slots[sk.CWND], stack[sk.NEXT_SEND], stack[sk.NEW_SENT] = 30, 1, 1
     for i in range(1, count):
         slots[sk.APP_LIMITED] = 0
-        sk.mark_rest((Calls(), states), i, send, False, ack, slots, stack)
+        sk.mark_rest((Calls(), *others), i, send, False, ack, slots, stack)
         assert slots[sk.APP_LIMITED] > 0
     assert len(reads) < 10 * count

@@ -91,7 +91,7 @@ def continue_sending(tp, seg, rs, out, log, sent, p, at, sequence, k, packets, d
     """TCP may hand over data after the packet at place `k`, with what the controller has decided."""
     if at.led == 0 and decided.shape[0] > 0:
         decide(tp, decided, min(tp.rows, decided.shape[0]) - 1)
-    calls, _ = out
+    calls, _, _ = out
     if tp.rows > tp.taken_rows and calls[tp.rows - tp.taken_rows - 1].event == CWND_EVENT:
         stamp_next(tp)
     stamp = at.stamp if at.asks == BEFORE else -1

@@ -1,11 +1,14 @@
-"""Rows of the event stream, as calls and the states that they share (`packed.EventColumns`)."""
+"""Rows of the event stream, as calls and the states that they share, in three tables (`packed.EventColumns`)."""
 
 
 def emit(out, tp, rs, event, arg):
     """Write one row of the event stream; the caller has made room. It shares the state of the one before, if equal."""
     write(out, tp, rs, event, arg)
-    calls, states = out
-    last = tp.states - tp.taken_states - 1
+    calls, states, steady = out
+    last, rest = tp.states - tp.taken_states - 1, tp.steady - tp.taken_steady - 1
+    if rest > 0 and are_as_steady(steady[rest - 1], steady[rest]):
+        tp.steady -= 1
+        states[last].steady = tp.steady - 1
     if last > 0 and are_same(states[last - 1], states[last]):
         tp.states -= 1
         calls[tp.rows - tp.taken_rows - 1].of = tp.states - 1
@@ -25,30 +28,37 @@ def are_same(one, other):
         & (one.retrans_out == other.retrans_out)
         & (one.data_segs_out == other.data_segs_out)
         & (one.delivered == other.delivered)
-        & (one.delivered_ce == other.delivered_ce)
-        & (one.lost == other.lost)
         & (one.srtt_us8 == other.srtt_us8)
         & (one.mdev_us4 == other.mdev_us4)
-        & (one.rttvar_us4 == other.rttvar_us4)
-        & (one.tcp_min_rtt_us == other.tcp_min_rtt_us)
-        & (one.mss == other.mss)
         & (one.is_cwnd_limited == other.is_cwnd_limited)
         & (one.max_packets_out == other.max_packets_out)
         & (one.lsndtime_us == other.lsndtime_us)
         & (one.app_limited == other.app_limited)
         & (one.rs_prior_delivered == other.rs_prior_delivered)
         & (one.rs_rtt_us == other.rs_rtt_us)
-        & (one.rs_losses == other.rs_losses)
         & (one.rs_prior_in_flight == other.rs_prior_in_flight)
         & (one.rs_is_app_limited == other.rs_is_app_limited)
+        & (one.rs_tx_in_flight == other.rs_tx_in_flight)
+        & (one.rs_tx_in_flight_v2 == other.rs_tx_in_flight_v2)
+        & (one.rs_send == other.rs_send)
+        & (one.steady == other.steady)
+    )
+
+
+def are_as_steady(one, other):
+    """The same of what mostly stays from state to state."""
+    return (
+        (one.delivered_ce == other.delivered_ce)
+        & (one.lost == other.lost)
+        & (one.rttvar_us4 == other.rttvar_us4)
+        & (one.tcp_min_rtt_us == other.tcp_min_rtt_us)
+        & (one.mss == other.mss)
+        & (one.rs_losses == other.rs_losses)
         & (one.rs_is_retrans == other.rs_is_retrans)
         & (one.rs_is_ack_delayed == other.rs_is_ack_delayed)
         & (one.rs_is_acking_tlp_retrans == other.rs_is_acking_tlp_retrans)
         & (one.tlp_orig_data_app_limited == other.tlp_orig_data_app_limited)
-        & (one.rs_tx_in_flight == other.rs_tx_in_flight)
-        & (one.rs_tx_in_flight_v2 == other.rs_tx_in_flight_v2)
         & (one.rs_prior_lost == other.rs_prior_lost)
-        & (one.rs_send == other.rs_send)
         & (one.skb_tx_in_flight == other.skb_tx_in_flight)
         & (one.skb_tx_in_flight_v2 == other.skb_tx_in_flight_v2)
         & (one.skb_tx_lost == other.skb_tx_lost)
@@ -61,11 +71,13 @@ def are_same(one, other):
 
 def write(out, tp, rs, event, arg):
     """Write one row of the event stream, with a state of its own."""
-    calls, states = out
+    calls, states, steady = out
     call, row = calls[tp.rows - tp.taken_rows], states[tp.states - tp.taken_states]
-    call.of = tp.states
+    rest = steady[tp.steady - tp.taken_steady]
+    call.of, row.steady = tp.states, tp.steady
     tp.rows += 1
     tp.states += 1
+    tp.steady += 1
     call.event = event
     call.arg = arg
     call.delivered_mstamp_us = tp.delivered_us
@@ -85,37 +97,37 @@ def write(out, tp, rs, event, arg):
     row.retrans_out = tp.retrans_out
     row.data_segs_out = data_segs_out(tp)
     row.delivered = tp.delivered
-    row.delivered_ce = tp.delivered_ce
-    row.lost = tp.lost
+    rest.delivered_ce = tp.delivered_ce
+    rest.lost = tp.lost
     row.srtt_us8 = tp.srtt8
     row.mdev_us4 = tp.mdev4
-    row.rttvar_us4 = tp.rttvar4
-    row.tcp_min_rtt_us = tp.min0
-    row.mss = tp.mss
+    rest.rttvar_us4 = tp.rttvar4
+    rest.tcp_min_rtt_us = tp.min0
+    rest.mss = tp.mss
     row.is_cwnd_limited = tp.is_cwnd_limited
     row.max_packets_out = tp.max_packets_out
     row.lsndtime_us = tp.lsnd_us
     row.app_limited = tp.app_limited
     row.rs_prior_delivered = rs.prior_delivered
     row.rs_rtt_us = rs.rtt_us
-    row.rs_losses = rs.losses
+    rest.rs_losses = rs.losses
     row.rs_prior_in_flight = rs.prior_in_flight
     row.rs_is_app_limited = rs.is_app_limited
-    row.rs_is_retrans = rs.is_retrans
-    row.rs_is_ack_delayed = rs.is_ack_delayed
-    row.rs_is_acking_tlp_retrans = rs.acking_tlp
-    row.tlp_orig_data_app_limited = 0
+    rest.rs_is_retrans = rs.is_retrans
+    rest.rs_is_ack_delayed = rs.is_ack_delayed
+    rest.rs_is_acking_tlp_retrans = rs.acking_tlp
+    rest.tlp_orig_data_app_limited = 0
     row.rs_tx_in_flight = rs.tx_in_flight
     row.rs_tx_in_flight_v2 = rs.tx_in_flight_v2
-    row.rs_prior_lost = rs.prior_lost
+    rest.rs_prior_lost = rs.prior_lost
     row.rs_send = rs.send
-    row.skb_tx_in_flight = 0
-    row.skb_tx_in_flight_v2 = 0
-    row.skb_tx_lost = 0
-    row.skb_tx_delivered = 0
-    row.skb_tx_app_limited = 0
-    row.skb_tx_has_mstamp = 0
-    row.skb_segments = 0
+    rest.skb_tx_in_flight = 0
+    rest.skb_tx_in_flight_v2 = 0
+    rest.skb_tx_lost = 0
+    rest.skb_tx_delivered = 0
+    rest.skb_tx_app_limited = 0
+    rest.skb_tx_has_mstamp = 0
+    rest.skb_segments = 0
 
 
 def data_segs_out(tp):

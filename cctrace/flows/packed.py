@@ -1,6 +1,7 @@
-"""The rows of an event stream in two tables, calls and the states that they share; packed once no replay reads them.
+"""The rows of an event stream: calls, and the states that they share; packed once no replay reads them.
 
-An ACK makes two or three calls, which differ in an eighth of their columns (`state.CALL`); the rest is kept once.
+An ACK makes two or three calls, which differ in an eighth of their columns (`state.CALL`); the rest is kept once, and
+what mostly stays from one ACK to the next (`state.STEADY`) once until it changes.
 Packed, a stream takes a third of that, as most columns change with each ACK or less often, by little (`blocks`).
 """
 
@@ -15,18 +16,18 @@ import numpy as np
 
 from cctrace.blocks import Packed
 from cctrace.columns import Values
-from cctrace.flows.state import CALL, EVENT, STATE
+from cctrace.flows.state import CALL, EVENT, STATE, STEADY
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-_CALLS = frozenset(CALL.names or ())
+_CALLS, _STEADY = frozenset(CALL.names or ()), frozenset(STEADY.names or ())
 
 
 class EventColumns(Mapping[str, Values]):
     """The columns of an event stream, shared by all who read them, until and after they are packed.
 
-    `calls`, `states`: records of `state.CALL` and `state.STATE`; `of` ascends.
+    `calls`, `states`, `steady`: records of `state.CALL`, `STATE` and `STEADY`; `of` and `steady` ascend.
 
     >>> rows = np.zeros(3, EVENT)
     >>> rows["time_ns"], rows["event"] = [7, 7, 9], [1, 2, 3]
@@ -36,22 +37,24 @@ class EventColumns(Mapping[str, Values]):
     ([7, 7, 9], True, [2, 3])
     """
 
-    def __init__(self, calls: Values, states: Values) -> None:
-        self.count, self._calls, self._states = len(calls), Records(calls), Records(states)
+    def __init__(self, calls: Values, states: Values, steady: Values) -> None:
+        self.count, self._calls, self._states, self._steady = len(calls), *map(Records, (calls, states, steady))
 
     @classmethod
     def of(cls, rows: Values) -> EventColumns:
         """Return the stream of records of `state.EVENT`."""
-        calls, states = np.empty(len(rows), CALL), np.empty(len(rows), STATE)
+        calls, states, steady = (np.empty(len(rows), dtype) for dtype in (CALL, STATE, STEADY))
         for name in EVENT.names or ():
-            (calls if name in _CALLS else states)[name] = rows[name]
-        calls["of"] = np.arange(len(rows))
-        return cls(calls, states)
+            (calls if name in _CALLS else steady if name in _STEADY else states)[name] = rows[name]
+        calls["of"] = states["steady"] = np.arange(len(rows))
+        return cls(calls, states, steady)
 
     def first(self, rows: int) -> EventColumns:
         """Return the first rows."""
-        calls, states = self.tables
-        return EventColumns(calls[:rows], states[: int(calls["of"][:rows].max(initial=0)) + 1])
+        calls, states, steady = self.tables
+        calls = calls[:rows]
+        states = states[: int(calls["of"].max(initial=0)) + 1]
+        return EventColumns(calls, states, steady[: int(states["steady"].max(initial=0)) + 1])
 
     @property
     def is_packed(self) -> bool:
@@ -59,12 +62,12 @@ class EventColumns(Mapping[str, Values]):
         return self._calls.is_packed
 
     @property
-    def tables(self) -> tuple[Values, Values]:
-        """Calls and states; of a packed stream they are made anew."""
+    def tables(self) -> tuple[Values, Values, Values]:
+        """Calls, states, and what of these is steady; of a packed stream they are made anew."""
         calls = self._calls.records
         if self.is_packed:
             calls["of"] = np.repeat(np.arange(len(self._states)), self._shared)
-        return calls, self._states.records
+        return calls, self._states.records, self._steady.records
 
     @property
     def rows(self) -> Values:
@@ -75,7 +78,7 @@ class EventColumns(Mapping[str, Values]):
         return found
 
     def __getitem__(self, name: str) -> Values:
-        return self._calls[name] if name in _CALLS else np.repeat(self._states[name], self._shared)
+        return self._calls[name] if name in _CALLS else np.repeat(self._of_states(name), self._shared)
 
     @functools.cached_property
     def _shared(self) -> Values:
@@ -94,7 +97,8 @@ class EventColumns(Mapping[str, Values]):
         rows = np.asarray(rows)
         if name in _CALLS or self.is_packed:
             return self[name][rows]
-        return self._states[name][self._calls["of"][rows]]
+        of = self._calls["of"][rows]
+        return self._steady[name][self._states["steady"][of]] if name in _STEADY else self._states[name][of]
 
     def column(self, name: str, begin: int, end: int) -> Values:
         """Return a column of the rows from `begin` to before `end`."""
@@ -110,7 +114,7 @@ class EventColumns(Mapping[str, Values]):
             if name in _CALLS:
                 found[name] = self._calls.column(name, begin, end)
             else:
-                found[name] = self._states.column(name, first, last)[of - first]
+                found[name] = self._of_states(name, first, last)[of - first]
         return found
 
     def pack(self) -> None:
@@ -118,6 +122,14 @@ class EventColumns(Mapping[str, Values]):
         _ = self._shared  # which is found by the numbers of the states
         self._calls.pack(_CALLS)
         self._states.pack()
+        self._steady.pack()
+
+    def _of_states(self, name: str, first: int = 0, last: int | None = None) -> Values:
+        """Return a column of some states."""
+        last = len(self._states) if last is None else last
+        if name not in _STEADY:
+            return self._states.column(name, first, last)
+        return self._steady[name][self._states.column("steady", first, last)]
 
     def _states_of(self, begin: int, end: int) -> NDArray[np.int64]:
         """Return the numbers of the states of some rows of a packed stream."""

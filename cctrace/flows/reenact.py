@@ -52,7 +52,8 @@ def reenact(packets, sacks, order, first, params, polls, decided, told, place, t
         tp = finals[c]
         if at.packet < 0:
             if c:
-                tp.rows, tp.logged, tp.sent, tp.states = ends[c - 1, 0], ends[c - 1, 1], ends[c - 1, 2], ends[c - 1, 3]
+                tp.rows, tp.logged, tp.sent = ends[c - 1, 0], ends[c - 1, 1], ends[c - 1, 2]
+                tp.states, tp.steady = ends[c - 1, 3], ends[c - 1, 4]
             tcp_sender.start(tp, p, p.start_ns)
             at.packet = 0
         sequence = order[first[c] : first[c + 1]]
@@ -85,7 +86,8 @@ def reenact(packets, sacks, order, first, params, polls, decided, told, place, t
         if at.until < sequence.size:
             at.packet = at.until
             return PAUSED
-        ends[c, 0], ends[c, 1], ends[c, 2], ends[c, 3] = tp.rows, tp.logged, tp.sent, tp.states
+        ends[c, 0], ends[c, 1], ends[c, 2] = tp.rows, tp.logged, tp.sent
+        ends[c, 3], ends[c, 4] = tp.states, tp.steady
         at.connection += 1
         at.packet = -1
     return NOTHING
@@ -114,8 +116,8 @@ def lacking(tp, p, at, sequence, k, packets, polls, out, log, sent, snap, seg):
     rows = MARGIN + 3 * (tp.packets_out + new)
     answers = 3 * tcp_sender.most_answers(polls, at.poll, event_ns + TASKLET_NS)
     lacks = NOTHING
-    calls, _ = out
-    used = max(tp.rows - tp.taken_rows, tp.states - tp.taken_states)
+    calls, _, _ = out
+    used = max(tp.rows - tp.taken_rows, tp.states - tp.taken_states)  # there are no more steady parts than states
     if used + rows > calls.size:
         lacks, at.needed = OUT, used + rows
     elif tp.logged + rows > log.size:
@@ -249,8 +251,8 @@ class Pass:
             np.zeros(polls.shape[0] * 2 + 16, state.SNAP),
             np.zeros(FIRST_RING, state.SEG),  # the next connection's segments overwrite the last one's
         ]
-        self._states = np.empty(len(self._growing[OUT]), state.STATE)  # memory that is not written to is not used
-        self._ends, self.finals = np.zeros((params.size, 4), np.int64), np.zeros(params.size, state.TP)
+        self._states, self._steady = self._shared(len(self._growing[OUT]))
+        self._ends, self.finals = np.zeros((params.size, 5), np.int64), np.zeros(params.size, state.TP)
         self._rest = self._ends, self.finals, np.zeros((4, 2), np.int64), np.zeros(1, state.RS)
         self.at = np.zeros(1, state.PASS)
         self.at["packet"], self.at["until"] = -1, state.NEVER
@@ -259,8 +261,13 @@ class Pass:
 
     @property
     def tables(self) -> tuple[Any, ...]:
-        """The tables as they are now; the first one is calls and states."""
-        return ((self._growing[OUT], self._states), *self._growing[OUT + 1 :], *self._rest)
+        """The tables as they are now; the first one is those of an `EventColumns`."""
+        return ((self._growing[OUT], self._states, self._steady), *self._growing[OUT + 1 :], *self._rest)
+
+    @staticmethod
+    def _shared(rows: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return tables for what rows share; memory that is not written to is not used."""
+        return np.empty(rows, state.STATE), np.empty(rows, state.STEADY)
 
     @property
     def room(self) -> int:
@@ -277,6 +284,7 @@ class Pass:
             enlarge(table, max(needed, table.size * 5 // 4))
         if lacks == OUT:
             enlarge(self._states, len(table))
+            enlarge(self._steady, len(table))
 
     def run(self) -> tuple[Any, ...]:
         """Re-enact the connections in one compiled pass, and return its `results`."""
@@ -291,18 +299,18 @@ class Pass:
         """
         give_back(len(self.given[2]))
         self._growing[OUT], self._growing[SENDS] = np.empty(PART, state.CALL), np.empty(PART, state.SENT)
-        self._states = np.empty(PART, state.STATE)
+        self._states, self._steady = self._shared(PART)
         given, tp = (*stream.tables, sent), self.finals[0]
         for part in self._parts():
-            firsts = tp["taken_rows"], tp["taken_states"], tp["taken_sends"]
+            firsts = tp["taken_rows"], tp["taken_states"], tp["taken_steady"], tp["taken_sends"]
             pairs = zip(part, given, firsts, strict=True)
             if not all(are_equal(table, other[first : first + len(table)]) for table, other, first in pairs):
                 return None
-        ends = (tp["rows"], tp["states"], tp["sent"]) == tuple(map(len, given))
+        ends = (tp["rows"], tp["states"], tp["steady"], tp["sent"]) == tuple(map(len, given))
         return self.finals if ends and are_equal(self.results()[1], log) else None
 
     def _parts(self) -> Iterator[tuple[NDArray[Any], ...]]:
-        """Yield calls and states of the stream, and sends, as a table is full, to be overwritten by the next ones.
+        """Yield the tables of the stream, and sends, as one is full, to be overwritten by the next ones.
 
         The last state stays, since the next row may share it.
         """
@@ -312,9 +320,10 @@ class Pass:
                 self.grow(lacks)
                 continue
             yield self._part()
+            _, states, steady, _ = self._part()
+            self._states[0], self._steady[0] = states[-1], steady[-1]
             tp["taken_rows"], tp["taken_sends"] = tp["rows"], tp["sent"]
-            self._states[0] = self._part()[1][-1]
-            tp["taken_states"] = tp["states"] - 1
+            tp["taken_states"], tp["taken_steady"] = tp["states"] - 1, tp["steady"] - 1
         yield self._part()
 
     def _part(self) -> tuple[NDArray[Any], ...]:
@@ -322,6 +331,7 @@ class Pass:
         return (
             self._growing[OUT][: tp["rows"] - tp["taken_rows"]],
             self._states[: tp["states"] - tp["taken_states"]],
+            self._steady[: tp["steady"] - tp["taken_steady"]],
             self._growing[SENDS][: tp["sent"] - tp["taken_sends"]],
         )
 
@@ -329,12 +339,12 @@ class Pass:
         """Return the tables: rows, log, sends, ends, snapshots, finals.
 
         These are event rows (an `EventColumns`), retransmission log (`state.LOG`) and sends (`state.SENT`) of all
-        connections; where each connection's end in these and in the stream's states, shape (connections, 4);
+        connections; where each connection's end in these and in the stream's other tables, shape (connections, 5);
         `state.SNAP` records; final `state.TP` records.
         """
         out, log, sent, snap, _ = self._growing
-        rows, logged, departed, states = self._ends[-1] if len(self._ends) else (0, 0, 0, 0)
-        stream = EventColumns(out[:rows], self._states[:states])
+        rows, logged, departed, states, steady = self._ends[-1] if len(self._ends) else (0, 0, 0, 0, 0)
+        stream = EventColumns(out[:rows], self._states[:states], self._steady[:steady])
         return stream, log[:logged], sent[:departed], self._ends, snap[: self.at["taken"][0]], self.finals
 
 

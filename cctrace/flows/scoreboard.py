@@ -258,8 +258,8 @@ def mark_lost(tp, seg, i, rs, out):
     tp.lost += marked
     write(out, tp, rs, SKB_MARKED_LOST, 0)
     s = seg[i & (seg.size - 1)]
-    _, states = out
-    row = states[tp.states - 1 - tp.taken_states]
+    _, states, steady = out
+    row = steady[tp.steady - 1 - tp.taken_steady]
     row.skb_segments = marked
     row.skb_tx_in_flight = s.tx_in_flight
     row.skb_tx_in_flight_v2 = s.tx_in_flight_v2
@@ -267,7 +267,7 @@ def mark_lost(tp, seg, i, rs, out):
     row.skb_tx_delivered = s.tx_delivered
     row.skb_tx_app_limited = s.tx_app_limited
     row.skb_tx_has_mstamp = 1 if s.tx_delivered_us else 0
-    row.rs_send = s.tx_send
+    states[tp.states - 1 - tp.taken_states].rs_send = s.tx_send
 
 
 def rack_detect(tp, seg, rs, out):

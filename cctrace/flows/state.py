@@ -81,8 +81,9 @@ TP = _i8(
     # the clock and what comes out
     "now_us clock_ns start_ns ts_offset_us ts_tick_us tsecr answer_us rows logged sent unseen ignored established "
     "synack_us "
-    # records of states that rows of the stream share; rows, states and sends that were taken out of their tables
-    "states taken_rows taken_states taken_sends "
+    # records of states that rows of the stream share, and of what states share; those, rows and sends that were taken
+    # out of their tables
+    "states steady taken_rows taken_states taken_steady taken_sends "
     # the super-packet that is being sent
     "group_us group_ns group_first group_end_ns group_psh group_ts ts_late same_skb_ns "
     # the super-packet that is being retransmitted: its first segment, the one after it, the end of the skb it was
@@ -113,13 +114,23 @@ PARAM = _i8(
 )
 
 EVENT = np.dtype([(c.name, c.dtype) for c in schema.EVENTS])
-# The same in two tables (`packed.EventColumns`): in what the calls upon one ACK differ, and the rest, which they share.
+# The same in three tables (`packed.EventColumns`): in what the calls upon one ACK differ, and the rest, which they
+# share; of that, what mostly stays from one ACK to the next.
 _OF_A_CALL = (
     *("event", "arg", "delivered_mstamp_us"),
     *("rs_delivered", "rs_interval_us", "rs_acked_sacked", "rs_lost", "rs_delivered_ce"),
 )
+_STEADY = (
+    *("delivered_ce", "lost", "rttvar_us4", "tcp_min_rtt_us", "mss", "tlp_orig_data_app_limited"),
+    *("rs_losses", "rs_is_retrans", "rs_is_ack_delayed", "rs_is_acking_tlp_retrans", "rs_prior_lost"),
+    *("skb_tx_in_flight", "skb_tx_in_flight_v2", "skb_tx_lost", "skb_tx_delivered", "skb_tx_app_limited"),
+    *("skb_tx_has_mstamp", "skb_segments"),
+)
 CALL = np.dtype([*((name, EVENT[name]) for name in _OF_A_CALL), ("of", "u4")])  # the row of its state
-STATE = np.dtype([(c.name, c.dtype) for c in schema.EVENTS if c.name not in _OF_A_CALL])
+STEADY = np.dtype([(name, EVENT[name]) for name in _STEADY])
+STATE = np.dtype(
+    [(c.name, c.dtype) for c in schema.EVENTS if c.name not in _OF_A_CALL + _STEADY] + [("steady", "u4")]  # its row
+)
 SENT = np.dtype([(c.name, c.dtype) for c in schema.SENDS])
 
 LOG = _i8("time_ns seq end_seq why")

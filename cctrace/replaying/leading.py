@@ -48,7 +48,7 @@ def decide_rows(
     """Call the controller with the new rows; return DRAWN, WATCHED or ENDED if that stops, else 0."""
     book, slots, stack, ack, likelihood, saved = controller
     draws, edits, one = script
-    calls, states = out
+    calls, states, _ = out
     size = slots.size
     if tp.sent < sent.size:
         # What will be handed over next is not known, whatever an earlier trial left there.

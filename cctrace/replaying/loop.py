@@ -24,8 +24,8 @@ from cctrace.replaying.waiting import is_flag_doubted, is_limit_replayed, is_pac
 from cctrace.tcp.pacing import TSO_WIN_DIVISOR
 
 
-def observe(call, row, ack):
-    """Copy every column of a row and its state; `ack` is in the order of `schema.LINUX_VIEW`, int64."""
+def observe(call, row, rest, ack):
+    """Copy every column of a row, its state and the rest of that; `ack` is in the order of `schema.LINUX_VIEW`, int64."""
     ack[0] = call.arg
     ack[1] = row.ca_state
     ack[2] = row.ack
@@ -38,37 +38,37 @@ def observe(call, row, ack):
     ack[9] = row.data_segs_out
     ack[10] = row.delivered
     ack[11] = call.delivered_mstamp_us
-    ack[12] = row.delivered_ce
-    ack[13] = row.lost
+    ack[12] = rest.delivered_ce
+    ack[13] = rest.lost
     ack[14] = row.srtt_us8
     ack[15] = row.mdev_us4
-    ack[16] = row.rttvar_us4
-    ack[17] = row.tcp_min_rtt_us
-    ack[18] = row.mss
+    ack[16] = rest.rttvar_us4
+    ack[17] = rest.tcp_min_rtt_us
+    ack[18] = rest.mss
     ack[19] = row.is_cwnd_limited
     ack[20] = row.max_packets_out
     ack[21] = call.rs_delivered
     ack[22] = call.rs_interval_us
     ack[23] = row.rs_prior_delivered
     ack[24] = row.rs_rtt_us
-    ack[25] = row.rs_losses
+    ack[25] = rest.rs_losses
     ack[26] = call.rs_acked_sacked
     ack[27] = row.rs_prior_in_flight
     ack[28] = row.rs_is_app_limited
-    ack[29] = row.rs_is_retrans
-    ack[30] = row.rs_is_ack_delayed
-    ack[31] = row.rs_is_acking_tlp_retrans
-    ack[32] = row.tlp_orig_data_app_limited
+    ack[29] = rest.rs_is_retrans
+    ack[30] = rest.rs_is_ack_delayed
+    ack[31] = rest.rs_is_acking_tlp_retrans
+    ack[32] = rest.tlp_orig_data_app_limited
     ack[33] = row.rs_tx_in_flight
     ack[34] = call.rs_lost
-    ack[35] = row.rs_prior_lost
+    ack[35] = rest.rs_prior_lost
     ack[36] = call.rs_delivered_ce
-    ack[37] = row.skb_tx_in_flight
-    ack[38] = row.skb_tx_lost
-    ack[39] = row.skb_tx_delivered
-    ack[40] = row.skb_tx_app_limited
-    ack[41] = row.skb_tx_has_mstamp
-    ack[42] = row.skb_segments
+    ack[37] = rest.skb_tx_in_flight
+    ack[38] = rest.skb_tx_lost
+    ack[39] = rest.skb_tx_delivered
+    ack[40] = rest.skb_tx_app_limited
+    ack[41] = rest.skb_tx_has_mstamp
+    ack[42] = rest.skb_segments
 
 
 def observe_again(row, ack):
@@ -145,12 +145,12 @@ def take_sends(book, rows, sends, marks, i, slots, stack, likelihood):
         take_send(book, sends, asked_ns, prior.srtt_us8, slots, stack, marks, likelihood)
 
 
-def read_row(book, call, row, i, sends, marks, slots, stack, ack):
-    """Fill `ack` with what the controller reads in the call of row `i`, whose state is `row`."""
+def read_row(book, call, row, rest, i, sends, marks, slots, stack, ack):
+    """Fill `ack` with what the controller reads in the call of row `i`, whose state is `row` and `rest`."""
     if book[bk.OBSERVED] == i:
         observe_again(row, ack)
     else:
-        observe(call, row, ack)
+        observe(call, row, rest, ack)
     clock_ns = row.time_ns - book[bk.START_NS] + sk.CLOCK_START_US * 1000
     hz = stack[sk.HZ]
     ack[A_CLOCK] = clock_ns
@@ -161,7 +161,7 @@ def read_row(book, call, row, i, sends, marks, slots, stack, ack):
     ack[A_PRIOR_CWND] = stack[sk.PRIOR_CWND]
     ack[A_ECN_OK] = book[bk.ECN_OK]
     if book[bk.PARTS_AS_V2] != 0:
-        ack[A_TX_IN_FLIGHT], ack[A_SKB_TX_IN_FLIGHT] = row.rs_tx_in_flight_v2, row.skb_tx_in_flight_v2
+        ack[A_TX_IN_FLIGHT], ack[A_SKB_TX_IN_FLIGHT] = row.rs_tx_in_flight_v2, rest.skb_tx_in_flight_v2
     doubted = stack[sk.IS_CWND_LIMITED] == 0 and is_flag_doubted(row)
     if doubted or is_limit_replayed(book, sends, slots):
         ack[A_CWND_LIMITED], ack[A_MAX_PACKETS_OUT] = stack[sk.IS_CWND_LIMITED], stack[sk.MAX_PACKETS_OUT]
@@ -215,7 +215,7 @@ def call_row(book, rows, sends, marks, draws, i, slots, stack, ack, likelihood):
     """Execute row `i`; return whether the controller drew an unknown number."""
     if stack[sk.NEXT_SEND] < sends.size and sends[stack[sk.NEXT_SEND]].row <= i:
         take_sends(book, rows, sends, marks, i, slots, stack, likelihood)
-    calls, states = rows
+    calls, states, steady = rows
     call = calls[i]
     if i > 0 and call.of != calls[i - 1].of:
         later_ns = states[call.of].time_ns - states[calls[i - 1].of].time_ns
@@ -228,7 +228,7 @@ def call_row(book, rows, sends, marks, draws, i, slots, stack, ack, likelihood):
     if not has_entry and (event >= SKB_MARKED_LOST or event == sk.INIT):
         return False
     row = states[call.of]
-    read_row(book, call, row, i, sends, marks, slots, stack, ack)
+    read_row(book, call, row, steady[row.steady], i, sends, marks, slots, stack, ack)
     starts = event == sk.CWND_EVENT and (call.arg == EVENT_TX_START or call.arg == EVENT_CWND_RESTART)
     if starts and stack[sk.NEXT_SEND] < sends.size:
         sk.mark_app_limited(sends[stack[sk.NEXT_SEND]], ack[sk.A_DELIVERED], slots, stack, book[bk.BY_ACKS] != 0)

@@ -243,10 +243,10 @@ class Leader:
 
         The controller marks packets, and decides, after they were handed over, or after the rows were added.
         """
-        tp, ((calls, states), sent) = self._work.tables[FINALS][0], (self._work.tables[k] for k in (OUT, SENDS))
-        ends = [tp["rows"], tp["states"], tp["sent"], tp["sent"], tp["rows"]]
-        nexts = [*ends[:3], self.control.stack[NEXT_SEND], self._work.at["led_rows"][0]]
-        tables = [table.view(f"V{table.itemsize}") for table in (calls, states, sent)]
+        tp, (out, sent) = self._work.tables[FINALS][0], (self._work.tables[k] for k in (OUT, SENDS))
+        ends = [tp["rows"], tp["states"], tp["steady"], tp["sent"], tp["sent"], tp["rows"]]
+        nexts = [*ends[:4], self.control.stack[NEXT_SEND], self._work.at["led_rows"][0]]
+        tables = [table.view(f"V{table.itemsize}") for table in (*out, sent)]
         return [*tables, self._marks, self._decided], np.array([nexts, ends], np.int64)
 
     # ---- trials -----------------------------------------------------------------------------------------------------

@@ -272,7 +272,7 @@ def mark_app_limited(send, delivered, slots, stack, by_acks):
 
 def state_of(rows, i):
     """Return the state of row `i` of a stream (`flows.packed`), which it may share with the rows around it."""
-    calls, states = rows
+    calls, states, _ = rows
     return states[calls[i].of]
 
 

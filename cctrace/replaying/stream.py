@@ -15,7 +15,7 @@ _kept: weakref.WeakValueDictionary[tuple[int, ...], "Stream"] = weakref.WeakValu
 
 
 class Stream:
-    """Rows of an event stream (`tables`: calls and states) and of `schema.SENDS` as records, and columns in one piece.
+    """Rows of an event stream (`tables`: of `EventColumns`) and of `schema.SENDS` as records, and columns in one piece.
 
     Records are slow to ask: a pass over one column of 400,000 takes as long as a replay of 50,000.
     """
@@ -25,12 +25,12 @@ class Stream:
         self.events = events
         empty = np.zeros(0, [(c.name, c.dtype) for c in schema.SENDS])
         self.sends = (empty if sends is None else sends).view(np.recarray)
-        calls, states = events.stream.tables
+        calls, states, steady = events.stream.tables
         beyond = states["rs_send"] >= len(self.sends)
         if beyond.any():  # a saved stream lacks its sends
             states = states.copy()
             states["rs_send"][beyond] = -1
-        self.tables = calls.view(np.recarray), states.view(np.recarray)
+        self.tables = tuple(table.view(np.recarray) for table in (calls, states, steady))
         self._start_ns = events.meta["start_ns"]
 
     @functools.cached_property
@@ -45,7 +45,7 @@ class Stream:
 
     def srtt_us(self, rows: int | NDArray[np.int64]) -> int:
         """Return the smoothed RTT after a row, or the longest after several."""
-        calls, states = self._plain
+        calls, states, _ = self._plain
         return int(np.max(states["srtt_us8"][calls["of"][rows]])) >> 3
 
     @functools.cached_property

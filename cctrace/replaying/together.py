@@ -77,7 +77,7 @@ def next_tick(now_us, lead_us, hz):
 
 def next_lead(book, rows, i, lead_us, high_us, hz):
     """Return the least lead, beyond a given one, with which the call of row `i` reads another tick; or beyond HIGH."""
-    calls, states = rows
+    calls, states, _ = rows
     event, found = calls[i].event, high_us + 1
     row = states[calls[i].of]
     if book[bk.READ_NOW] >> event & 1:

@@ -84,7 +84,7 @@ def is_deferred(rows, sends, room, burst, slots, stack):
 
     They would fill the room, and the ACK that enlarges it releases them; data written later find more room.
     """
-    calls, _ = rows
+    calls, _, _ = rows
     k = stack[sk.NEXT_SEND]
     if k == sends.size or not 0 < sends[k].row <= calls.size or segments_of(sends, k) < room:
         return False
