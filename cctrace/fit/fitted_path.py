@@ -227,12 +227,15 @@ def _path_of(evidence: PathEvidence, progress: Progress, quick: bool) -> FittedP
     parts = components_of(evidence, quick)
     base, (rates, is_bounded) = parts.base(), parts.rates(flow)
     jitter, correlation = parts.as_jitter(), parts.correlation()
+    held, quiet = bucket_bytes(shaper), None if parts.delays is None else parts.delays.quiet_share
+    if quick and evidence.is_long:
+        evidence.put_away("delays")
+        parts = parts._replace(delays=None, jitter=None)
     give_back(len(table))
     losses = losses_of(evidence, parts.steps, parts.errors)
-    held, quiet = bucket_bytes(shaper), 0.0 if parts.delays is None else parts.delays.quiet_share
     unknown = {
         "rate": is_bounded,
-        "base_rtt": parts.delays is None,  # other flows occupied the queue all the time
+        "base_rtt": quiet is None,  # other flows occupied the queue all the time
         "buffer": losses.buffer_bytes.value is None,
         "aqm": losses.aqm in (None, "other"),
         "jitter_place": jitter is not None and jitter["process"] != "unknown" and jitter["place"] is None,
@@ -251,9 +254,9 @@ def _path_of(evidence: PathEvidence, progress: Progress, quick: bool) -> FittedP
         "acks": None if evidence.acks is None else evidence.acks._asdict(),
         "cross_traffic": {
             # Unknown: for half of the time, a backlog stood that the flow did not cause.
-            "kind": "elastic" if others else "unknown" if quiet < 0.5 else "none",
+            "kind": "elastic" if others else "unknown" if (quiet or 0.0) < 0.5 else "none",
             "flows_in_capture": len(others),
-            "quiet_share": quiet,
+            "quiet_share": quiet or 0.0,
         },
         "undetermined": [name for name, is_unknown in unknown.items() if is_unknown],
         "correlation": correlation,
@@ -265,7 +268,8 @@ def _path_of(evidence: PathEvidence, progress: Progress, quick: bool) -> FittedP
             for start, shift in zip(*route, strict=True)
         ]
     fitted = FittedPath.of(estimates)
-    object.__setattr__(fitted, "_parts", (table, flow, parts))
+    if not quick:  # which nobody draws
+        object.__setattr__(fitted, "_parts", (table, flow, parts))
     return fitted
 
 

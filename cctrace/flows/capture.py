@@ -126,6 +126,7 @@ class Capture(Gridded):
 
     def pack(self, read: bool) -> None:
         """Keep the packets' columns packed; those that a re-enactment reads if `read`."""
+        self._read = None, None  # has some of them
         self.packets.pack([name for name in self.packets.columns if read or name not in ("time_ns", *_READ)])
 
     def forget(self) -> None:
@@ -328,7 +329,7 @@ class Capture(Gridded):
         kept = self.packets["options"][order] & OPT_COPY == 0  # hand-over to fq and super-packets look ahead
         order, first = order[kept], np.append(0, np.cumsum(kept, dtype=np.int32))[first].astype(np.int64)
         if most is not None:
-            order = order[first[0] :][:most]
+            order = order[first[0] :][:most].copy()  # not kept with all others
             first = np.array([0, len(order)])
         return clock, order, first
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cctrace.columns import LONG
 from cctrace.errors import FitError
 from cctrace.path import own_queue
 from cctrace.path.acks import Acks, acks_of
@@ -125,9 +126,14 @@ class PathEvidence:
         known = self._known_rtts_us
         return float(np.median(known)) if len(known) else np.nan
 
-    def put_away(self) -> None:
-        """Drop columns as long as the packets that a diagnosis asks for again and again; made anew if asked."""
-        for name in ("sent_s", "rtt_us"):
+    @property
+    def is_long(self) -> bool:
+        """Whether the flow is so long that memory counts."""
+        return bool(self.capture.flow(self.index).row["packets"] > LONG)
+
+    def put_away(self, *names: str) -> None:
+        """Drop parts that have columns as long as the packets, and are made anew if asked."""
+        for name in names:
             vars(self).pop(name, None)
 
     @functools.cached_property

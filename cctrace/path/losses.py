@@ -143,7 +143,7 @@ class Losses(NamedTuple):
 
 def losses_of(evidence: PathEvidence, steps: Steps, rate_errors: Floats) -> Losses:
     """Return the `Losses` of a flow over a bottleneck of these rates, with the standard errors of their logarithms."""
-    at = backlogs_of(evidence, steps)
+    at = evidence.backlogs if steps is evidence.through.steps else backlogs_of(evidence, steps)
     time_us, met, lost, longest, high, size = at.time_us, at.met, at.lost, at.longest, at.long, at.size
     congestive = at.overflow
     buffer, aqm, clear = Estimate(None, max(longest, size), None), None, ~congestive
@@ -159,7 +159,7 @@ def losses_of(evidence: PathEvidence, steps: Steps, rate_errors: Floats) -> Loss
         # Losses are random where the queue had room: a full one of N packets had N - 1 to N of them ahead.
         least, middle = np.quantile(at.ahead[congestive], [0.05, 0.5])
         room = max(least - size, (middle - size) / 2) if droptail else longest / 2
-        clear = (at.ahead < room) & ~(high & _near(time_us, time_us[congestive]))
+        clear = (at.ahead < room) & ~_near(time_us, congestive, high)
     if aqm != "droptail" and _codel(lost, wait_us, time_us, at):
         aqm, congestive, clear = "codel", lost, wait_us < const.NEAR_TARGET * const.CODEL_TARGET_US
     elif aqm != "droptail" and _early(lost, met):
@@ -283,13 +283,15 @@ def overflows(lost: Bools, met: Floats, high: Bools, longest: float, time_us: Fl
     full = lost & (met >= min(level, max(longest - size, const.AT_THE_END * longest)))
     # Losses at a long queue shortly before or after belong to the same overflow, part of which other flows' packets
     # hid.
-    return full | (lost & high & _near(time_us, time_us[full]))
+    return full | _near(time_us, full, lost & high)
 
 
-def _near(time_us: Floats, at: Floats) -> Bools:
-    """Return which times are close to any of the others."""
-    place = np.clip(np.searchsorted(at, time_us), 1, len(at) - 1) if len(at) > 1 else np.zeros(len(time_us), int)
-    return np.minimum(np.abs(time_us - at[place]), np.abs(time_us - at[place - 1])) < const.SAME_OVERFLOW_US
+def _near(time_us: Floats, others: Bools, which: Bools) -> Bools:
+    """Return `which` times are close to any of the `others`."""
+    at, found, near = time_us[others], np.zeros(len(time_us), bool), time_us[which]
+    place = np.clip(np.searchsorted(at, near), 1, len(at) - 1) if len(at) > 1 else np.zeros(len(near), int)
+    found[which] = np.minimum(np.abs(near - at[place]), np.abs(near - at[place - 1])) < const.SAME_OVERFLOW_US
+    return found
 
 
 def by_chance(met: Floats, lost: Floats, episodes: int) -> float:

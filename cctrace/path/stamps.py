@@ -5,6 +5,7 @@ constant, up to the stamp's resolution, unless packets were held in between. Onl
 changes it for both ends at once, by the same amount.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -101,36 +102,47 @@ def clock_set(flow: Flow) -> ClockSet | None:
     older than their predecessors in the file, and stamps that lag by less. Without stamps, the order of data and ACKs
     shows steps that are long enough.
     """
-    capture, index = flow.capture, flow.index
-    rows = capture.connections.rows_of(index)
-    time = capture.packets["time_ns"][rows].astype(np.int64)
-    spacing = np.diff(time) / 1e3
-    odd = np.flatnonzero((spacing >= const.CLOCK_SET_US) | (spacing <= -const.CLOCK_BACK_US))
-    ends = [stamps_of(flow, of_sender) for of_sender in (True, False)] if len(odd) else []
-    for k in odd[np.argsort(-np.abs(spacing[odd]))][: const.MOST_GAPS]:
-        undone = odd[-spacing[odd] * np.sign(spacing[k]) > abs(spacing[k]) / 2]
-        between = int(undone[undone < k].max(initial=-1)), int(undone[undone > k].min(initial=len(rows)))
-        by = [_later(end, k, between) for end in ends]
+    odd, spacing, at_s = _gaps(flow)
+    chosen = np.argsort(-np.abs(spacing))[: const.MOST_GAPS]
+    places = []
+    for k in chosen:
+        undone = odd[-spacing * np.sign(spacing[k]) > abs(spacing[k]) / 2]
+        behind = undone[undone > odd[k]]
+        places.append((int(undone[undone < odd[k]].max(initial=-1)), int(odd[k]), int(behind.min(initial=_LAST))))
+    ends = [_lags(stamps_of(flow, of_sender), places) for of_sender in (True, False)] if places else []
+    for n, k in enumerate(chosen):
+        by = [lags[n] for lags, _ in ends]
         least = min(by, key=abs)
-        agree = max(abs(one - least) for one in by) < max(5 * max(end.tick_us for end in ends), 0.1 * abs(least))
+        agree = max(abs(one - least) for one in by) < max(5 * max(tick_us for _, tick_us in ends), 0.1 * abs(least))
         if agree and abs(least) > abs(spacing[k]) / 2:
-            return ClockSet(float((time[k] - time[0]) / 1e9), least)
-        if shown_by := _impossible(flow, rows, int(k)):
-            return ClockSet(float((time[k] - time[0]) / 1e9), float(spacing[k]), shown_by)
+            return ClockSet(float(at_s[k]), least)
+        if shown_by := _impossible(flow, int(odd[k]), float(spacing[k])):
+            return ClockSet(float(at_s[k]), float(spacing[k]), shown_by)
     return None
 
 
-def _impossible(flow: Flow, rows: Ints, k: int) -> str:
-    """Return why the times of a connection's packets `k` and `k` + 1 cannot both be right, or "".
+_LAST = np.iinfo(np.int64).max  # beyond all packets
+
+
+def _gaps(flow: Flow) -> tuple[Ints, Floats, Floats]:
+    """Return the packets after which a step of the clock may be, time to the next one, us, and their times, s."""
+    time = flow.capture.packets["time_ns"][flow.capture.connections.rows_of(flow.index)].astype(np.int64)
+    spacing = np.diff(time) / 1e3
+    odd = np.flatnonzero((spacing >= const.CLOCK_SET_US) | (spacing <= -const.CLOCK_BACK_US))
+    return odd, spacing[odd], (time[odd] - time[:1]) / 1e9
+
+
+def _impossible(flow: Flow, k: int, silence_us: float) -> str:
+    """Return why the times of a connection's packets `k` and `k` + 1, so far apart, cannot both be right, or "".
 
     The sender's timer sends again what is in flight, at most `RTO_MAX_US` after the last packet: a longer silence
     cannot end with the ACK of such data. Nor can an ACK come before data that it acknowledges.
     """
-    packets, side = flow.capture.packets, flow.capture.connections.sender[flow.index]
-    times, direction = packets["time_ns"][rows].astype(np.int64), packets["direction"][rows]
-    silence_us = (times[k + 1] - times[k]) / 1e3
     if 0 <= silence_us <= RTO_MAX_US:
         return ""
+    packets, side = flow.capture.packets, flow.capture.connections.sender[flow.index]
+    rows = flow.capture.connections.rows_of(flow.index)
+    times, direction = packets["time_ns"][rows].astype(np.int64), packets["direction"][rows]
     acks = np.flatnonzero((direction != side) & (packets["flags"][rows] & (ACK | SYN | RST) == ACK))
     so_far = int(np.searchsorted(acks, k, side="right"))
     data = np.flatnonzero((direction == side) & (packets["payload"][rows] > 0))
@@ -153,16 +165,26 @@ def _impossible(flow: Flow, rows: Ints, k: int) -> str:
     return "an ACK came before the data that it acknowledges" if is_early else ""
 
 
-def _later(stamps: Stamps, place: int, between: tuple[int, int]) -> float:
+def _lags(stamps: Stamps, places: Sequence[tuple[int, int, int]]) -> tuple[list[float], int]:
+    """Return what `_later` finds at each of several places, and the stamps' resolution, us."""
+    return [_later(stamps, *place) for place in places], stamps.tick_us
+
+
+def _later(stamps: Stamps, first: int, place: int, last: int) -> float:
     """Return how much more the stamps lag after a packet of the connection than before, us; 0 if that is no step.
 
-    Medians are compared, since a stalled host catches up, of stamps `between` two steps the other way. It is no step if
-    too few stamps are known, or if the lag grows on both sides: then the stamps' clock ticks at another rate than
-    assumed.
+    Medians are compared, since a stalled host catches up, of stamps between two steps the other way, after `first` and
+    `last`. It is no step if too few stamps are known, or if the lag grows on both sides: then the stamps' clock ticks
+    at another rate than assumed.
     """
-    lag = stamps.time_us - stamps.stamp_us
-    begin, split, end = np.searchsorted(stamps.place, (between[0], place, between[1]), side="right").tolist()
-    before, after = lag[max(split - const.STAMPS_FAR, begin) : split], lag[split : min(split + const.STAMPS_FAR, end)]
+    begin, split, end = np.searchsorted(stamps.place, (first, place, last), side="right").tolist()
+    before, after = (
+        stamps.time_us[part] - stamps.stamp_us[part]
+        for part in (
+            slice(max(split - const.STAMPS_FAR, begin), split),
+            slice(split, min(split + const.STAMPS_FAR, end)),
+        )
+    )
     near = const.STAMPS_NEAR
     if min(len(before), len(after)) < near:
         return 0.0

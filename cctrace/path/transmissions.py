@@ -7,7 +7,7 @@ segments. Times are the sender's: captures taken elsewhere are corrected as in t
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -121,10 +121,12 @@ def _of(flow: Flow) -> Transmissions:
     if not data.any():
         raise StreamError(f"{packets.source}: connection {index}: no data")
     time_ns = np.maximum.accumulate(time_ns)
-    ack, left, right, sack_row, sack_count = _acknowledged(packets, rows, mine, seq, int(sides[sender]["origin"]))
-    flags = packets["flags"][rows]
-    found = _matched(time_ns, data, seq, payload, mss, ack, (left, right), sack_row, sack_count, flags)
-    return replace(found, packet=rows[found.packet])
+    acks = _acknowledged(packets, rows, mine, seq, int(sides[sender]["origin"]))
+    segments = _segments(data, seq, payload, packets["flags"][rows], mss)
+    del once, mine, data, seq, payload  # of a million packets each long column has 8 MB
+    fates = _fates(time_ns, segments, acks)
+    del acks
+    return _table(time_ns, rows, segments, fates, mss)
 
 
 def _acknowledged(packets: Packets, rows: Ints, mine: Bools, seq: Ints, base: int) -> tuple[Ints, ...]:
@@ -142,56 +144,81 @@ def _acknowledged(packets: Packets, rows: Ints, mine: Bools, seq: Ints, base: in
     return ack, left, right, np.cumsum(count) - count, count
 
 
-def _matched(
-    time_ns: Ints,
-    data: Bools,
-    seq: Ints,
-    payload: Ints,
-    mss: int,
-    ack: Ints,
-    sacks: tuple[Ints, Ints],
-    sack_row: Ints,
-    sack_count: Ints,
-    flags: NDArray[Any],
-) -> Transmissions:
-    """Split super-packets, match transmissions with ACKs, and build the table."""
+class _Segments(NamedTuple):
+    """What super-packets consist of: of each packet its first segment (-1 none) and their number; of each segment its
+    packet, first byte and bytes, and whether it is the last one of a write.
+    """
+
+    first: Ints
+    pieces: Ints
+    packet: Ints
+    start: Ints
+    size: Ints
+    push: Bools
+
+
+def _segments(data: Bools, seq: Ints, payload: Ints, flags: NDArray[Any], mss: int) -> _Segments:
+    """Split super-packets."""
     at = np.flatnonzero(data)
-    pieces = np.maximum(1, -(-payload[at] // mss))
-    first = np.full(len(time_ns), -1, np.int64)
-    first[at] = np.cumsum(pieces) - pieces
-    count = np.zeros(len(time_ns), np.int64)
-    count[at] = pieces
-    packet = np.repeat(at, pieces)
+    many = np.maximum(1, -(-payload[at] // mss))
+    first, pieces = np.full(len(data), -1, np.int64), np.zeros(len(data), np.int64)
+    first[at], pieces[at] = np.cumsum(many) - many, many
+    packet = np.repeat(at, many)
     nth = np.arange(len(packet)) - first[packet]
-    size = np.minimum(payload[packet] - nth * mss, mss)
-    start = seq[packet] + nth * mss
+    push = ((flags[packet] & PSH) > 0) & (nth == pieces[packet] - 1)
+    start, size = seq[packet] + nth * mss, np.minimum(payload[packet] - nth * mss, mss)
+    return _Segments(first, pieces, packet, start, size, push)
+
+
+class _Fates(NamedTuple):
+    """What `match` finds: of each segment the transmission before it, state, time and packet of the report; of each
+    packet how it reported.
+    """
+
+    before: Ints
+    state: Ints
+    reported: Ints
+    ack_row: Ints
+    when: Ints
+
+
+def _fates(time_ns: Ints, segments: _Segments, acks: tuple[Ints, ...]) -> _Fates:
+    """Match segments with ACKs, which are those of `_acknowledged`."""
+    first, pieces, packet, start, size, _ = segments
+    ack, left, right, sack_row, sack_count = acks
     starts, unit = np.unique(start, return_inverse=True)
     ends = np.zeros(len(starts), np.int64)
     np.maximum.at(ends, unit, start + size)
     # A segment within a longer one ends no later than its successor.
     ends = np.ascontiguousarray(np.minimum.accumulate(ends[::-1])[::-1])
-    rows = tuple(np.ascontiguousarray(c, np.int64) for c in (time_ns, first, count, ack, sack_row, sack_count))
-    left, right = (np.ascontiguousarray(c, np.int64) for c in sacks)
+    rows = tuple(np.ascontiguousarray(c, np.int64) for c in (time_ns, first, pieces, ack, sack_row, sack_count))
+    left, right = (np.ascontiguousarray(c, np.int64) for c in (left, right))
     unit = np.ascontiguousarray(unit.reshape(-1), np.int64)
-    before, state, reported, ack_row, when = _run(rows, (left, right), starts, ends, 0, unit)
-    single = (np.bincount(unit)[unit] == 1) & (state == DELIVERED)
+    found = _run(rows, (left, right), starts, ends, 0, unit)
+    single = (np.bincount(unit)[unit] == 1) & (found.state == DELIVERED)
     if single.any():  # an ACK sooner after a retransmission than the minimum RTT acknowledges an earlier copy
-        least_ns = int(NO_SOONER * (reported - time_ns[packet])[single].min())
-        del before, state, reported, ack_row, when  # before as many are made anew
-        before, state, reported, ack_row, when = _run(rows, (left, right), starts, ends, least_ns, unit)
-    again = before >= 0
+        least_ns = int(NO_SOONER * (found.reported - time_ns[packet])[single].min())
+        del found  # before as many are made anew
+        found = _run(rows, (left, right), starts, ends, least_ns, unit)
+    return found
+
+
+def _table(time_ns: Ints, rows: Ints, segments: _Segments, fates: _Fates, mss: int) -> Transmissions:
+    """Return the table of segments, whose packets are `rows` of the capture."""
+    state, ack_row = fates.state, fates.ack_row
+    again = fates.before >= 0
     return Transmissions(
-        sent_ns=time_ns[packet],
-        acked_ns=np.where(state == DELIVERED, reported, -1),
+        sent_ns=time_ns[segments.packet],
+        acked_ns=np.where(state == DELIVERED, fates.reported, -1),
         ack_row=ack_row,
-        wire_bytes=(size + HEADER_BYTES).astype(float),
-        seq=start,
+        wire_bytes=(segments.size + HEADER_BYTES).astype(float),
+        seq=segments.start,
         state=state,
         retransmitted=again,
         exact=_exact(state, ack_row, again, len(time_ns)),
-        prompt=_prompt(state, ack_row, when),
-        push=((flags[packet] & PSH) > 0) & (nth == pieces[np.searchsorted(at, packet)] - 1),
-        packet=packet,
+        prompt=_prompt(state, ack_row, fates.when),
+        push=segments.push,
+        packet=rows[segments.packet],
         start_ns=int(time_ns[0]),
         mss=mss,
     )
@@ -199,13 +226,13 @@ def _matched(
 
 def _run(
     rows: tuple[Ints, ...], sacks: tuple[Ints, Ints], starts: Ints, ends: Ints, least_ns: int, unit: Ints
-) -> tuple[Ints, ...]:
-    """Return before, state, acked, ack_row and when of `match`."""
+) -> _Fates:
+    """Return what `match` finds."""
     n, when = len(unit), np.zeros(len(rows[0]), np.int64)
     latest, after = np.full(len(starts), -1, np.int64), np.arange(len(starts) + 1)
     before, ack_row, reported, state = (np.full(n, value, np.int64) for value in (-1, -1, 0, WAITING))
     _match(rows, sacks, starts, ends, least_ns, unit, latest, before, state, reported, ack_row, after, when)
-    return before, state, reported, ack_row, when
+    return _Fates(before, state, reported, ack_row, when)
 
 
 def _exact(state: Ints, ack_row: Ints, again: Bools, packets: int) -> Bools:

@@ -109,7 +109,10 @@ def packets_of(flow: Flow) -> tuple[Sent, Received]:
         spurious[place[mine]],
         packets["flags"][rows[mine]],
     )
-    return sent, _received(flow, rows, order[~forth[order]], seq)
+    theirs = order[~forth[order]]
+    del at_sender, order, mine, place, kind, spurious  # of a million packets each long column has 8 MB
+    rows, seq = rows[theirs], seq[theirs]
+    return sent, _received(flow, rows, seq)
 
 
 def _unwrapped(seq: Values, flags: Values, forth: Values, isn: int) -> Values:
@@ -141,10 +144,9 @@ def _kinds(flow: Flow, time_ns: Values, seq: Values, rows: Values) -> tuple[NDAr
     return kind, spurious
 
 
-def _received(flow: Flow, rows: Values, mine: Values, latest: Values) -> Received:
-    """Return the `Received` of the packets `mine`, given the latest sequence number sent before each packet."""
+def _received(flow: Flow, rows: Values, near: Values) -> Received:
+    """Return the `Received` of the packets in `rows`, given the latest sequence number sent before each."""
     packets, facts = flow.capture.packets, flow.facts
-    rows, near = rows[mine], latest[mine]
     flags = packets["flags"][rows]
     ack = np.where(flags & ACK != 0, unwrap(packets["ack"][rows], facts["isn"], near), -1)
     scale = np.where(flags & SYN != 0, 0, facts["wscale"])
