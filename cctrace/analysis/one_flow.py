@@ -64,6 +64,9 @@ def of_capture(
         flow = at_hand_over(flow)
     if flow.through_fq:
         notes.append(SENT_THROUGH_FQ)
+    elif flow.capture.packets.is_packed:
+        flow.capture.pack(read=True)  # only another re-enactment would read them until the sender has been replayed
+    give_back(row["packets"])
     who = _sender(flow, flow.tcpinfo, named, known, notes)
     if who.identification is not None and who.identification.misses_marks:
         flow = flow.missing_marks()

@@ -36,7 +36,7 @@ from cctrace.identification.odds import UNKNOWN, Candidate, Fit, Judgement, judg
 from cctrace.identification.phases import cycles_of
 from cctrace.identification.polls import judge_polls
 from cctrace.identification.relatives import difference
-from cctrace.identification.sends import Record, Recorded, replay_of
+from cctrace.identification.sends import Record, Recorded, Replay, replay_of
 from cctrace.lang.threads import each
 from cctrace.replaying.intervals import BLOCK_US
 from cctrace.replaying.senders import L4S_SENDERS
@@ -202,11 +202,10 @@ def _fits(record: Record) -> dict[str, Fit]:
     Whether the socket paces does not depend on the window's controller, so all candidates with the right windows
     must agree on it: otherwise one would explain by pacing what another explains without.
     """
-    give_back(len(record.events))
     more: tuple[str, ...] = ("dctcp",) if record.events["delivered_ce"].any() else ()
     if record.events.meta.get("ecn") == "accurate":  # without it they are none; with it they differ without marks, too
         more += L4S_SENDERS
-    replays = each(functools.partial(replay_of, record), (*CANDIDATES, *more))
+    replays = each(functools.partial(_replayed, record), (*CANDIDATES, *more))
     fits = {one.name: Fit(one, flights_of(record, one)) for one in replays}
     share = {name: fit.flights.astray.share for name, fit in fits.items() if fit.flights.astray}
     right = [name for name, wrong in share.items() if wrong <= min(share.values()) + const.LEAST_ASTRAY]
@@ -215,6 +214,14 @@ def _fits(record: Record) -> dict[str, Fit]:
             one = replay_of(record, name, {"paced": 0}) if fits[name].replay.paced else fits[name].replay
             fits[name] = Fit(one, flights_of(record, one))
     return fits
+
+
+def _replayed(record: Record, name: str) -> Replay:
+    """Replay a candidate; what that has freed is given back if the record is only the beginning of a long flow."""
+    found = replay_of(record, name)
+    if len(record.events) >= const.MOST_ROWS:
+        give_back()
+    return found
 
 
 def _concluded(judgement: Judgement, record: Record | None, began: float) -> Identification:
