@@ -63,7 +63,9 @@ def test_a_flow_has_the_timers_of_the_hz_that_it_is_given():
     assert len(other.events) != 0
 
 
-@pytest.mark.parametrize(("table", "place"), [(None, 0), (0, 0), (0, -1), (1, 0), (1, -1), (2, -1), (3, -1), (4, 0), (4, -1)])
+@pytest.mark.parametrize(
+    ("table", "place"), [(None, 0), (0, 0), (0, -1), (1, 0), (1, -1), (2, -1), (3, -1), (4, 0), (4, -1)]
+)
 def test_a_stream_is_compared_in_parts(monkeypatch, table, place):
     """Equal tables are found equal, with a final state as of the whole pass; one changed value at either end is not."""
     monkeypatch.setattr("cctrace.flows.reenact.PART", 300)

@@ -60,13 +60,7 @@ def of_capture(
     notes = [*quality["warnings"], *_assumptions(quality), *others]
     if flow.alignment is not None and (flow.alignment.offset_ns or flow.alignment.drift_ppm):
         notes.append(flow.alignment.text)
-    with Attempt("hand-over to fq", notes, once=True):
-        flow = at_hand_over(flow)
-    if flow.through_fq:
-        notes.append(SENT_THROUGH_FQ)
-    elif flow.capture.packets.is_packed:
-        flow.capture.pack(read=True)  # only another re-enactment would read them until the sender has been replayed
-    give_back(row["packets"])
+    flow = _handed_over(flow, notes)
     who = _sender(flow, flow.tcpinfo, named, known, notes)
     if who.identification is not None and who.identification.misses_marks:
         flow = flow.missing_marks()
@@ -106,6 +100,18 @@ def of_capture(
         view=view,
         clock=flow.alignment,
     )
+
+
+def _handed_over(flow: Flow, notes: list[str]) -> Flow:
+    """Return a flow whose packets count from their hand-over by TCP; pack the packets of a long one that was not."""
+    with Attempt("hand-over to fq", notes, once=True):
+        flow = at_hand_over(flow)
+    if flow.through_fq:
+        notes.append(SENT_THROUGH_FQ)
+    elif flow.capture.packets.is_packed:
+        flow.capture.pack(read=True)  # only another re-enactment would read them until the sender has been replayed
+    give_back(flow.row["packets"])
+    return flow
 
 
 def _viewed(flow: Flow, run: Run | None) -> FlowView:

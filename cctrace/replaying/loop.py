@@ -25,7 +25,7 @@ from cctrace.tcp.pacing import TSO_WIN_DIVISOR
 
 
 def observe(call, row, rest, ack):
-    """Copy every column of a row, its state and the rest of that; `ack` is in the order of `schema.LINUX_VIEW`, int64."""
+    """Copy every column of a row, its state and the rest of that to `ack`, in the order of `schema.LINUX_VIEW`."""
     ack[0] = call.arg
     ack[1] = row.ca_state
     ack[2] = row.ack
