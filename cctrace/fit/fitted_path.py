@@ -268,7 +268,7 @@ def _path_of(evidence: PathEvidence, progress: Progress, quick: bool) -> FittedP
             for start, shift in zip(*route, strict=True)
         ]
     fitted = FittedPath.of(estimates)
-    if not quick:  # which nobody draws
+    if not quick:  # a quick fit is never drawn
         object.__setattr__(fitted, "_parts", (table, flow, parts))
     return fitted
 
