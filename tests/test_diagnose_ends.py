@@ -218,6 +218,19 @@ def test_no_collapse_is_told_or_forecast_of_a_sender_that_is_not_bbr(tmp_path):
     assert analyze([tmp_path / "cubic.pcap"])[0].collapse is None
 
 
+def test_what_losses_delay_and_what_follows_the_fin_is_not_the_applications():
+    talk = Conversation().data(0.0, 1, segments=10)
+    for k in range(2, 11):
+        talk.ack(40.0 + k / 10, 1, [(1 + MSS, 1 + k * MSS)])
+    talk.data(40.6, 1).ack(81.0, 1 + 10 * MSS).data(82.0, 1 + 10 * MSS, size=0, fin=True).ack(122.0, 2 + 10 * MSS)
+    talk.ack(500.0, 2 + 10 * MSS)  # the other end is slow to close
+    flow = talk.flow()
+    share = shares(limits_of(Record(flow)))
+    assert share["recovery"] > 0.05
+    assert share.get("application", 0.0) < 0.02
+    assert "application_limited" not in diagnose(flow).causes
+
+
 # --- numbers ---------------------------------------------------------------------------------------------------------
 def test_a_clock_too_coarse_for_the_rtt_gives_no_rtt_of_nothing():
     talk = Conversation(rtt_ms=0.0, wscale=0, timestamps=False).data(0, 1, 10)

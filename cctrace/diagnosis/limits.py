@@ -32,12 +32,13 @@ def limits_of(record: Record) -> list[Limit]:
     end = record.duration_s
     step = max(record.path.median_rtt_us / 4e6 if record.path.median_rtt_us > 0 else 0.01, 1e-3)
     probes = _probe_rtt(record)
+    recovery = runs_of(record.ack_s, record.acks["ca_state"] >= CA_RECOVERY, record.duration_s)
     found = {
         "rto_stall": _timeouts(record),
         "receive_window": record.window_shut_s,
-        "application": outside(outside(_idle(record), probes), data_waited(record)),
+        "application": outside(outside(_idle(record, recovery), probes), data_waited(record)),
         "probe_rtt": probes,
-        "recovery": runs_of(record.ack_s, record.acks["ca_state"] >= CA_RECOVERY, record.duration_s),
+        "recovery": recovery,
         "marks": runs_of(record.ack_s, record.acks["ca_state"] == CA_CWR, record.duration_s),
         "startup": np.array([[0.0, startup_end_s(record)]]),
     } | _released(record)
@@ -173,17 +174,19 @@ def startup_end_s(record: Record) -> float:
     return float(min(record.duration_s, first_loss))
 
 
-def _idle(record: Record) -> NDArray[np.float64]:
+def _idle(record: Record, recovery: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return when nothing was outstanding, or when data had been written late (application bubbles).
+
+    What losses delay, an application that is done, or waits for it, does not: its pauses begin after the recovery.
 
     Behind a queue at the sender, packets are captured at the queue's times, whenever ACKs released them: there,
     only pauses of more than an RTT are attributed to the application.
     """
     if record.flow.taken_at != "sender":
-        pauses = written(record)
+        pauses = without(written(record), recovery)
         return merged(np.vstack([record.empty_s, pauses[np.diff(pauses)[:, 0] > record.path.median_rtt_us / 1e6]]))
     bubbles = runs_of(record.ack_s, record.acks["app_limited"] > 0, record.duration_s)
-    return merged(np.vstack([record.empty_s, bubbles, written(record)]))
+    return merged(np.vstack([record.empty_s, bubbles, without(written(record), recovery)]))
 
 
 def written(record: Record) -> NDArray[np.float64]:
@@ -239,6 +242,19 @@ def outside(intervals: NDArray[np.float64], others: NDArray[np.float64]) -> NDAr
     place = np.searchsorted(others[:, 0], middle) - 1
     within = (place >= 0) & (middle < np.append(others[:, 1], 0.0)[place])
     return intervals[~within]
+
+
+def without(intervals: NDArray[np.float64], others: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the parts of intervals that lie in none of `others`; each sorted and disjoint.
+
+    >>> without(np.array([[0.0, 4.0]]), np.array([[1.0, 2.0]])).tolist()
+    [[0.0, 1.0], [2.0, 4.0]]
+    """
+    edges = np.unique(np.concatenate([intervals.ravel(), others.ravel()]))
+    parts = outside(np.column_stack([edges[:-1], edges[1:]]), others)
+    middle = parts.mean(axis=1)
+    place = np.searchsorted(intervals[:, 0], middle) - 1
+    return parts[(place >= 0) & (middle < np.append(intervals[:, 1], 0.0)[place])]
 
 
 def _timeouts(record: Record) -> NDArray[np.float64]:

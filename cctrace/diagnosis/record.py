@@ -22,7 +22,7 @@ from cctrace.errors import ArgumentError
 from cctrace.flows.events import AckRows
 from cctrace.flows.flow import Flow
 from cctrace.flows.seqspace import unwrapped
-from cctrace.flows.state import RST, SYN, TIMEOUT
+from cctrace.flows.state import FIN, RST, SYN, TIMEOUT
 from cctrace.path.constants import LEAST_ACKS
 from cctrace.path.evidence import evidence_of
 from cctrace.replaying.run import Run, replay
@@ -87,8 +87,8 @@ class Record:
 
     @functools.cached_property
     def bursts(self) -> Bursts:
-        """New data sent, in bursts: arrays of a `Bursts`."""
-        new = self.events.sent["retransmitted"] == 0
+        """New data sent, in bursts: arrays of a `Bursts`. A FIN alone is no data."""
+        new = (self.events.sent["retransmitted"] == 0) & (self.events.sent["payload"] > 0)
         if not new.any() or not len(self.ack_s):
             return Bursts(*(np.zeros(0),) * 3, *(np.zeros(0, np.int64),) * 2)
         time = self.seconds(self.events.sent["time_ns"][new])
@@ -134,12 +134,21 @@ class Record:
     def empty_s(self) -> NDArray[np.float64]:
         """Intervals from an ACK that left nothing outstanding to the next data (or the end), seconds.
 
-        A keep-alive does not count as data.
+        A keep-alive does not count as data. After its FIN a sender has none to send, however long the other end takes.
         """
-        begin = self.ack_s[self.acks["packets_out"] == 0]
+        begin = self.ack_s[(self.acks["packets_out"] == 0) & (self.ack_s <= self.closed_s)]
         sent = self.seconds(self.events.sent["time_ns"][self.events.sent["retransmitted"] == 0])
         stop = np.append(sent, self.duration_s)[np.searchsorted(sent, begin)]
         return np.column_stack([begin, np.maximum(stop, begin)])
+
+    @functools.cached_property
+    def closed_s(self) -> float:
+        """When the sender's FIN first left, seconds; infinite if it did not."""
+        packets, table, index = self.flow.capture.packets, self.flow.capture.connections, self.flow.index
+        rows = table.rows_of(index)
+        rows = rows[packets["flags"][rows] & FIN > 0]
+        rows = rows[packets["direction"][rows] == table.sender[index]]
+        return float(self.seconds(table.clock[rows[0]] - table.sender_side_ns[index] // 2)) if len(rows) else np.inf
 
     @functools.cached_property
     def released(self) -> NDArray[np.bool_]:
