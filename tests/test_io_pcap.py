@@ -255,6 +255,14 @@ def test_options_cut_by_the_snaplen_keep_those_before_the_cut():
     assert (packets["tsval"][0], packets["options"][0]) == (11, 128 | 1)
 
 
+def test_of_sack_blocks_cut_by_the_snaplen_the_whole_ones_are_kept():
+    options = tcp_options(timestamps=(11, 22)) + tcp_options(sacks=[(5, 6), (8, 9)])
+    frame = ethernet(ipv4(tcp(options=options)))
+    packets = read(pcap([(T0, frame[: 14 + 20 + 20 + 12 + 4 + 10], len(frame))]))
+    assert (packets["options"][0], packets["sack_count"][0]) == (128 | 2 | 1, 1)
+    assert (packets.sacks["left"][0], packets.sacks["right"][0]) == (5, 6)
+
+
 @pytest.mark.parametrize(
     "bad", [b"\x08\x00\0\0", b"\x08\x01\0\0", b"\x05\xff\0\0", b"\x08\x0b\0\0", b"\x05\x09" + b"\0" * 10]
 )

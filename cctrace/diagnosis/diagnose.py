@@ -33,12 +33,14 @@ from cctrace.diagnosis.rules import explained_away, judge
 from cctrace.display import Summarized
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.counters import CounterFlow
+from cctrace.flows.cut_options import LACKS_SACKS
 from cctrace.flows.flow import Flow
 from cctrace.refusals import Attempt
 from cctrace.replaying.run import Run
 
 FROM_POLLS = "(From polls, not packets: shorter events do not show.)"
 ELSEWHERE = "(Captured elsewhere than at the sender: times are estimates.)"
+CUT = f"(Causes of losses, and changes of the rate, are less sure: {LACKS_SACKS}.)"
 
 
 @dataclass(frozen=True, repr=False)
@@ -172,7 +174,7 @@ def of_record(record: Record) -> Diagnosis:
     findings = judge(facts)
     verdicts = with_commands([verdict(finding) for finding in findings], record.flow, record.controller)
     beside = [verdict(finding) for finding in explained_away(facts, findings)]
-    note = ELSEWHERE if is_elsewhere(record.flow) else ""
+    note = " ".join([ELSEWHERE] * is_elsewhere(record.flow) + [CUT] * facts.lacks_sacks)
     return replace(Diagnosis.of(limits, events, verdicts, note=note, lacks=lacks), explained_away=beside)
 
 

@@ -51,6 +51,8 @@ class Facts:
     has_polls: bool = False  # from counters, not packets
     has_counters: bool = False  # the kernel's, besides packets
     has_ecn: bool = False  # negotiated
+    lacks_scale: bool = False  # the capture cut the scale of the receive window: whether that is a limit is not known
+    lacks_sacks: bool = False  # the capture cut all SACK blocks: which packets were lost, and when, is a guess
     rtt_us: float = groups.NAN  # typical
     least_rtt_us: float = groups.NAN
     window: groups.ReceiverWindow | None = None

@@ -18,6 +18,7 @@ from cctrace.display import Gridded, endpoint
 from cctrace.errors import ArgumentError
 from cctrace.flows import reaction
 from cctrace.flows.clock import NOTHING_DUE
+from cctrace.flows.cut_sacks import complete
 from cctrace.flows.ecn import feedback
 from cctrace.flows.flow import Flow
 from cctrace.flows.reenact import Pass
@@ -122,6 +123,7 @@ class Capture(Gridded):
         self._reaction: dict[int, tuple[int, int]] = {}  # measured reaction times of connections' senders
         self._params: tuple[object, Any] = None, None  # of which connection, and what `params` found last
         self._read: tuple[object, Any] = None, None  # the same of the packets of a beginning
+        self._completed: set[int] = set()  # connections whose cut SACK blocks have been completed
         self._kept: dict[object, Any] = {}  # results of other packages for single flows
 
     def pack(self, read: bool) -> None:
@@ -191,14 +193,22 @@ class Capture(Gridded):
             If there is no such connection.
         """
         if isinstance(which, tuple):
-            return Flow(self, self._find(which))
+            return self._flow(self._find(which))
         if isinstance(which, bool) or not isinstance(which, int | np.integer):
             raise ArgumentError(f"which={which!r}: a row number or (src, sport, dst, dport)")
         if not -len(self) <= which < len(self):
             raise ArgumentError(
                 f"which={which}: the capture has {format_counted(len(self), 'connection', 'connections')}"
             )
-        return Flow(self, int(which) % len(self))
+        return self._flow(int(which) % len(self))
+
+    def _flow(self, index: int) -> Flow:
+        """Return a connection, when asked for first with the SACK blocks that can be completed."""
+        flow = Flow(self, index)
+        if index not in self._completed:
+            self._completed.add(index)
+            complete(flow)
+        return flow
 
     def bulk(self, at_least: int = BULK_BYTES) -> list[Flow]:
         """Return the flows that carried at least `at_least` bytes, largest first."""

@@ -362,8 +362,8 @@ class Flow(Carded):
         ``uncaptured_segments`` (acknowledged but not captured, of those sent during the capture), ``out_of_order``,
         ``unexplained_retransmissions`` (by no rule of the kernel), ``not_counted`` (packets that other programs
         count as retransmissions: mirror-port copies, repeated SYNs and FINs, keep-alive packets and window probes),
-        ``time_steps_back`` (records older than their predecessor), ``inferred`` (attributes that are guesses),
-        ``warnings`` (those of `Capture.flows` and of the file).
+        ``options_cut`` (by a small snaplen, see `cut_options`), ``time_steps_back`` (records older than their
+        predecessor), ``inferred`` (attributes that are guesses), ``warnings`` (of `Capture.flows`, of the file).
         """
         log, final = self._reenacted[1], self._reenacted[3]
         return quality(self, int((log["why"] == UNEXPLAINED).sum()), int(final["unseen"]))

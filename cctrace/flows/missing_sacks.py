@@ -17,19 +17,16 @@ are not detected: `Flow.quality` shows afterwards whether the reconstruction exp
 Sources: RFC 2018; [Linux618] net/ipv4/tcp_input.c tcp_sack_new_ofo_skb, __tcp_ack_snd_check.
 """
 
-from typing import Any
-
 import numpy as np
 
-from cctrace.columns import Bools, Ints, Values, rows_of_spans
+from cctrace.columns import Ints, Values
+from cctrace.flows.arrivals import Receiver, arrived_of, segments_of
 from cctrace.flows.capture import Capture
 from cctrace.flows.flow import Flow
 from cctrace.flows.state import ACK, SYN
 from cctrace.io.packets import Packets
 from cctrace.tcp.sequence import unwrapped
 
-BLOCKS = 4  # per ACK
-NO_TIME = 0.8  # of the minimum RTT, in which no retransmission is answered
 BURST_NS = 2_000_000  # lateness of ACKs; arrivals within count as simultaneous
 OFTEN = 0.98  # of the ACKs, that define the path's capability
 AT_ONCE = 0.5  # segments that the path could deliver between two ACKs of a burst
@@ -56,13 +53,13 @@ def restored(flow: Flow) -> Flow:
     columns = {name: column[rows] for name, column in capture.packets.columns.items()}
     columns["time_ns"] = capture.connections.clock[rows]
     mine = columns["direction"] == p["sender"]
-    tx_ns, begin, end = _segments(columns, mine, p)
+    tx_ns, begin, end = segments_of(columns, mine, p)
     acks = np.flatnonzero(~mine & (columns["flags"] & ACK > 0) & (columns["flags"] & SYN == 0))
     if not len(acks) or not isinstance(flow.row["rtt_min_us"], int):  # None without a sample
         return flow
     acked = unwrapped(columns["ack"][acks], int(p["isn"]))
     rtt_ns = int(flow.row["rtt_min_us"]) * 1000
-    arrived = _arrived(tx_ns, begin, end, columns["time_ns"][acks], acked, rtt_ns)
+    arrived = arrived_of(tx_ns, begin, end, columns["time_ns"][acks], acked, rtt_ns)
     ack_ns = columns["time_ns"][acks]
     pace = _pace(tx_ns, end, ack_ns, acked, int(p["mss"]), rtt_ns)
     receiver = _Receiver(tx_ns[arrived], begin[arrived], end[arrived], rtt_ns, *pace)
@@ -98,33 +95,7 @@ def _answers(tx_ns: Values, begin: Values, ack_ns: Values, soon_ns: float) -> tu
     return last, left_ns
 
 
-def _segments(columns: dict[str, Values], mine: Values, p: Any) -> tuple[Values, ...]:
-    """Return each segment's departure time, start and end; super-packets are split."""
-    sent = np.flatnonzero(mine & (columns["payload"] > 0))
-    first, payload = unwrapped(columns["seq"][sent], int(p["isn"])), columns["payload"][sent].astype(np.int64)
-    mss = max(int(p["mss"]), 1)
-    count = -(-payload // mss)
-    begin = np.repeat(first, count) + rows_of_spans(0, count) * mss
-    return np.repeat(columns["time_ns"][sent], count), begin, np.minimum(begin + mss, np.repeat(first + payload, count))
-
-
-def _arrived(tx_ns: Values, begin: Values, end: Values, ack_ns: Values, acked: Values, rtt_ns: float) -> Bools:
-    """Return which transmissions arrived: of each segment only the last one that its ACK can have answered."""
-    highest = np.maximum.accumulate(acked) if len(acked) else acked
-    at = np.searchsorted(highest, end)
-    until = np.append(ack_ns, np.iinfo(np.int64).max)[at]
-    arrived = np.ones(len(tx_ns), bool)
-    last: dict[int, int] = {}
-    for k, (segment, left, answer) in enumerate(zip(begin.tolist(), tx_ns.tolist(), until.tolist(), strict=True)):
-        before = last.get(segment)
-        if before is not None and answer - left > NO_TIME * rtt_ns:
-            arrived[before] = False
-        if before is None or answer - left > NO_TIME * rtt_ns:
-            last[segment] = k
-    return arrived
-
-
-class _Receiver:
+class _Receiver(Receiver):
     """State of the receiver as its ACKs arrive.
 
     `tx_ns`, `begin`, `end`: of the segments that arrived, in this order. `rtt_ns`: minimum RTT. `rate`, `burst`: the
@@ -132,12 +103,9 @@ class _Receiver:
     """
 
     def __init__(self, tx_ns: Values, begin: Values, end: Values, rtt_ns: float, rate: float, burst: float) -> None:
-        self.arrivals = list(zip(tx_ns.tolist(), begin.tolist(), end.tolist(), strict=True))
+        super().__init__(tx_ns, begin, end)
         self.size = max((e - b for _, b, e in self.arrivals), default=1)
-        self.rtt_ns, self.next, self.acked = rtt_ns, 0, -1
-        self.has = 1  # all up to here; the SYN is 0
-        # [start, end, whether an ACK has reported it] of data above, the latest first
-        self.beyond: list[list[int]] = []
+        self.rtt_ns = rtt_ns
         self.rate, self.burst = rate, burst
         self.room, self.now_ns = 0.0, 0  # segments that the path may have delivered since the last one
         self.recovers = -1  # until this is acknowledged, the sender needs no further DUPLICATES
@@ -163,44 +131,36 @@ class _Receiver:
             self.room = min(new + (self.room if new < AT_ONCE else 0.0), self.burst)
             self.now_ns = now_ns
             if number > self.acked:
-                self._advance(number)
+                self.advance(number)
             else:
                 burst = acked[k : ends[k]]
                 self._repeat(now_ns, int(ack_ns[ends[k] - 1]), int(np.sum(burst == number)))
             if answer >= self.has:
                 self._receive_report(now_ns, answer, int(left_ns[k]))
-            found.append(self._tell())
+            found.append(self.tell())
         return found
-
-    def _tell(self) -> list[tuple[int, int]]:
-        """Return the blocks of an ACK, the latest first; unreported ones before all."""
-        told = sorted(self.beyond, key=lambda block: block[2])[:BLOCKS]
-        for block in told:
-            block[2] = True
-        return [(begin, end) for begin, end, _ in told]
-
-    def _advance(self, acked: int) -> None:
-        while self.has < acked and self.next < len(self.arrivals):
-            self._take()
-        self.has = self.acked = acked
-        self._clear()
 
     def _repeat(self, now_ns: int, until_ns: int, duplicates: int) -> None:
         """Process one of several duplicates of a burst: at least one segment beyond a hole."""
         since_ns = until_ns + BURST_NS - self.rtt_ns
         most = self.room + self.rate * (until_ns - now_ns) + 0.5
         come = 0
-        while come + 1 <= most and self._is_beyond(come) and self.arrivals[self.next + come][0] <= since_ns:
+        while come + 1 <= most and self.is_beyond(come) and self.arrivals[self.next + come][0] <= since_ns:
             come += 1
         for _ in range(max(-(-come // duplicates), 1)):
-            if self._is_beyond():
-                self._take()
+            if self.is_beyond():
+                self.take()
+
+    def take(self) -> None:
+        """Take the next arrival, of those that the path may have delivered."""
+        super().take()
+        self.room = max(self.room - 1, 0.0)
 
     def _receive_report(self, now_ns: int, again: int, left_ns: int) -> None:
         """Add the arrivals that the sender must have learned of to retransmit a segment."""
         since_ns = now_ns + BURST_NS - self.rtt_ns
-        while not self._is_lost(again, left_ns) and self._is_beyond() and self.arrivals[self.next][0] <= since_ns:
-            self._take()
+        while not self._is_lost(again, left_ns) and self.is_beyond() and self.arrivals[self.next][0] <= since_ns:
+            self.take()
         if self.acked >= self.recovers and self.next:
             self.recovers = max(end for _, end, _ in self.beyond) if self.beyond else again
 
@@ -210,39 +170,6 @@ class _Receiver:
         recovers = self.acked < self.recovers
         late = self.arrivals[self.next - 1][0] >= left_ns + REORDERING * self.rtt_ns if self.next else False
         return beyond >= (1 if recovers or late else DUPLICATES) * self.size
-
-    def _is_beyond(self, ahead: int = 0) -> bool:
-        at = self.next + ahead
-        return at < len(self.arrivals) and self.arrivals[at][1] > self.has
-
-    def _take(self) -> None:
-        _, begin, end = self.arrivals[self.next]
-        self.next += 1
-        self.room = max(self.room - 1, 0.0)
-        if begin > self.has:
-            self._put([begin, end, False])
-        else:
-            self.has = max(self.has, end)
-            self._clear()
-
-    def _put(self, block: list[int]) -> None:
-        """Merge a segment with its neighbours; the block that grew last comes first."""
-        rest = []
-        for other in self.beyond:
-            if other[0] <= block[1] and block[0] <= other[1]:
-                block = [min(block[0], other[0]), max(block[1], other[1]), False]
-            else:
-                rest.append(other)
-        self.beyond = [block, *rest]
-
-    def _clear(self) -> None:
-        """Forget the blocks above a filled hole."""
-        while True:
-            reached = [block for block in self.beyond if block[0] <= self.has]
-            if not reached:
-                return
-            self.has = max(self.has, *(block[1] for block in reached))
-            self.beyond = [block for block in self.beyond if block[0] > self.has]
 
 
 def _with_blocks(

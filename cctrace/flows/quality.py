@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cctrace.flows.cut_options import cut_options
 from cctrace.flows.seqspace import unwrapped
 from cctrace.flows.state import ACK, RST, SYN
 from cctrace.flows.vantage import CONFIDENCE, PLACES
@@ -47,6 +48,7 @@ def quality(flow: Flow, unexplained: int, made_up: int) -> dict[str, Any]:
     connections, i = flow.capture.connections, flow.index
     side = connections.sides[i, connections.sender[i]]
     place, confidence, away_ns = (int(column[i]) for column in connections.vantage)
+    cut = cut_options(flow)
     return {
         "complete": flow.facts["complete"],
         "taken_at": PLACES[place],
@@ -61,9 +63,10 @@ def quality(flow: Flow, unexplained: int, made_up: int) -> dict[str, Any]:
             "fins": max(0, int(side["fins"]) - 1),
             "single_bytes": int(side["single"]),
         },
+        "options_cut": {"time_stamps": cut.stamps, "sack_blocks": cut.blocks, "of_sack_blocks": cut.of_blocks},
         "time_steps_back": int(flow.capture.packets.counters.get("back_steps", 0)),
         "inferred": flow.facts["inferred"],
-        "warnings": [*flow.row["warnings"], *flow.capture.warnings],
+        "warnings": [*flow.row["warnings"], *flow.capture.warnings, *filter(None, [cut.note])],
     }
 
 

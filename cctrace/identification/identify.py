@@ -27,6 +27,7 @@ from cctrace.columns import give_back
 from cctrace.display import Progress, Summarized, silent
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.counters import CounterFlow
+from cctrace.flows.cut_options import LACKS_SACKS, cut_options
 from cctrace.flows.ecn import may_miss_marks
 from cctrace.flows.flow import Flow
 from cctrace.flows.large import bulk_of_file
@@ -151,6 +152,8 @@ def identify(flow: Flow | CounterFlow, check: str | None = None) -> Identificati
     if judgement is None:
         raise StreamError(f"{source}: nothing was sent before the last acknowledgement; identify needs a bulk flow")
     found = _concluded(judgement, part, began)
+    if cut_options(flow).lacks_all_blocks:
+        found = dataclasses.replace(found, reason=f"{found.reason}; less sure, as {LACKS_SACKS}")
     if found.name == UNKNOWN and may_miss_marks(flow) and not flow.is_missing_marks:
         other = identify(sent.handed.missing_marks())
         if other.name != UNKNOWN:

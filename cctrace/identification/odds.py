@@ -114,7 +114,11 @@ def judge(record: Record, fits: dict[str, Fit], cycles: Cycles | None) -> Judgem
 def _evidence(record: Record, fits: dict[str, Fit], cycles: Cycles | None) -> dict[str, float]:
     """Return the log evidence for each candidate."""
     if cycles is None:
-        return {name: const.TEMPER * float(np.sum(fit.replay.sends)) for name, fit in fits.items()}
+        own = {name: const.TEMPER * float(np.sum(fit.replay.sends)) for name, fit in fits.items()}
+        if record.rebuilt:  # when losses were detected, which decides what they leave of inflight_hi, is a guess
+            most = max(own[name] for name in BOUNDED)
+            own |= {name: most + const.RARE.get(name, 0.0) for name in BOUNDED}
+        return own
     halves = record.halves
     paces = [name for name, fit in fits.items() if fit.replay.paces]
     flights = {name: float(np.sum(fit.flights.halves)) for name, fit in fits.items()}

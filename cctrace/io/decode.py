@@ -105,8 +105,10 @@ def _ip(b, p, end, wire_end):
     return -1 - (layout.MALFORMED if p < end else layout.CUT_HEADERS), p, wire_end, 0, 0
 
 
-def _options(b, q, stop, left, right, s, c, k, d, is_syn):
-    """Decode the TCP options from q to stop.
+def _options(b, q, stop, header_end, left, right, s, c, k, d, is_syn):
+    """Decode the TCP options from q to stop, where the header or what was captured of it ends.
+
+    Of SACK blocks that the capture cut, those that are whole count: the first reports what has just arrived [RFC2018].
 
     Returns (bits seen, time stamp value, echo, next free SACK row, well-formed, where an AccECN option is or 0).
     """
@@ -122,16 +124,19 @@ def _options(b, q, stop, left, right, s, c, k, d, is_syn):
             q += 1
             continue
         length = u8(b, q + 1) if q + 1 < stop else 0
-        if length < 2 or q + length > stop:
+        is_cut = q + length > stop
+        if length < 2 or q + length > header_end or (is_cut and kind != 5):
             return have, tsval, tsecr, s, False, counters_at
         if kind == 8 and length == 10:
             tsval, tsecr = be32(b, q + 2), be32(b, q + 6)
             have |= TIMESTAMPS
         elif kind == 5 and length >= 10 and length % 8 == 2:
-            for at in range(q + 2, q + length, 8):
+            for at in range(q + 2, min(q + length, stop) - 7, 8):
                 left[s], right[s] = be32(b, at), be32(b, at + 4)
                 s += 1
-            have |= SACK
+                have |= SACK
+            if is_cut:
+                return have, tsval, tsecr, s, False, counters_at
         elif kind == 2 and length == 4:
             have |= HAS_MSS
             if is_syn:
@@ -285,7 +290,9 @@ def decode_frames(
             c[k, layout.CLOSED] = 1
 
         first = s
-        have, value, echo, s, good, counted = _options(b, p + 20, min(end, p + header), left, right, s, c, k, d, is_syn)
+        have, value, echo, s, good, counted = _options(
+            b, p + 20, min(end, p + header), p + header, left, right, s, c, k, d, is_syn
+        )
         if not good or p + header > end:
             have |= BAD_OPTIONS
             counters[layout.CUT_OPTIONS] += 1

@@ -24,6 +24,7 @@ from cctrace.columns import Columns, Held, frame_of
 from cctrace.display import Carded
 from cctrace.errors import ArgumentError
 from cctrace.extras import needed
+from cctrace.flows.cut_options import cut_options
 from cctrace.flows.flow import Flow
 from cctrace.flows.source import FlowSource, Streamed, Viewed, flow_of
 from cctrace.flows.views import View, of_events
@@ -326,6 +327,8 @@ def _run_over(source: Streamed, follower: Follower, inferred: Inferred) -> Run:
     made = {"time_s": functools.partial(_time_s, stream, flow), "time_ns": functools.partial(stream.column, "time_ns")}
     plain = {"event": np.ascontiguousarray(stream["event"])}  # a view would keep all columns
     warnings = [*follower.warnings, *(flow.caveats if flow else ())]
+    if isinstance(flow, Flow) and (cut := cut_options(flow).note):
+        warnings.append(cut)
     marked = follower.marks & np.uint8(bk.APP_LIMITED)
     held = Held(recorded.count, plain | recorded.plain, recorded.runs, made)
     return Run(held, follower.state, follower.cls, follower.params, warnings, source, inferred, marked)

@@ -7,6 +7,7 @@ from cctrace.diagnosis.facts import PACKETS, Facts
 from cctrace.diagnosis.findings import Limit
 from cctrace.diagnosis.packets import acks, capture, delays, ends, losses, marks, policing, rates, sharing
 from cctrace.diagnosis.record import Record
+from cctrace.flows.cut_options import cut_options
 from cctrace.refusals import Attempt
 
 DESPITE = "no queue grew, hardly anything was lost, and neither end held it back"
@@ -14,7 +15,7 @@ DESPITE = "no queue grew, hardly anything was lost, and neither end held it back
 
 def facts_of(record: Record, limits: list[Limit], lacks: list[str]) -> Facts:
     """Return the facts of a captured flow; those that cannot be computed are noted in `lacks`."""
-    short = capture.too_short(record)
+    short, cut = capture.too_short(record), cut_options(record.flow)
     blind = record.flow.taken_at == "unknown" or (bool(short) and not record.flow.facts["complete"])
     known: dict[str, Any] = {
         "why_nothing": short,
@@ -25,6 +26,8 @@ def facts_of(record: Record, limits: list[Limit], lacks: list[str]) -> Facts:
         "rtt_us": record.path.median_rtt_us,
         "least_rtt_us": record.path.least_rtt_us,
         "has_counters": bool(record.flow.tcpinfo),
+        "lacks_sacks": cut.lacks_all_blocks,
+        "lacks_scale": cut.scale,
         "has_ecn": record.flow.ecn.feedback in ("classic", "accurate"),
     }
     families = ["the capture's quality"]

@@ -8,6 +8,10 @@ from cctrace.diagnosis.facts import SINGLE_POLL, Facts
 from cctrace.diagnosis.findings import ENDS, Finding, Found
 
 OWN = {"capture_artefact", "vantage_point"}
+# Found by when packets were lost, or delivered.
+BY_SACKS = {"policer", "random_loss", "poor_pacing", "shallow_buffer", "aqm", "congestive_loss", "reordering"}
+BY_SACKS |= {"rate_change", "shaper"}
+BY_SCALE = {"application_limited", "send_buffer_limited"}  # or the receive window
 
 
 def capture_artefact(facts: Facts, found: Found) -> Iterator[Finding]:
@@ -25,12 +29,15 @@ def vantage_point(facts: Facts, found: Found) -> Iterator[Finding]:
 
 
 def tempered(facts: Facts, found: list[Finding]) -> list[Finding]:
-    """Return findings with the confidence that the record allows: a misleading one, or a single poll."""
+    """Return findings with the confidence that the record allows: misleading, without SACKs, or a single poll."""
     if facts.kind == SINGLE_POLL:
         of_ends = ENDS | {"reordering"}  # counted by the kernel
         most = {one.name: const.LIKELY if one.name in of_ends else const.DOUBTFUL for one in found}
     elif any(one.name == "capture_artefact" for one in found):
         most = {one.name: 1.0 if one.name in OWN else const.UNSURE for one in found}
+    elif facts.lacks_sacks or facts.lacks_scale:
+        doubted = (BY_SACKS if facts.lacks_sacks else set()) | (BY_SCALE if facts.lacks_scale else set())
+        most = {one.name: const.EXPLAINS if one.name in doubted else 1.0 for one in found}
     else:
         return found
     return [replace(one, confidence=min(one.confidence, most[one.name])) for one in found]
