@@ -85,10 +85,9 @@ class Censored:
 
     def tables(self, family: Family, p: Floats, stalls: float) -> tuple[Floats, Floats]:
         """Return log density and log distribution on the grid, `stalls` of them spread evenly over all delays."""
-        log_pdf, log_cdf = family.log_pdf(self.grid, p), family.log_cdf(self.grid, p)
-        span = self.high - self.low + 1.0
-        even, below = np.log(stalls) - np.log(span), np.log(stalls) + self._below
-        keep = np.log1p(-stalls)
+        log_pdf, log_cdf = family.logs(self.grid, p)
+        share, keep = np.log(stalls), np.log1p(-stalls)
+        even, below = share - np.log(self.high - self.low + 1.0), share + self._below
         return np.logaddexp(log_pdf + keep, even), np.logaddexp(log_cdf + keep, below)
 
     def log_likelihood(self, family: Family, p: Floats, stalls: float) -> float:
@@ -101,7 +100,8 @@ class Censored:
     def _events(self, log_pdf: Floats, log_cdf: Floats) -> Floats:
         """Return the sums of the hazard, f/F, over the delays of each event; overwritten by the next call."""
         hazard, found, sum_up = self._sums
-        np.exp(np.minimum(log_pdf - log_cdf, 50.0), out=hazard)
+        np.subtract(log_pdf, log_cdf, out=hazard)
+        np.exp(np.minimum(hazard, 50.0, out=hazard), out=hazard)
         sum_up()
         return found
 

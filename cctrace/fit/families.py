@@ -27,15 +27,14 @@ from cctrace.special import special
 _TINY = 1e-300
 _LOG_ROOT_TAU = 0.918938533204673  # log of the square root of 2 pi
 Params = Floats | tuple[float, ...]
-Curve = Callable[[Floats, Params], Floats]  # of (delays, parameters)
+Curves = Callable[[Floats, Params], tuple[Floats, Floats]]  # of (delays, parameters)
 
 
 class Family(NamedTuple):
-    """A family: (log density, log distribution, sd, mean) of the delay as functions of (x, parameters)."""
+    """A family: log density and log distribution of the delay, mean and sd, as functions of (x, parameters)."""
 
     name: str
-    log_pdf: Curve
-    log_cdf: Curve
+    logs: Curves  # (log density, log distribution), which have terms in common
     moments: Callable[[Params], tuple[float, float]]
     guess: Callable[[float, float, float], tuple[float, ...]]  # from the minimum delay, a central one and the sd
     located: bool  # the first parameter is the minimum delay
@@ -54,17 +53,13 @@ def _log_mass(p: Params) -> float:
     return special.log_ndtr(p[0] / np.exp(p[1]))
 
 
-def _normal_pdf(x: Floats, p: Params) -> Floats:
-    z = (x - p[0]) / np.exp(p[1])
-    return -(z**2) / 2 - p[1] - _LOG_ROOT_TAU - _log_mass(p)
-
-
-def _normal_cdf(x: Floats, p: Params) -> Floats:
-    z, cut = (x - p[0]) / np.exp(p[1]), -p[0] / np.exp(p[1])
+def _normal(x: Floats, p: Params) -> tuple[Floats, Floats]:
+    sd, mass = np.exp(p[1]), _log_mass(p)
+    z, cut = (x - p[0]) / sd, -p[0] / sd
     below = special.log_ndtr(z)
     if cut > -8:
         below = below + np.log1p(-np.exp(np.minimum(special.log_ndtr(cut) - below, -1e-12)))
-    return below - _log_mass(p)
+    return z * z * -0.5 - p[1] - _LOG_ROOT_TAU - mass, below - mass
 
 
 def _normal_moments(p: Params) -> tuple[float, float]:
@@ -80,40 +75,26 @@ def _beyond(x: Floats, p: Params) -> Floats:
     return np.maximum(x - p[0], 1e-9)
 
 
-def _gamma_pdf(x: Floats, p: Params) -> Floats:
-    shape, scale = np.exp(p[1]), np.exp(p[2])
-    z = _beyond(x, p) / scale
-    return (shape - 1) * np.log(z) - z - special.gammaln(shape) - p[2]
-
-
-def _gamma_cdf(x: Floats, p: Params) -> Floats:
-    return np.log(special.gammainc(np.exp(p[1]), _beyond(x, p) / np.exp(p[2])) + _TINY)
-
-
-def _lognormal_pdf(x: Floats, p: Params) -> Floats:
-    z = (np.log(_beyond(x, p)) - p[1]) / np.exp(p[2])
-    return -(z**2) / 2 - p[2] - _LOG_ROOT_TAU - np.log(_beyond(x, p))
-
-
-def _lognormal_cdf(x: Floats, p: Params) -> Floats:
-    return special.log_ndtr((np.log(_beyond(x, p)) - p[1]) / np.exp(p[2]))
-
-
-def _weibull_pdf(x: Floats, p: Params) -> Floats:
+def _gamma(x: Floats, p: Params) -> tuple[Floats, Floats]:
     shape, z = np.exp(p[1]), _beyond(x, p) / np.exp(p[2])
-    return p[1] - p[2] + (shape - 1) * np.log(z) - _power(z, shape)
+    log_pdf = (shape - 1) * np.log(z) - z - special.gammaln(shape) - p[2]
+    return log_pdf, np.log(special.gammainc(shape, z) + _TINY)
 
 
-def _weibull_cdf(x: Floats, p: Params) -> Floats:
-    return np.log(-np.expm1(-_power(_beyond(x, p) / np.exp(p[2]), np.exp(p[1]))) + _TINY)
+def _lognormal(x: Floats, p: Params) -> tuple[Floats, Floats]:
+    logs = np.log(_beyond(x, p))
+    z = (logs - p[1]) / np.exp(p[2])
+    return z * z * -0.5 - p[2] - _LOG_ROOT_TAU - logs, special.log_ndtr(z)
 
 
-def _power(z: Floats, shape: float) -> Floats:
-    return np.exp(np.minimum(shape * np.log(z), 700.0))
+def _weibull(x: Floats, p: Params) -> tuple[Floats, Floats]:
+    shape, logs = np.exp(p[1]), np.log(_beyond(x, p) / np.exp(p[2]))
+    power = np.exp(np.minimum(shape * logs, 700.0))
+    return p[1] - p[2] + (shape - 1) * logs - power, np.log(-np.expm1(-power) + _TINY)
 
 
-def _exponential(function: Curve) -> Curve:
-    return lambda x, p: function(x, (p[0], 0.0, p[1]))
+def _exponential(x: Floats, p: Params) -> tuple[Floats, Floats]:
+    return _weibull(x, (p[0], 0.0, p[1]))
 
 
 def _lognormal_moments(p: Params) -> tuple[float, float]:
@@ -128,15 +109,13 @@ def _weibull_moments(p: Params) -> tuple[float, float]:
     return p[0] + scale * mean, scale * np.sqrt(max(square - mean**2, 0.0))
 
 
-def _mixed(function: Curve) -> Curve:
+def _mixture(x: Floats, p: Params) -> tuple[Floats, Floats]:
     """Return a mixture of two normal components: the second starts exp(p[2]) later and has a share of expit(p[4])."""
-
-    def of(x: Floats, p: Params) -> Floats:
-        first, second = _components(p)
-        low, high = -np.logaddexp(0.0, p[4]), -np.logaddexp(0.0, -p[4])
-        return np.logaddexp(low + function(x, first), high + function(x, second))
-
-    return of
+    shares = -np.logaddexp(0.0, p[4]), -np.logaddexp(0.0, -p[4])
+    (pdf, cdf), (other_pdf, other_cdf) = (
+        [share + log for log in _normal(x, part)] for share, part in zip(shares, _components(p), strict=True)
+    )
+    return np.logaddexp(pdf, other_pdf), np.logaddexp(cdf, other_cdf)
 
 
 def _components(p: Params) -> tuple[tuple[float, float], tuple[float, float]]:
@@ -154,60 +133,50 @@ def _mixed_moments(p: Params) -> tuple[float, float]:
 # A distribution without a family is a table of quantiles at equally spaced shares.
 
 
-def _table_cdf(x: Floats, p: Params) -> Floats:
-    return np.log(np.interp(x, p, (np.arange(len(p)) + 0.5) / len(p), left=_TINY, right=1.0))
-
-
-def _table_pdf(x: Floats, p: Params) -> Floats:
+def _table(x: Floats, p: Params) -> tuple[Floats, Floats]:
     steps = np.maximum(np.diff(p), 1e-3)
     cell = np.clip(np.searchsorted(p, x, "right") - 1, 0, len(steps) - 1)
     inside = (x >= p[0]) & (x <= p[-1])
-    return np.where(inside, -np.log(steps[cell] * len(p)), np.log(_TINY))
+    log_pdf = np.where(inside, -np.log(steps[cell] * len(p)), np.log(_TINY))
+    return log_pdf, np.log(np.interp(x, p, (np.arange(len(p)) + 0.5) / len(p), left=_TINY, right=1.0))
 
 
-EMPIRICAL = Family(
-    "empirical", _table_pdf, _table_cdf, lambda p: (float(np.mean(p)), float(np.std(p))), lambda *_: (), True
-)
+EMPIRICAL = Family("empirical", _table, lambda p: (float(np.mean(p)), float(np.std(p))), lambda *_: (), True)
 FAMILIES = {
     family.name: family
     for family in (
-        Family("normal", _normal_pdf, _normal_cdf, _normal_moments, lambda low, mid, sd: (mid, np.log(sd)), False),
+        Family("normal", _normal, _normal_moments, lambda low, mid, sd: (mid, np.log(sd)), False),
         Family(
             "gamma",
-            _gamma_pdf,
-            _gamma_cdf,
+            _gamma,
             lambda p: (p[0] + np.exp(p[1] + p[2]), np.exp(p[1] / 2 + p[2])),
             lambda low, mid, sd: (low - sd / 3, np.log(2.0), np.log(sd / 1.4)),
             True,
         ),
         Family(
             "lognormal",
-            _lognormal_pdf,
-            _lognormal_cdf,
+            _lognormal,
             _lognormal_moments,
             lambda low, mid, sd: (low - sd / 2, np.log(sd * 1.5), np.log(0.6)),
             True,
         ),
         Family(
             "weibull",
-            _weibull_pdf,
-            _weibull_cdf,
+            _weibull,
             _weibull_moments,
             lambda low, mid, sd: (low - sd / 3, np.log(1.5), np.log(sd * 1.6)),
             True,
         ),
         Family(
             "exponential",
-            _exponential(_weibull_pdf),
-            _exponential(_weibull_cdf),
+            _exponential,
             lambda p: (p[0] + np.exp(p[1]), np.exp(p[1])),
             lambda low, mid, sd: (low - sd / 10, np.log(sd)),
             True,
         ),
         Family(
             "mixture",
-            _mixed(_normal_pdf),
-            _mixed(_normal_cdf),
+            _mixture,
             _mixed_moments,
             lambda low, mid, sd: (mid, np.log(sd / 2), np.log(2 * sd), np.log(sd), -1.5),
             False,

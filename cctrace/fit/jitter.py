@@ -287,7 +287,7 @@ class Jitter(Serialised):
         """Return quantiles of the delay (us, without queue)."""
         low, high = self.range_us_
         grid = np.linspace(max(low - (high - low), 0.0), high + (high - low), 8192)
-        log_cdf = self._best.family.log_cdf(grid, self._best.p[:-1])
+        _, log_cdf = self._best.family.logs(grid, self._best.p[:-1])
         return np.interp(np.asarray(shares, float), np.exp(log_cdf), grid)
 
     def score(self, source: Source) -> float:
