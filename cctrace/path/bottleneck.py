@@ -124,22 +124,23 @@ def _bounds(flow: Sent) -> tuple[float, list[float]]:
     return float(np.quantile(rate, 0.98)), [delivered] if is_near else [delivered, usual]
 
 
-def sent_behind(table: Transmissions) -> Sent:
+def sent_behind(table: Transmissions) -> tuple[Sent, tuple[float, float] | None]:
     """Return the `Sent` of a table, with what was lost behind the queue, if that explains the delays better.
 
-    What a link loses behind its queue has taken the queue's time, unlike what the queue had no room for. A loss that
-    met less than half of the longest queue was not due to a full one; what was dropped before the queue, by a policer
-    or an AQM, left no trace in later delays.
+    And its `constant_rate`, if that was needed. What a link loses behind its queue has taken the queue's time, unlike
+    what the queue had no room for. A loss that met less than half of the longest queue was not due to a full one; what
+    was dropped before the queue, by a policer or an AQM, left no trace in later delays.
     """
     arrived, lost = sent(table), table.state == LOST
     if lost.sum() < const.LEAST_LOST or len(arrived.acked) < const.LEAST_RTTS or not arrived.lasts:
-        return arrived
-    rate, cost = constant_rate(arrived)
-    met = backlog_met(arrived, constant(rate), (table.sent_ns - table.start_ns) / 1e3)
+        return arrived, None
+    found = constant_rate(arrived)
+    met = backlog_met(arrived, constant(found[0]), (table.sent_ns - table.start_ns) / 1e3)
     behind = sent(table, lost & (met < met[~lost].max() / 2))
     if len(behind.sent_us) == len(arrived.sent_us):
-        return arrived
-    return behind if constant_rate(behind)[1] < const.BEHIND * cost else arrived
+        return arrived, found
+    other = constant_rate(behind)
+    return (behind, other) if other[1] < const.BEHIND * found[1] else (arrived, found)
 
 
 def lever(flow: Sent, steps: Steps) -> float:

@@ -66,9 +66,13 @@ class PathEvidence:
         return transmissions(self.capture.flow(self.index))
 
     @functools.cached_property
+    def _sent(self) -> tuple[Sent, tuple[float, float] | None]:
+        return sent_behind(self.transmissions)
+
+    @property
     def sent(self) -> Sent:
         """The flow's packets as the bottleneck receives them."""
-        return sent_behind(self.transmissions)
+        return self._sent[0]
 
     def require_sent(self) -> Sent:
         """`sent`, or a `FitError` that says what is needed if too few RTTs are known."""
@@ -228,7 +232,7 @@ class PathEvidence:
     @functools.cached_property
     def constant_rate(self) -> tuple[float, float]:
         """The constant rate that best explains the delays of this flow alone, and the deviation at that rate."""
-        return constant_rate(self.sent)
+        return self._sent[1] or constant_rate(self.sent)
 
     @functools.cached_property
     def steps(self) -> Steps:

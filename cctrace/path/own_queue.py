@@ -138,7 +138,7 @@ def bottleneck_of(path: PathEvidence, flow: Sent) -> Bottleneck:
         exact = _by_delays(path.sent)
         # Neighbours that belong to different super-packets seem, once merged, to arrive and leave at another rate.
         if exact.explained > found.explained and abs(np.log(exact.rate / found.rate)) > const.DIFFERENT_RATE:
-            return bottleneck_of(path, path.sent)
+            flow, found = path.sent, exact
     bucket = shaper_of(flow, constant(found.rate)) if found.explained > const.COMMON else None
     bucket = bucket or refilled_shaper(flow, found.rate)
     # A bucket of a few merged packets is an artefact of merging them.
