@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -50,6 +49,8 @@ def json_file(file: str | os.PathLike[str], what: str) -> Iterator[Any]:
 
 def toml_file(file: str | os.PathLike[str]) -> dict[str, Any]:
     """Return the content of a TOML file, or raise a `FormatError` that names the file and the line."""
+    import tomllib  # compiles its patterns, and few commands read any
+
     name = os.fspath(file)
     try:
         with open(file, "rb") as lines:

@@ -11,63 +11,64 @@ _LARGEST = 1e280  # of a product, before one more factor
 IDLE = -1e300  # start of a busy period before the first packet
 
 
-def residuals(sent_us, bytes_before, bytes_after, acked_us, rows, rate, out, begin, end, start) -> int:
+def residuals(sent_us, bytes_before, last, bytes_after, acked_us, rows, rate, out, begin, end, start) -> int:
     """Compute the residual delays of packets: acknowledgement minus departure from a queue of one rate, us.
 
-    `sent_us`, `bytes_before`, `bytes_after`: when each packet arrived at the queue, and the bytes sent before it and
-    up to it. `acked_us`: when it was acknowledged. `rows`: the packets asked for, ascending. `rate`: bytes per us.
-    `out`: receives one value per row, from `begin` to before `end`. `start`: when the busy period before them would
-    have begun as a single packet; that of the last one is returned. From the first row on it is `IDLE`.
+    `sent_us`, `bytes_before`: when packets arrived at the queue, and the bytes sent before them; of several packets of
+    one instant, the first is enough. `bytes_after`, `acked_us`: the bytes up to each packet, and when it was
+    acknowledged. `rows`: the packets asked for, ascending; `last`: the last arrival up to each of them. `rate`: bytes
+    per us. `out`: receives one value per row, from `begin` to before `end`. `start`: when the busy period before them
+    would have begun as a single packet; that of the last one is returned. From the first row on it is `IDLE`.
     """
-    row = rows[begin - 1] + 1 if begin > 0 else 0
+    at = last[begin - 1] + 1 if begin > 0 else 0
     for k in range(begin, end):
         latest = -1e300  # of the packets since the row before: a chain of maxima of its own is faster
-        while row <= rows[k]:
-            latest = max(latest, sent_us[row] - bytes_before[row] / rate)
-            row += 1
+        while at <= last[k]:
+            latest = max(latest, sent_us[at] - bytes_before[at] / rate)
+            at += 1
         start = max(start, latest)
         out[k - begin] = acked_us[rows[k]] - start - bytes_after[rows[k]] / rate
     return start
 
 
 def residuals_of_steps(
-    sent_us, bytes_before, bytes_after, acked_us, rows, start_us, rates, served, per_us, us_per, out
+    sent_us, bytes_before, last, bytes_after, acked_us, rows, start_us, rates, served, per_us, us_per, out
 ) -> None:
     """Compute the `residuals` of all `rows` behind a queue of several rates, with the digits of `queue.departures`.
 
     `start_us`, `rates`: when each rate begins, and the rates. `served`: the bytes that a busy server has sent by then.
     `per_us`, `us_per`: the slopes in between, bytes per us and us per byte.
     """
-    last = len(rates) - 1
-    row = arriving = leaving = 0
+    final = len(rates) - 1
+    arrival = arriving = leaving = 0
     ahead = -1e300  # of what a server that was always busy has sent, the most that came to late
     for k in range(len(rows)):
-        while row <= rows[k]:
-            at = sent_us[row]
-            while arriving < last and at >= start_us[arriving + 1]:
+        while arrival <= last[k]:
+            at = sent_us[arrival]
+            while arriving < final and at >= start_us[arriving + 1]:
                 arriving += 1
             if at < 0:
                 clock = rates[0] * at
-            elif arriving == last:
-                clock = served[last] + rates[last] * (at - start_us[last])
+            elif arriving == final:
+                clock = served[final] + rates[final] * (at - start_us[final])
             else:
                 clock = per_us[arriving] * (at - start_us[arriving]) + served[arriving]
-            ahead = max(ahead, clock - bytes_before[row])
-            row += 1
+            ahead = max(ahead, clock - bytes_before[arrival])
+            arrival += 1
         behind = bytes_after[rows[k]] + ahead
-        while leaving < last and behind >= served[leaving + 1]:
+        while leaving < final and behind >= served[leaving + 1]:
             leaving += 1
         if behind < 0:
             left_us = behind / rates[0]
-        elif leaving == last:
-            left_us = start_us[last] + (behind - served[last]) / rates[last]
+        elif leaving == final:
+            left_us = start_us[final] + (behind - served[final]) / rates[final]
         else:
             left_us = us_per[leaving] * (behind - served[leaving]) + start_us[leaving]
         out[k] = acked_us[rows[k]] - left_us
 
 
 def queue_deviation(
-    sent_us, bytes_before, bytes_after, acked_us, rows, rate, size, scale_us, limit, out, scratch
+    sent_us, bytes_before, last, bytes_after, acked_us, rows, rate, size, scale_us, limit, out, scratch
 ) -> float:
     """Return the mean of log(1 + |x - median| / scale_us) over the `residuals`, or infinity if it exceeds `limit`.
 
@@ -78,7 +79,7 @@ def queue_deviation(
     found, start = 0.0, IDLE
     for window in range(count // size):
         begin, end = window * size, window * size + size
-        start = residuals(sent_us, bytes_before, bytes_after, acked_us, rows, rate, out, begin, end, start)
+        start = residuals(sent_us, bytes_before, last, bytes_after, acked_us, rows, rate, out, begin, end, start)
         scratch[0:size] = out[0:size]
         found += sum_of_logs(out, size, median(scratch, size), scale_us, limit * count - found)
         if found > limit * count:
@@ -87,7 +88,7 @@ def queue_deviation(
 
 
 def bucket_deviation(
-    sent_us, bytes_before, bytes_after, acked_us, rows, rate, share, base_us, scale_us, limit, out, scratch
+    sent_us, bytes_before, last, bytes_after, acked_us, rows, rate, share, base_us, scale_us, limit, out, scratch
 ) -> float:
     """Return the mean of log(1 + |x| / scale_us) over the residual delays behind a token bucket of one rate.
 
@@ -95,15 +96,28 @@ def bucket_deviation(
     this quantile arrive earlier than from a queue. `base_us`: RTT without queue. The others: see `queue_deviation`.
     """
     count = len(rows)
-    residuals(sent_us, bytes_before, bytes_after, acked_us, rows, rate, out, 0, count, IDLE)
+    residuals(sent_us, bytes_before, last, bytes_after, acked_us, rows, rate, out, 0, count, IDLE)
     scratch[0:count] = out[0:count]
     bucket_us = base_us - quantile(scratch, count, share)
     if not bucket_us > 0:
         return math.inf
+    return spread_behind(sent_us, last, acked_us, rows, bucket_us, base_us, scale_us, limit, out)
+
+
+def shaped_deviation(
+    sent_us, bytes_before, last, bytes_after, acked_us, rows, rate, bucket_us, base_us, scale_us, limit, out
+) -> float:
+    """Return `bucket_deviation` for a bucket of `bucket_us` at this rate."""
+    residuals(sent_us, bytes_before, last, bytes_after, acked_us, rows, rate, out, 0, len(rows), IDLE)
+    return spread_behind(sent_us, last, acked_us, rows, bucket_us, base_us, scale_us, limit, out)
+
+
+def spread_behind(sent_us, last, acked_us, rows, bucket_us, base_us, scale_us, limit, out) -> float:
+    """Return `bucket_deviation` from the `residuals` in `out`, which are overwritten."""
+    count = len(rows)
     for k in range(count):
-        row = rows[k]
         # Packets leave this much earlier than from a queue, but not before they arrive.
-        out[k] = min(out[k] + bucket_us, acked_us[row] - sent_us[row]) - base_us
+        out[k] = min(out[k] + bucket_us, acked_us[rows[k]] - sent_us[last[k]]) - base_us
     found = sum_of_logs(out, count, 0.0, scale_us, limit * count) / count
     return math.inf if found > limit else found
 
@@ -235,5 +249,6 @@ residual_delays = Machine(residuals)
 residual_delays_by_steps = Machine(residuals_of_steps)
 deviation_by_queue = Machine(queue_deviation)
 deviation_by_bucket = Machine(bucket_deviation)
+deviation_of_shaped = Machine(shaped_deviation)
 deficits_at = Machine(deficits)
 losses_by_deficit = Machine(count_by_deficit)

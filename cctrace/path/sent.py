@@ -14,6 +14,7 @@ from cctrace.path.lindley import (
     IDLE,
     deviation_by_bucket,
     deviation_by_queue,
+    deviation_of_shaped,
     residual_delays,
     residual_delays_by_steps,
 )
@@ -60,10 +61,29 @@ class Sent:
         return float(np.nanquantile(self.rtt_us, 0.02))
 
     @functools.cached_property
-    def _work(self) -> tuple[Floats, Floats, Floats]:
-        """Arrival time, and cumulative bytes before and after each packet."""
+    def _work(self) -> tuple[Floats, Floats, Floats, Ints | None]:
+        """Times of arrivals and bytes before them; bytes up to each packet, and its arrival (None: its own row).
+
+        The packets of a burst that has one time stamp are one arrival.
+        """
         total = np.concatenate(([0.0], np.cumsum(self.wire_bytes)))
-        return self.sent_us, total[:-1], total[1:]
+        first = np.diff(self.sent_us, prepend=np.nan) != 0
+        if first.all():
+            return self.sent_us, total[:-1], total[1:], None
+        return self.sent_us[first], total[:-1][first], total[1:], np.cumsum(first) - 1
+
+    def _work_at(self, rows: Ints) -> tuple[np.ndarray, ...]:
+        """Return what compiled code needs for the residual delays of some rows, see `lindley.residuals`."""
+        sent_us, before, after, place = self._work
+        return sent_us, before, rows if place is None else place[rows], after, self.acked_us, rows
+
+    @functools.cached_property
+    def _timed_work(self) -> tuple[np.ndarray, ...]:
+        return self._work_at(self.timed)
+
+    @functools.cached_property
+    def _acked_work(self) -> tuple[np.ndarray, ...]:
+        return self._work_at(self.acked)
 
     def part(self, begin_us: float, end_us: float) -> Sent:
         """Return the packets sent from `begin_us` to `end_us`."""
@@ -86,7 +106,7 @@ class Sent:
         Searches evaluate it hundreds of times: it is compiled.
         """
         found = np.empty(len(self.timed))
-        delays = *self._work, self.acked_us, self.timed
+        delays = self._timed_work
         if len(steps.rate) == 1:
             residual_delays(*delays, float(steps.rate[0]), found, 0, len(found), IDLE)
         else:
@@ -98,14 +118,19 @@ class Sent:
     def deviation_at(self, rate: float, most: float, all_rows: bool = False) -> float:
         """Return `deviation` at one rate, up to rounding, or infinity where it exceeds `most`."""
         size = len(self.timed) if all_rows else self.window_rows
-        delays = *self._work, self.acked_us, self.timed
-        return deviation_by_queue(*delays, float(rate), size, const.SMALL_US, float(most), *self._rooms(size))
+        return deviation_by_queue(*self._timed_work, float(rate), size, const.SMALL_US, float(most), *self._rooms(size))
 
     def deviation_with_bucket(self, rate: float, most: float, share: float, least_us: float) -> float:
         """Return the cost that `shapers.refilled_shaper` minimises, or infinity where it exceeds `most`."""
-        delays = *self._work, self.acked_us, self.acked
         rooms = self._rooms(len(self.acked))
-        return deviation_by_bucket(*delays, float(rate), share, least_us, const.SMALL_US, float(most), *rooms)
+        return deviation_by_bucket(*self._acked_work, float(rate), share, least_us, const.SMALL_US, float(most), *rooms)
+
+    def deviation_behind(
+        self, rate: float, bucket_bytes: float, least_us: float, scale_us: float, most: float
+    ) -> float:
+        """Return the cost that `shapers.shaper_of` minimises, or infinity where it exceeds `most`."""
+        shaped = float(rate), float(bucket_bytes / rate), least_us, scale_us, float(most)
+        return deviation_of_shaped(*self._acked_work, *shaped, self._rooms(len(self.acked))[0])
 
     @functools.cached_property
     def _kept(self) -> dict[int, tuple[Floats, Floats]]:

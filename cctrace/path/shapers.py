@@ -1,12 +1,14 @@
 """Shapers: token buckets that delay what exceeds them; `path.buckets` has the bucket and policers."""
 
+import functools
+
 import numpy as np
 
 from cctrace.estimates import Estimate
 from cctrace.path.arrays import Floats
 from cctrace.path.buckets import Bucket
 from cctrace.path.constants import EXPLAINED, SPENT
-from cctrace.path.least import least_of, least_within
+from cctrace.path.least import least_within
 from cctrace.path.queue import Steps, backlog, constant, left_at, work_done
 from cctrace.path.sent import Sent, delivered_rate
 from cctrace.tcp.wire import PACKET_BYTES
@@ -28,16 +30,19 @@ def shaper_of(flow: Sent, steps: Steps) -> Bucket | None:
     if np.quantile(rest, 0.6) > least - margin:
         return None
 
-    def cost(rate: float, bucket: float) -> float:
-        gone = flow.departures(constant(rate), bucket)
-        return float(np.mean(np.log1p(np.abs((flow.acked_us - gone)[known] - least) / 200.0)))
+    def cost(rate: float, bucket: float, most: float) -> float:
+        return flow.deviation_behind(rate, bucket, least, 200.0, most)
 
     bucket = (least - float(np.median(rest))) * rate
     if np.min((gone_us - flow.sent_us)[known]) > bucket / rate / 2:
         return None
     for _ in range(2):
-        bucket = least_of(lambda b, r=rate: cost(r, b), bucket / 1.3, bucket * 1.3, 41, 1e-4)[0]
-        rate = least_of(lambda x, b=bucket: cost(x, b), rate * 0.998, rate * 1.002, 21, 1e-6)[0]
+        bucket = least_within(functools.partial(cost, rate), bucket / 1.3, bucket * 1.3, 41, 1e-4)[0]
+
+        def of_rate(rate: float, most: float, bucket: float = bucket) -> float:
+            return cost(rate, bucket, most)
+
+        rate = least_within(of_rate, rate * 0.998, rate * 1.002, 21, 1e-6)[0]
     error = max(PACKET_BYTES / 2, 0.5 * float(np.subtract(*np.quantile(rest, [0.6, 0.4]))) * rate)
     return Bucket(Estimate.around(rate, 5e-4 * rate), Estimate.around(bucket, error, PACKET_BYTES), None)
 
