@@ -17,7 +17,7 @@ from cctrace.replaying.probes import AT_ONCE, REFILL, Probes
 from cctrace.replaying.race import Race
 from cctrace.replaying.script import Best
 from cctrace.replaying.stack import HZ, NEXT_SEND, STACK_SIZE, TICK_US
-from cctrace.replaying.ticks import limited_flights, tick
+from cctrace.replaying.ticks import CLEARLY, CONFIG_HZ, Phases, likeliest_ticks, limited_flights
 from cctrace.replaying.together import next_tick
 
 MARGIN = 20.0
@@ -73,10 +73,31 @@ def test_the_next_tick_comes_with_the_least_lead_that_makes_the_clock_read_more(
             assert ticks == [ticks[0], ticks[0], ticks[0] + 1]
 
 
+def chosen(run, hz):
+    """Return the likeliest phase of ticks at a rate, and the likelihood of the flights with it."""
+    phases = Phases(run, hz, limited_flights(run))
+    phases.settle()
+    return phases.chosen(), phases.low
+
+
+@pytest.mark.parametrize("dataset", ["loss_cubic_1pct", "compete_bbr_cubic_2bdp"])
+def test_tick_rates_compared_by_bounds_are_those_that_are_compared_by_what_they_choose(dataset):
+    (run,) = followers(dataset, "cubic6", 1)
+    for rates in (CONFIG_HZ, CONFIG_HZ[::-1]):
+        best, most = None, -np.inf
+        for hz in rates:
+            lead_us, likelihood = chosen(run, hz)
+            if likelihood > most + CLEARLY:
+                best, most = (hz, lead_us), likelihood
+        assert likeliest_ticks(run, rates) == best
+
+
 def test_a_tick_rate_that_cannot_be_likelier_than_another_is_left():
     (run,) = followers("loss_cubic_1pct", "cubic6", 1)
-    assert tick(run, 250, limited_flights(run)) is not None
-    assert tick(run, 250, limited_flights(run), 0.0) is None  # no log likelihood exceeds it
+    best, other = (Phases(run, hz, limited_flights(run)) for hz in (250, 1000))
+    best.settle()
+    assert not other.is_likelier(best)
+    assert not other.is_settled
 
 
 @pytest.mark.parametrize("lower", [1.0, 0.5])

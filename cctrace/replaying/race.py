@@ -13,6 +13,7 @@ from cctrace.replaying.together import OUT, RUNS, together
 from cctrace.replaying.trying import NOTHING_LESS
 
 Hypothesis: TypeAlias = tuple[int, int]
+NOT_BEGUN = 1 << 62  # more rows than any
 ROUNDING = 1e-3  # of likelihoods that are compared
 MARKS = {"rs_is_app_limited", "skb_tx_app_limited"}  # columns by which a controller reads marks of sends
 _together = Machine(together)
@@ -30,60 +31,81 @@ class Race:
         self._states = np.zeros((most, follower.slots.size), np.int64)
         self._stacks = np.zeros((most, follower.stack.size), np.int64)
         own_marks = any(MARKS.intersection(columns) for columns in follower.reads.values())
-        marks = np.tile(follower.marks, (most if own_marks else 1, 1))
+        self._marks = np.zeros((most if own_marks else 1, follower.marks.size), np.uint8)  # touched where one begins
+        self._marks[0] = follower.marks
         self._ends, self._totals = np.zeros(most, np.int64), np.zeros(most)
         self._which, self._least = np.zeros(most, np.int64), np.zeros(1)
         kept = np.zeros((2, follower.slots.size), np.int64), np.zeros((2, follower.stack.size), np.int64)
         kept[1][:, sk.STATE] = [slots.ctypes.data for slots in kept[0]]
         hypotheses = self._which, np.zeros((4, most), np.int64), self._states, self._stacks, kept
         self._run_on = _together.bind(
-            *(follower.book, follower.stream.tables, follower.sends, marks, np.full((1, 5), -1, np.int64)),
+            *(follower.book, follower.stream.tables, follower.sends, self._marks, np.full((1, 5), -1, np.int64)),
             *(*hypotheses, self._ends, self._totals, follower.ack, np.zeros_like(follower.likelihood), self._least),
         )
         self._places: dict[Hypothesis, int] = {}
-        self._rows = [0] * most  # that each has reached
+        self._rows = [NOT_BEGUN] * most  # that each has reached
         self._passed: list[dict[int, float]] = [{} for _ in range(most)]  # the likelihoods on its way
 
     def likelihoods(
-        self, hypotheses: Mapping[Hypothesis, Mapping[int, int]], rows: int, margin: float | None = None
+        self,
+        hypotheses: Mapping[Hypothesis, Mapping[int, int]],
+        rows: int,
+        margin: float | None = None,
+        least: float = NOTHING_LESS,
     ) -> NDArray[np.float64]:
         """Return the log likelihoods of the first `rows` rows under each of some hypotheses.
 
         `hypotheses`: what each changes, as in `Follower.trials`. `margin`: of those that miss the greatest likelihood
-        by more, it need not be known how much more; there are none without one, and no row adds to a likelihood.
+        by more, it need not be known how much more; there are none without one, and no row adds to a likelihood. Nor
+        need it be known how much less than `least` one is.
         """
         rows = min(rows, len(self._follower.rows))
-        places = [self._place(hypothesis, changes, rows) for hypothesis, changes in hypotheses.items()]
-        left = [k for k in places if rows not in self._passed[k]]
-        least = NOTHING_LESS
+        changes = {self._places.setdefault(one, len(self._places)): change for one, change in hypotheses.items()}
+        left = [k for k in changes if rows not in self._passed[k]]
         if margin is not None and left:
-            left.sort(key=lambda k: (self._rows[k], self._totals[k]), reverse=True)
-            self._run(left[:1], rows, least)  # presumably the likeliest one
-            least = max(self._passed[k][rows] for k in places if rows in self._passed[k]) - margin - ROUNDING
-        for first in sorted({self._rows[k] for k in left}):
-            self._run([k for k in left if self._rows[k] == first and rows not in self._passed[k]], rows, least)
-        return np.array([self._passed[k].get(rows, self._totals[k]) for k in places])
+            likeliest = max(
+                left, key=lambda k: (self._rows[k], self._totals[k]) if self._goes_on(k, rows) else (0, 0.0)
+            )
+            self._go({likeliest: changes[likeliest]}, rows, least)
+            known = [self._passed[k][rows] for k in changes if rows in self._passed[k]]
+            least = max(least, max(known, default=NOTHING_LESS) - margin - ROUNDING)
+        self._go({k: changes[k] for k in left}, rows, least)
+        return np.array([self._passed[k].get(rows, self._totals[k]) for k in changes])
 
-    def _place(self, hypothesis: Hypothesis, changes: Mapping[int, int], rows: int) -> int:
-        """Return where a hypothesis has its state; let it begin, if it has none from which `rows` can be reached."""
-        known = hypothesis in self._places
-        k = self._places.setdefault(hypothesis, len(self._places))
-        if not known or (rows not in self._passed[k] and (self._ends[k] == OUT or self._rows[k] > rows)):
-            follower = self._follower
-            self._states[k], self._stacks[k] = follower.slots, follower.stack
-            for slot, value in changes.items():
-                if slot >= 0:
-                    self._states[k, slot] += value
-                else:
-                    self._stacks[k, -1 - slot] += value
-            self._stacks[k, [sk.NEXT_DRAW, sk.STATE]] = 0, self._states[k].ctypes.data
-            self._ends[k], self._totals[k], self._rows[k] = RUNS, 0.0, 0
-        return k
+    def _goes_on(self, k: int, rows: int) -> bool:
+        """Return whether a hypothesis has a state from which `rows` can be reached."""
+        return bool(self._ends[k] != OUT and self._rows[k] <= rows)
+
+    def _go(self, hypotheses: Mapping[int, Mapping[int, int]], rows: int, least: float) -> None:
+        """Bring hypotheses to a row that are not known to be less likely than `least` before it.
+
+        Given where they have their states, and what they change.
+        """
+        left = [k for k in hypotheses if self._ends[k] != OUT or self._totals[k] >= least]
+        left = [k for k in left if rows not in self._passed[k]]
+        self._begin({k: hypotheses[k] for k in left if not self._goes_on(k, rows)})
+        for first in sorted({self._rows[k] for k in left}):
+            self._run([k for k in left if self._rows[k] == first], rows, least)
+
+    def _begin(self, hypotheses: Mapping[int, Mapping[int, int]]) -> None:
+        """Let hypotheses begin, given where they have their states, and what they change: all the same words."""
+        if not hypotheses:
+            return
+        follower, places = self._follower, np.array([*hypotheses])
+        self._states[places], self._stacks[places] = follower.slots, follower.stack
+        for slot in next(iter(hypotheses.values())):
+            words, word = (self._states, slot) if slot >= 0 else (self._stacks, -1 - slot)
+            words[places, word] += np.array([change[slot] for change in hypotheses.values()])
+        self._stacks[places, sk.NEXT_DRAW] = 0
+        self._stacks[places, sk.STATE] = self._states.ctypes.data + places * self._states.strides[0]
+        self._ends[places], self._totals[places] = RUNS, 0.0
+        if len(self._marks) > 1:
+            self._marks[places] = follower.marks
+        for k in hypotheses:
+            self._rows[k] = 0
 
     def _run(self, places: Sequence[int], rows: int, least: float) -> None:
         """Run hypotheses that have reached one row on to another, where those that are not out of it have passed."""
-        if not places:
-            return
         self._follower.ask(self._rows[places[0]], rows, self._score, len(places))
         order = np.lexsort((self._stacks[places, sk.TICK_US], self._stacks[places, sk.HZ]))
         self._which[: len(places)], self._least[0] = np.array(places)[order], least

@@ -9,6 +9,9 @@ Through fq, TCP Small Queues and longer super-packets mostly keep the flight bel
 cwnd, so that the times of departure show each of its steps.
 """
 
+from __future__ import annotations
+
+import functools
 import math
 import weakref
 from collections.abc import Sequence
@@ -25,6 +28,7 @@ from cctrace.replaying.hypotheses import FALSE_ALARM
 from cctrace.replaying.likelihood import NOT_FULL
 from cctrace.replaying.race import Race
 from cctrace.replaying.stack import HZ, TICK_US
+from cctrace.replaying.trying import NOTHING_LESS
 
 TICKS = 40  # tick phases that are tried, 100 us apart at HZ = 250
 FIRST_ROWS = 2_000  # of the stream, tried first
@@ -62,58 +66,30 @@ def likeliest_ticks(follower: Follower, rates: Sequence[int]) -> tuple[int, int]
 
     `follower`: compiled, at row 0; it is left there. `rates`: possible HZ, the most likely first.
     """
-    given = follower.params["hz"]
+    follower.set_ticks(follower.params["hz"], 0)
     flights = limited_flights(follower)
-    best, most = (rates[0], 0), -math.inf
-    for rate in rates:
-        follower.set_ticks(given, 0)
-        tick_us = tick(follower, rate, flights, most + CLEARLY)
-        if tick_us is None:
-            continue
-        if len(rates) == 1:
-            return rate, tick_us
-        follower.set_ticks(rate, tick_us)
-        (likelihood,), _, _ = follower.trials(LAST_ROWS, changes=[{}], score=bk.FULL_FLIGHTS)
-        if likelihood > most + CLEARLY:
-            best, most = (rate, tick_us), float(likelihood)
-        number = int(flights[min(LAST_ROWS, len(follower.rows))])
-        if most / math.log(NOT_FULL) <= ALMOST * number or is_foreign(most, number):
+    if len(rates) == 1:
+        return rates[0], Phases(follower, rates[0], flights).chosen()
+    number = int(flights[min(LAST_ROWS, len(follower.rows))])
+    first, *others = [Phases(follower, rate, flights) for rate in rates]
+    first.begin(number, others)
+    best = first
+    for phases in others:
+        if best.is_settled and _fits(best.low, number):
             break
-    follower.set_ticks(given, 0)
-    return best
+        if phases.is_likelier(best):
+            best = phases
+    return best.hz, best.chosen()
+
+
+def _fits(likelihood: float, flights: int) -> bool:
+    """Return whether so many flights are so likely, or so unlikely, that no other tick rate is to be tried."""
+    return likelihood / math.log(NOT_FULL) <= ALMOST * flights or is_foreign(likelihood, flights)
 
 
 def is_foreign(likelihood: float, flights: int) -> bool:
     """Return whether so many flights are so unlikely that another controller must have sent them."""
     return flights >= ENOUGH and likelihood / math.log(NOT_FULL) > FOREIGN * flights
-
-
-def tick(follower: Follower, hz: int, flights: NDArray[np.int64], enough: float = -math.inf) -> int | None:
-    """Return the lead of the kernel's ticks over the connection's clock, us, at `hz` ticks per second.
-
-    `flights` has the cumulative number of rows with cwnd-limited flights. None: with whatever lead could be chosen, the
-    first `LAST_ROWS` rows are no likelier than `enough`.
-    """
-    flown = _Flights(follower)
-    left = [(hz, k * 1_000_000 // (hz * TICKS)) for k in range(TICKS)]
-    apart = len(left) // FEW
-    rows = FIRST_ROWS
-    while rows < len(follower.rows):
-        if rows <= MANY_ROWS:
-            flown.likelihoods(left, rows)  # most are one by then, and have to be tried anyway
-        if np.ptp(likelihood := flown.likelihoods(left[::apart], rows)) != 0:
-            break
-        if is_foreign(likelihood[0], flights[rows]):
-            return 0
-        rows *= 2
-    many = LAST_ROWS if is_paced_by_fq(follower) else MANY_ROWS
-    likeliest, left, reached = _likeliest(flown, left, rows, many, LAST_ROWS)
-    if enough > -math.inf and flown.most(_near(left)) <= enough:
-        return None
-    if len(left) > 1 and reached < MOST_ROWS:
-        likeliest, _, _ = _likeliest(flown, left, 2 * reached, many, MOST_ROWS)
-    likeliest, _, _ = _likeliest(flown, _near([likeliest]), max(rows, many), LAST_ROWS, MOST_ROWS)
-    return likeliest[1] % (1_000_000 // hz)
 
 
 def _near(hypotheses: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -123,27 +99,155 @@ def _near(hypotheses: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     return list(dict.fromkeys((hz, lead + k * step // NEAR) for hz, lead in hypotheses for k in around))
 
 
-class _Flights:
-    """The flights of a follower at row 0, and the times of its sends where they show cwnd, under several ticks."""
+class _RefutedError(Exception):
+    """No phase of ticks at a rate is likely enough."""
 
-    def __init__(self, follower: Follower) -> None:
-        self.follower, most = follower, TICKS + 4 * NEAR + 1
-        self.full = Race(follower, bk.FULL_FLIGHTS, most)
-        self.timed = Race(follower, bk.PACED_SENDS, most) if is_paced_by_fq(follower) else None
+
+class Phases:
+    """The phases of ticks at a rate, of a follower at row 0, which is left there.
+
+    `flights`: the cumulative number of rows with cwnd-limited flights. `low`, `high`: bounds of the log likelihood of
+    the flights in the first `LAST_ROWS` rows with the phase that is chosen.
+    """
+
+    def __init__(self, follower: Follower, hz: int, flights: NDArray[np.int64]) -> None:
+        self.follower, self.hz, self._flights = follower, hz, flights
+        self._left = [(hz, k * 1_000_000 // (hz * TICKS)) for k in range(TICKS)]
+        self._rows, self._reached = FIRST_ROWS, 0  # that told the phases apart, and that were looked at
+        self._likeliest = self._left[0]
+        self._chosen: int | None = None
+        self._enough, self._roughly = -math.inf, False
+        self.low = self.high = -math.inf
+        self.is_settled = False
+
+    @functools.cached_property
+    def _full(self) -> Race:
+        return self._race(bk.FULL_FLIGHTS)
+
+    @functools.cached_property
+    def _timed(self) -> Race | None:
+        return self._race(bk.PACED_SENDS) if is_paced_by_fq(self.follower) else None
+
+    def _race(self, score: int) -> Race:
+        """Return a race of all that may be tried: leads around those of every phase, and the same within a tick."""
+        return Race(self.follower, score, 2 * len(_near(self._left)))
 
     def likelihoods(
         self, hypotheses: Sequence[tuple[int, int]], rows: int, margin: float | None = None
     ) -> NDArray[np.float64]:
-        """Return the log likelihoods of the first rows under ticks of some rates and leads, see `Race.likelihoods`."""
-        changes = self._changes(hypotheses)
-        if self.timed is None:
-            return self.full.likelihoods(changes, rows, margin)
-        return self.full.likelihoods(changes, rows) + self.timed.likelihoods(changes, rows)
+        """Return the log likelihoods of the first rows under ticks of some leads, see `Race.likelihoods`.
 
-    def most(self, hypotheses: Sequence[tuple[int, int]]) -> float:
-        """Return the greatest log likelihood of the flights in the first `LAST_ROWS` rows."""
-        race = Race(self.follower, bk.FULL_FLIGHTS, len(hypotheses))
-        return float(race.likelihoods(self._changes(hypotheses), LAST_ROWS, 0.0).max())
+        Of the flights and, where they show cwnd, of the times of sends.
+        """
+        changes = self._changes(hypotheses)
+        if self._timed is None:
+            return self._full.likelihoods(changes, rows, margin)
+        return self._full.likelihoods(changes, rows) + self._timed.likelihoods(changes, rows)
+
+    def chosen(self) -> int:
+        """Return the lead of the kernel's ticks over the connection's clock, us."""
+        self._narrow()
+        if self._chosen is None:
+            self._choose()
+        assert self._chosen is not None
+        return self._chosen
+
+    def begin(self, flights: int, others: Sequence[Phases]) -> None:
+        """Settle the likelihood, of so many flights, or only bound it where another rate seems likelier.
+
+        To choose a phase may take many rows, which are not needed if the other rate is likelier with any choice.
+        """
+        self._narrow()
+        if self._chosen is None and len(self._left) > 1 and self._reached < min(MOST_ROWS, len(self.follower.rows)):
+            much = self._most(self._left, LAST_ROWS) + CLEARLY
+            if any(other._seems_likelier(much) for other in others):
+                period = 1_000_000 // self.hz
+                choices = [(hz, lead % period) for hz, lead in _near(self._left)]
+                found = self._full.likelihoods(self._changes(choices), LAST_ROWS)
+                self.low, self.high = float(found.min()), float(found.max())
+                if not _fits(self.high, flights) and not _fits(self.low, flights):
+                    return
+        self.settle()
+
+    def _seems_likelier(self, enough: float) -> bool:
+        """Return whether a phase is likelier than `enough`, those around it left aside."""
+        if not self._narrow(enough, roughly=True) or self._chosen is not None:
+            return False
+        return self._most(self._left, LAST_ROWS, enough) > enough
+
+    def settle(self) -> None:
+        """Choose a phase; `low` and `high` are then its likelihood."""
+        if not self.is_settled:
+            self.low = self.high = self._most([(self.hz, self.chosen())], LAST_ROWS)
+            self.is_settled = True
+
+    def is_likelier(self, other: Phases) -> bool:
+        """Return whether this rate is clearly likelier than another, which is settled if that matters."""
+        if not self._narrow(other.low + CLEARLY):
+            return False
+        if self._chosen is None:
+            most = self._most(_near(self._left), LAST_ROWS, other.low + CLEARLY)
+            if other.low + CLEARLY < most <= other.high + CLEARLY:
+                other.settle()
+            if most <= other.high + CLEARLY:
+                return False
+        self.settle()
+        if other.low + CLEARLY < self.low <= other.high + CLEARLY:
+            other.settle()
+        return self.low > other.high + CLEARLY
+
+    def _most(self, hypotheses: Sequence[tuple[int, int]], rows: int, least: float = NOTHING_LESS) -> float:
+        """Return the greatest log likelihood of the flights in the first rows, or what is below `least`, if that is."""
+        return float(self._full.likelihoods(self._changes(hypotheses), rows, least=least).max())
+
+    def _narrow(self, enough: float = -math.inf, roughly: bool = False) -> bool:
+        """Find the phases that the first `LAST_ROWS` rows leave.
+
+        Return False, as soon as it shows, where no lead that could still be chosen is likelier than `enough`, or
+        `roughly`, none of the phases.
+        """
+        self._enough, self._roughly = enough, roughly
+        try:
+            if not self._reached and self._chosen is None:
+                self._find()
+        except _RefutedError:
+            return False
+        finally:
+            self._enough = -math.inf
+        return True
+
+    def _find(self) -> None:
+        """Find the phases that the first `LAST_ROWS` rows leave; any will do for the flights of another controller."""
+        left, rows = self._left, FIRST_ROWS
+        apart = len(left) // FEW
+        while rows < len(self.follower.rows):
+            if rows <= MANY_ROWS:
+                self.likelihoods(left, rows)  # most are one by then, and have to be tried anyway
+                self.refute(left, rows)
+            if np.ptp(likelihood := self.likelihoods(left[::apart], rows)) != 0:
+                break
+            if is_foreign(likelihood[0], self._flights[rows]):
+                self._chosen = 0
+                return
+            rows *= 2
+        self._rows, many = rows, LAST_ROWS if self._timed else MANY_ROWS
+        self._likeliest, self._left, self._reached = _likeliest(self, left, rows, many, LAST_ROWS)
+
+    def refute(self, left: Sequence[tuple[int, int]], rows: int) -> None:
+        """Raise `_RefutedError` if the first rows, which no later one makes likelier, refute what is left."""
+        enough = self._enough
+        if enough == -math.inf or self._most(left, rows) > enough:
+            return
+        if self._roughly or self._most(_near(left), rows, enough) <= enough:
+            raise _RefutedError
+
+    def _choose(self) -> None:
+        """Choose among the phases that are left, and those around them."""
+        likeliest, many = self._likeliest, LAST_ROWS if self._timed else MANY_ROWS
+        if len(self._left) > 1 and self._reached < MOST_ROWS:
+            likeliest, _, _ = _likeliest(self, self._left, 2 * self._reached, many, MOST_ROWS)
+        likeliest, _, _ = _likeliest(self, _near([likeliest]), max(self._rows, many), LAST_ROWS, MOST_ROWS)
+        self._chosen = likeliest[1] % (1_000_000 // self.hz)
 
     def _changes(self, hypotheses: Sequence[tuple[int, int]]) -> dict[tuple[int, int], dict[int, int]]:
         given, of_hz = self.follower.params["hz"], self.follower.slot("hz")
@@ -153,7 +257,7 @@ class _Flights:
 
 
 def _likeliest(
-    flown: _Flights, left: list[tuple[int, int]], rows: int, least: int, most: int
+    phases: Phases, left: list[tuple[int, int]], rows: int, least: int, most: int
 ) -> tuple[tuple[int, int], list[tuple[int, int]], int]:
     """Return the likeliest hypothesis after as many rows as decide, up to `most`; what is left then; and the rows.
 
@@ -161,11 +265,12 @@ def _likeliest(
     their ticks, and more rows would hardly tell them apart: one is left.
     """
     while True:
-        likelihood = flown.likelihoods(left, rows, CLEARLY)
+        likelihood = phases.likelihoods(left, rows, CLEARLY)
         best = np.flatnonzero(likelihood == likelihood.max())
         kept = np.flatnonzero(likelihood >= likelihood.max() - CLEARLY)
+        phases.refute([left[k] for k in kept], rows)
         likeliest = left[best[len(best) // 2]]  # the middle of the equally likely ones
-        if len(kept) == 1 or (rows >= least and len(kept) == len(best)) or rows >= len(flown.follower.rows):
+        if len(kept) == 1 or (rows >= least and len(kept) == len(best)) or rows >= len(phases.follower.rows):
             return likeliest, [likeliest], rows
         left = [left[k] for k in kept]
         if rows >= most:
