@@ -17,7 +17,9 @@ from cctrace.errors import ArgumentError
 from cctrace.io.tcpinfo import MISSING
 from cctrace.replaying import book as bk
 from cctrace.replaying import paced
+from cctrace.replaying.intervals import blocks, stops_until
 from cctrace.replaying.paced import socket_limit
+from cctrace.replaying.waiting import answers_acks, is_ack_clocked, shows_no_timer
 from tests.places import RECORDINGS
 
 RECORDING = RECORDINGS / "paced_cubic"
@@ -49,7 +51,7 @@ def test_a_socket_of_which_every_send_answers_an_ack_does_not_pace(late, own, is
 
     What the application timed shows no timer either.
     """
-    monkeypatch.setattr(paced, "blocks", lambda events: (np.arange(1, 51), np.full(50, 2)))
+    monkeypatch.setattr(paced, "stops_until", lambda events, row: np.arange(1, 51))
     monkeypatch.setattr(paced, "own_sends", lambda events, sends: np.full(100, own))
     monkeypatch.setattr(paced, "shows_no_timer", lambda events, sends: late == 0)
     better = iter((np.zeros(50), np.full(50, 4.0)))
@@ -227,6 +229,28 @@ def test_the_rate_of_an_application_that_writes_on_a_clock_is_no_limit(monkeypat
 @pytest.mark.parametrize("name", ["paced_cubic", "lab_v3_pauses", "fq_bbr1", "fq_cubic", "fq_v2_near", "lab_v1_sndbuf"])
 def test_neither_a_pacing_timer_nor_bbrs_cruise_nor_a_send_buffer_is_a_limit_of_the_socket(name):
     assert socket_limit(cct.read(RECORDING.parent / name / "sender.pcap.zst").flow(0)) is None
+
+
+@pytest.mark.parametrize("name", ["paced_cubic", "fq_bbr1"])
+def test_super_packets_that_answer_acks_left_soon_after_one_or_with_one_that_did(name):
+    events = cct.read(RECORDING.parent / name / "sender.pcap.zst").flow(0).events
+    sends = events.sends
+    begins = sends[sends["begins"] != 0]
+    acked_ns = events["time_ns"][np.maximum(begins["row"] - 1, 0)] - events.meta["start_ns"] + 10**9
+    since_ns = begins["tx_ns"] - np.maximum(acked_ns, np.append(-(10**9), begins["tx_ns"][:-1]))
+    answers = answers_acks(events, sends)
+    assert answers.tolist() == (since_ns <= 60_000).tolist()
+    assert is_ack_clocked(events, sends) == (np.mean(answers) > 1 / 2)
+    new = (begins["retransmitted"] == 0) & (begins["app_limited"] == 0)
+    assert shows_no_timer(events, sends) == answers[new].all()
+
+
+@pytest.mark.parametrize("rows", [0, 1, 500, 10**9])
+def test_ends_of_intervals_up_to_a_row_are_those_of_the_whole_flow(rows):
+    events = cct.read(RECORDING / "sender.pcap.zst").flow(0).events
+    stops, _ = blocks(events)
+    for row in (rows, *stops[:3].tolist(), *(stops[:3] - 1).tolist()):
+        assert stops_until(events, row).tolist() == stops[stops <= row].tolist()
 
 
 def test_the_recording_is_cubics_and_pacing_held_it_back_for_a_while():

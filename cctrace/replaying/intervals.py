@@ -34,3 +34,13 @@ def blocks(events: Events, block_us: int = BLOCK_US) -> tuple[NDArray[np.int64],
     stops = np.append(firsts_of_intervals(now_us, block_us)[1:], len(now_us))
     sends = events.sends
     return stops, np.diff(np.searchsorted(sends["row"][sends["begins"] != 0], stops), prepend=0)
+
+
+def stops_until(events: Events, row: int, block_us: int = BLOCK_US) -> NDArray[np.int64]:
+    """Return the rows that end intervals of `block_us`, as `blocks` does, up to a row; later ones are not read."""
+    if row + 2 > len(events):
+        stops, _ = blocks(events, block_us)
+    else:
+        now_us = (events.stream.column("time_ns", 0, row + 2) - events.meta["start_ns"]) // 1000
+        stops = firsts_of_intervals(np.append(now_us, now_us[-1] + 1), block_us)[1:]
+    return stops[stops <= row]

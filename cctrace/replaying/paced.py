@@ -24,7 +24,7 @@ from cctrace.replaying import book as bk
 from cctrace.replaying.booking import BLUR_ELSEWHERE
 from cctrace.replaying.follow import Follower
 from cctrace.replaying.hypotheses import FALSE_ALARM, LONGEST
-from cctrace.replaying.intervals import blocks
+from cctrace.replaying.intervals import stops_until
 from cctrace.replaying.script import Script
 from cctrace.replaying.waiting import answers_acks, own_sends, shows_no_timer
 from cctrace.tcp.pacing import UNPACED_SEGMENTS, near_peer_bytes
@@ -94,6 +94,10 @@ def _evident_limit(flow: Flow) -> int | None:
     tx_ns = sends["tx_ns"][begins]
     took_ns = tx_ns[TOGETHER:] - tx_ns[:-TOGETHER]
     rate_Bps = _rates(bytes_before, tx_ns, TOGETHER)
+    # Where even MARGIN above the usual rate is exceeded, the limit is, too: most flows need not be sorted for that.
+    exceeded = rate_Bps * ((1 + MARGIN) * (1 + 1 / TOGETHER)) < (1 - 1e-9) * rate_Bps.max()
+    if took_ns.min() >= 0 and 2 * took_ns[exceeded].sum() >= took_ns.sum():
+        return None
     order = np.argsort(rate_Bps)
     usual_Bps = rate_Bps[order][np.searchsorted(np.cumsum(took_ns[order]), took_ns.sum() / 2)]
     at_it = np.abs(rate_Bps / usual_Bps - 1) < MARGIN
@@ -138,20 +142,19 @@ def likely_paced(follower: Follower) -> int:
 
     `follower`: compiled, at row 0, of a controller that sets no pacing rate; it is left there.
     """
-    stops, _ = blocks(follower.events)
-    looked = int(np.sum(stops <= MOST_ROWS))
-    if not looked or follower.book[bk.BLUR] >= BLUR_ELSEWHERE:
+    stops = stops_until(follower.events, MOST_ROWS)
+    if not len(stops) or follower.book[bk.BLUR] >= BLUR_ELSEWHERE:
         return 0  # estimated times are not informative
     if shows_no_timer(follower.events, follower.sends):
         return 0
     own = own_sends(follower.events, follower.sends)  # the others tell nothing of a timer
-    sent = np.diff(np.searchsorted(follower.sends["row"][own], stops[:looked]), prepend=0)
+    sent = np.diff(np.searchsorted(follower.sends["row"][own], stops), prepend=0)
     if not sent.any():
         return 0
     before, given = follower.save(), follower.params["paced"]
     likelihood = []
     for paced in (0, 1):
-        scores = follower.score(Script([], [], paced=paced), stops[:looked], bk.OWN_SENDS)
+        scores = follower.score(Script([], [], paced=paced), stops, bk.OWN_SENDS)
         likelihood.append(scores[sent > 0] / sent[sent > 0])
         follower.restore(before)
     follower.set_paced(given)

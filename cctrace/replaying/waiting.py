@@ -6,33 +6,74 @@ in flight: plain functions of the row loop (`loop`).
 Sources: [Linux618] net/ipv4/tcp_output.c tcp_write_xmit, tcp_tso_should_defer, tcp_cwnd_validate.
 """
 
+from __future__ import annotations
+
 import weakref
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cctrace.cc.linux import CA_DISORDER, CA_RECOVERY
 from cctrace.flows.events import Events
+from cctrace.lang.machine import Machine
 from cctrace.replaying import book as bk
 from cctrace.replaying import stack as sk
 from cctrace.replaying.likelihood import segments_of
+from cctrace.replaying.stream import stream_of
 from cctrace.tcp.pacing import TSO_WIN_DIVISOR, waits_for_ack
 
 SOON_NS = 1_000_000  # after the pacing timer, until packets without another limit have left
 SILENT_NS = 10_000_000  # beyond a timer's lateness and most stalls: nothing was there to be sent
 ANSWERED_NS = 60_000  # after an ACK, until the stack has sent what it releases
-_answers: weakref.WeakKeyDictionary[Events, NDArray[np.bool_]] = weakref.WeakKeyDictionary()
+_answers: weakref.WeakKeyDictionary[Events, _Answers] = weakref.WeakKeyDictionary()
+
+
+class _Answers(NamedTuple):
+    """Which super-packets left just after an ACK, or with one that did; how many; whether all new data did."""
+
+    answered: NDArray[np.bool_]
+    number: int
+    all_new: bool
 
 
 def answers_acks(events: Events, sends: NDArray[Any]) -> NDArray[np.bool_]:
     """Return which super-packets left just after an ACK, or with one that did."""
+    return _answers_to(events, sends).answered
+
+
+def _answers_to(events: Events, sends: NDArray[Any]) -> _Answers:
+    """Return which super-packets answer ACKs; of new data, those count that the application did not time."""
     if events not in _answers:
-        begins = sends["begins"] != 0
-        tx_ns, before = sends["tx_ns"][begins], np.clip(sends["row"][begins] - 1, 0, len(events) - 1)
-        acked_ns = events.at("time_ns", before) - events.meta["start_ns"] + sk.CLOCK_START_US * 1000
-        _answers[events] = tx_ns - np.maximum(acked_ns, np.append(-ANSWERED_NS, tx_ns[:-1])) <= ANSWERED_NS
+        answered = np.zeros(np.count_nonzero(sends["begins"]), np.bool_)
+        number, timed = 0, 0
+        if len(answered) and len(events):
+            start_ns = events.meta["start_ns"] - sk.CLOCK_START_US * 1000
+            number, timed = _find_answers(stream_of(events, sends).tables, sends, start_ns, answered)
+        _answers[events] = _Answers(answered, number, timed == 0)
     return _answers[events]
+
+
+def find_answers(rows, sends, start_ns, answered):
+    """Fill in which super-packets answer an ACK; return how many, and of how many new ones this is not so."""
+    calls, states = rows
+    number, timed, k, before_ns = 0, 0, 0, -ANSWERED_NS
+    for j in range(sends.size):
+        send = sends[j]
+        if send.begins != 0:
+            row = min(max(send.row - 1, 0), calls.size - 1)
+            acked_ns = states[calls[row].of].time_ns - start_ns
+            if send.tx_ns - max(acked_ns, before_ns) <= ANSWERED_NS:
+                answered[k] = True
+                number += 1
+            elif send.retransmitted == 0 and send.app_limited == 0:
+                timed += 1
+            before_ns = np.int64(send.tx_ns)
+            k += 1
+    return number, timed
+
+
+_find_answers = Machine(find_answers)
 
 
 def own_sends(events: Events, sends: NDArray[Any]) -> NDArray[np.bool_]:
@@ -43,13 +84,13 @@ def own_sends(events: Events, sends: NDArray[Any]) -> NDArray[np.bool_]:
 
 def is_ack_clocked(events: Events, sends: NDArray[Any]) -> bool:
     """Return whether most super-packets answer an ACK: ACK clocking, no pacing."""
-    return bool(sends["begins"].any()) and float(np.mean(answers_acks(events, sends))) > 1 / 2
+    found = _answers_to(events, sends)
+    return 2 * found.number > len(found.answered)
 
 
 def shows_no_timer(events: Events, sends: NDArray[Any]) -> bool:
     """Return whether all new data that the application did not time answers an ACK, as no pacing timer lets it."""
-    new = (sends["retransmitted"] == 0) & (sends["app_limited"] == 0)
-    return bool(np.all(answers_acks(events, sends)[new[sends["begins"] != 0]]))
+    return _answers_to(events, sends).all_new
 
 
 def is_limit_replayed(book, sends, slots):
