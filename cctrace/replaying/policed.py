@@ -45,7 +45,7 @@ class Policers:
     def look(self) -> None:
         """Find out when each search would find one; the follower, in STARTUP or where that ends, stays where it is."""
         follower = self._follower
-        if POLICED not in follower.fields or not np.any(follower.events["rs_losses"]):
+        if POLICED not in follower.fields or not np.any(follower.stream.tables[1]["rs_losses"]):
             return
         here, end = follower.save(), self._end_of_startup()
         follower.restore(self._beginning)
@@ -92,13 +92,13 @@ class Policers:
         None if nothing later loses as much as at a policer; the first one and others, if there are many.
         """
         follower, events = self._follower, self._follower.events
-        losses = np.flatnonzero(follower.stream.is_ack[:end] & (events["rs_losses"][:end] > 0))
+        losses = np.flatnonzero(follower.stream.is_ack[:end] & (events.stream.column("rs_losses", 0, end) > 0))
         if not len(losses):
             return losses, end
         srtt_us = max(follower.srtt_us(int(losses[0])), 1)
         times_us = follower.now_us[losses[0]] + srtt_us * np.arange(LT_MIN_ROUNDS, LONGEST_SEARCH + 1)
         rounds = np.minimum(follower.now_us.searchsorted(times_us), len(follower.rows) - 1)
-        lost, delivered = (np.diff(events[name][rounds].astype(np.int64)) for name in ("lost", "delivered"))
+        lost, delivered = (np.diff(events.at(name, rounds).astype(np.int64)) for name in ("lost", "delivered"))
         if not np.any((lost > 0) & (lost * GAIN_UNIT >= LT_LOSS_THRESH * delivered)):
             return losses[:0], end
         some = np.linspace(0, len(losses) - 1, min(len(losses), MOST_SEARCHES)).astype(int)
