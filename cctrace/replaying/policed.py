@@ -45,7 +45,7 @@ class Policers:
     def look(self) -> None:
         """Find out when each search would find one; the follower, in STARTUP or where that ends, stays where it is."""
         follower = self._follower
-        if POLICED not in follower.fields or not np.any(follower.stream.tables[1]["rs_losses"]):
+        if POLICED not in follower.fields or not np.any(follower.stream.tables[2]["rs_losses"]):
             return
         here, end = follower.save(), self._end_of_startup()
         follower.restore(self._beginning)

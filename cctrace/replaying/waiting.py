@@ -56,7 +56,7 @@ def _answers_to(events: Events, sends: NDArray[Any]) -> _Answers:
 
 def find_answers(rows, sends, start_ns, answered):
     """Fill in which super-packets answer an ACK; return how many, and of how many new ones this is not so."""
-    calls, states = rows
+    calls, states, _ = rows
     number, timed, k, before_ns = 0, 0, 0, -ANSWERED_NS
     for j in range(sends.size):
         send = sends[j]
