@@ -48,7 +48,7 @@ from cctrace.replaying.infer import infer
 from cctrace.replaying.led import led_by
 from cctrace.replaying.one_pass import Leader
 from cctrace.replaying.paced import likely_gso
-from cctrace.replaying.probes import AT_ONCE, NEVER
+from cctrace.replaying.probes import AT_ONCE, NEVER, REFILL, Probes
 from cctrace.replaying.script import Edit
 from cctrace.replaying.senders import registered
 from cctrace.replaying.through_fq import Passage, at_hand_over, passage
@@ -219,6 +219,35 @@ def test_branches_that_hand_over_more_are_not_judged_by_more_sends():
     leader._go(last + 20, bk.PACED_SENDS)
     assert scored < 0
     assert leader.likelihood[0] == pytest.approx(judged)  # what leaves later does not count
+
+
+def test_waits_through_fq_end_as_if_each_were_run_alone_and_what_goes_on_from_one_is_as_run_from_its_draw():
+    flow, bbr3 = cct.read(RECORDINGS / "fq_v3_recovery" / "sender.pcap.zst").flow(0), controller("bbr3")[0]
+    leaders = [Leader(flow, bbr3, checked_params(bbr3, {"hz": 250})) for _ in range(2)]
+    work, watch, ended = Probes(leaders[0]), ("cycle_idx", REFILL), 0
+    while (row := leaders[0].run()) < (rows := len(leaders[0].rows)):
+        assert leaders[1].run() == row
+        ends, watched = work.waits.ends(rows, watch)
+        soonest = (*work.numbers[int(np.argmax(ends[:-1]))][:-1], 0)
+        _, alone, seen = leaders[1].trials(rows, [*work.numbers, soonest], bk.NOTHING, watch)
+        assert ends.tolist() == alone.tolist()
+        assert watched.tolist() == seen.tolist()
+        for leader in leaders:
+            leader.draw(work.numbers[-1])
+            leader.run(row + 1)
+        passed, before = work.waits.passed(), leaders[1].row
+        work.waits.go_on()
+        if passed:  # there are enough packets
+            assert before < passed[0][0][0] < ends.min()
+            assert passed[-1][0][0] == leaders[0].row < ends[-2]
+        leaders[1].run(leaders[0].row)
+        assert np.array_equal(leaders[0].control.slots, leaders[1].control.slots)
+        assert np.array_equal(leaders[0].decided, leaders[1].decided)
+        ended += bool(passed)
+    assert ended > 1
+    assert leaders[1].run() == rows
+    assert np.array_equal(leaders[0].decided, leaders[1].decided)
+    assert leaders[0].script == leaders[1].script
 
 
 def test_branches_through_fq_are_judged_as_if_each_were_alone_and_end_where_they_cannot_be_the_likeliest():

@@ -49,7 +49,8 @@ from cctrace.replaying.stack import NEXT_SEND
 from cctrace.replaying.timed import Timed
 from cctrace.tcp.small_queue import SKB_OVERHEAD_BYTES, SKB_OVERHEAD_BYTES_6_1, TIMER_SLACK_NS
 
-NOTES_SAVED = 6  # where `Leader.save` has the state of `leading.lead`
+# Where `Leader.save` has draws, tables, slots, the state of `leading.lead`, and its last draw.
+DRAWS, WRITTEN, SLOTS, NOTES_SAVED, ONE = 1, 3, 5, 7, 8
 _lead, _next_start = Machine(lead), Machine(next_start)
 
 
@@ -99,6 +100,13 @@ class Leader:
         self._lead = self._bound()
 
     def _bound(self) -> Callable[[], Any]:
+        follower, tables = self.control, self._work.tables
+        out, sent, ring = tables[OUT], tables[SENDS], tables[RING]
+        # As bytes, which are copied much faster than by field.
+        records = (array.view(np.uint8) for array in (self._work.at, tables[FINALS], tables[SCRATCH]))
+        self._state = follower.slots, follower.stack, self._notes, self._one, *records
+        *rows, self._segments = (table.view(f"V{table.itemsize}") for table in (*out, sent, ring))
+        self._tables, self._final = [*rows, self._marks, self._decided], tables[FINALS]
         arrays = self._controller, self._script, self._notes, self._marks, self._decided
         return _lead.bind(self._work.given, self._work.tables, *arrays)
 
@@ -122,7 +130,7 @@ class Leader:
         """The packets in their order."""
         return self._sequence
 
-    @property
+    @functools.cached_property
     def is_ack(self) -> NDArray[np.bool_]:
         """Which of them are ACKs."""
         (_, direction, flags, *_), params = self._work.given[0], self._work.given[4]
@@ -215,41 +223,64 @@ class Leader:
     def save(self) -> tuple[Any, ...]:
         """Return position and state, for `restore`."""
         ring, places = self._ring()
-        return self.row, list(self._drawn), list(self._made), ring[places], *(array.copy() for array in self._state())
+        known = self.row, list(self._drawn), list(self._made), None
+        return *known, ring[places], *(array.copy() for array in self._state)
 
-    def restore(self, saved: tuple[Any, ...]) -> None:
+    def restore(self, saved: Sequence[Any]) -> None:
         """Go back to where `save` was called."""
-        self.row, drawn, made, segments, *state = saved
+        self.row, drawn, made, written, segments, *state = saved
         self._drawn, self._made = list(drawn), list(made)
-        for array, before in zip(self._state(), state, strict=True):
+        if written is not None:
+            for table, first, rows in zip(self.written()[0], *written, strict=True):
+                table[first : first + len(rows)] = rows
+        for array, before in zip(self._state, state, strict=True):
             array[:] = before
         ring, places = self._ring()
         ring[places] = segments
 
-    def _state(self) -> tuple[NDArray[Any], ...]:
-        """Return what changes besides the segments; records as bytes, which are copied much faster than by field."""
-        follower, tables = self.control, self._work.tables
-        records = (array.view(np.uint8) for array in (self._work.at, tables[FINALS], tables[SCRATCH]))
-        return follower.slots, follower.stack, self._notes, self._one, *records
-
     def _ring(self) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """Return the ring of segments, as bytes, and the places that are in use."""
-        tables = self._work.tables
-        ring, tp = tables[RING], tables[FINALS][0]
-        return ring.view(f"V{ring.itemsize}"), np.arange(tp["head"], tp["tail"]) & (len(ring) - 1)
+        """Return the ring of segments and the places that are in use."""
+        tp, ring = self._final[0], self._segments
+        return ring, np.arange(tp["head"], tp["tail"]) & (len(ring) - 1)
 
-    def _written(self) -> tuple[list[NDArray[Any]], NDArray[np.int64]]:
+    def written(self) -> tuple[list[NDArray[Any]], NDArray[np.int64]]:
         """Return the tables that the pass writes, as bytes; which row it next writes of each, and how many rows.
 
         The controller marks packets, and decides, after they were handed over, or after the rows were added.
         """
-        tp, (out, sent) = self._work.tables[FINALS][0], (self._work.tables[k] for k in (OUT, SENDS))
+        tp = self._final[0]
         ends = [tp["rows"], tp["states"], tp["steady"], tp["sent"], tp["sent"], tp["rows"]]
         nexts = [*ends[:4], self.control.stack[NEXT_SEND], self._work.at["led_rows"][0]]
-        tables = [table.view(f"V{table.itemsize}") for table in (*out, sent)]
-        return [*tables, self._marks, self._decided], np.array([nexts, ends], np.int64)
+        return self._tables, np.array([nexts, ends], np.int64)
 
     # ---- trials -----------------------------------------------------------------------------------------------------
+    def watch(self, stop: int, watch: tuple[str, int], score: int = bk.NOTHING) -> tuple[int, bool] | None:
+        """Process packets up to `stop`, or up to one that draws a number or gives a field a value: `watch`.
+
+        Return the packet after that, and whether it gave the value; None if there was none.
+        """
+        self.control.book[bk.UNTIL_NS] = 0
+        self._notes[WATCH_SLOT], self._notes[WATCH_VALUE] = self.control.slot(watch[0]), watch[1]
+        ended = self._go(stop, score)
+        self._notes[WATCH_SLOT] = -1
+        return (self.row + 1, ended == WATCHED) if ended in (DRAWN, WATCHED) else None
+
+    def with_tables(self, saved: Any, firsts: NDArray[np.int64], ends: NDArray[np.int64]) -> tuple[Any, ...]:
+        """Return a saved state with the tables' rows [firsts, ends), over which others may write."""
+        rows = [table[first:end].copy() for table, first, end in zip(self.written()[0], firsts, ends, strict=True)]
+        return *saved[:WRITTEN], (firsts, rows), *saved[WRITTEN + 1 :]
+
+    def drew(self) -> tuple[Any, ...]:
+        """Return what has been drawn by now."""
+        return list(self._drawn), self._one.copy()
+
+    def as_drawn(self, saved: Any, drew: Any, slots: NDArray[np.int64], more: NDArray[np.int64]) -> list[Any]:
+        """Return a saved state with what `drew` told elsewhere, and with more in some slots."""
+        state = list(saved)
+        state[DRAWS], state[SLOTS], state[ONE] = drew[0], saved[SLOTS].copy(), drew[1]
+        state[SLOTS][slots] += more
+        return state
+
     def trials(
         self, last: int, draws: Sequence[Sequence[int]], score: int, watch: tuple[str, int]
     ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
@@ -283,20 +314,20 @@ class Leader:
         self._add(base)
         branches, written, totals = {}, {}, {}
         self.likelihood[0], book[bk.KEEPS] = total, 1
-        sent, firsts = int(self.control.stack[NEXT_SEND]), self._written()[1][0]
+        sent, firsts = int(self.control.stack[NEXT_SEND]), self.written()[1][0]
         for place in np.unique(np.append(starts, end)).tolist():
             self._go(place, bk.PACED_SENDS)
             totals[place] = float(self.likelihood[0])
             if place in starts:
-                branches[place], written[place] = self.save(), self._written()[1]
+                branches[place], written[place] = self.save(), self.written()[1]
         book[bk.KEEPS] = 0
         self._add_up(sent, end)
-        tables, (_, ends) = self._written()
+        tables, (_, ends) = self.written()
         kept = [table[first:last].copy() for table, first, last in zip(tables, firsts, ends, strict=True)]
 
         def as_kept(begins: NDArray[np.int64], ends: NDArray[np.int64]) -> None:
             """Undo what branches have written."""
-            for table, rows, first, begin, last in zip(self._written()[0], kept, firsts, begins, ends, strict=True):
+            for table, rows, first, begin, last in zip(self.written()[0], kept, firsts, begins, ends, strict=True):
                 table[begin:last] = rows[begin - first : last - first]
 
         ratios, most = np.zeros(len(starts)), best.reached

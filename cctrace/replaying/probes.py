@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cctrace.replaying import book as bk
 from cctrace.replaying.follow import MOST, Follower
 from cctrace.replaying.hypotheses import ALIKE, LONGEST, Inference, Phase, Subject, equally_likely, peaks, raw_draw
 from cctrace.replaying.script import Best, Passed
 from cctrace.replaying.startup import stay_in_startup
-from cctrace.replaying.waits import Waits
+from cctrace.replaying.waits import LedWaits, Waits
 
 NEVER = {"rounds_since_probe": -(1 << 20), "probe_wait_us": 1 << 40, "probe_wait_round": 1 << 20}
 AT_ONCE = {"rounds_since_probe": 1 << 21}
@@ -45,7 +44,8 @@ class Probes(Inference):
         values = [[LONGEST] if n == 0 else [raw_draw(k, n) for k in range(n)] for n in kinds]
         self.numbers = list(itertools.product(*values))
         self.never = {name: value for name, value in NEVER.items() if name in follower.fields}
-        self.waits = Waits(follower, self.numbers, self.clock, self.never) if isinstance(follower, Follower) else None
+        waits = self.numbers, self.clock, self.never
+        self.waits = Waits(follower, *waits) if isinstance(follower, Follower) else LedWaits(follower, *waits)
         self.acks = np.flatnonzero(follower.is_ack)
         self.acks_us = self.now_us[self.acks]
         self.kept: list[Passed] = []  # what the search passed, see `Follower.passed`
@@ -68,6 +68,8 @@ class Probes(Inference):
         numbers, phase = self.chosen()
         self.follower.draw(numbers)
         self.follower.run(self.follower.row + 1)
+        if isinstance(self.waits, LedWaits):
+            self.waits.go_on()
         if phase is not None:
             self.found.append(phase)
 
@@ -81,8 +83,8 @@ class Probes(Inference):
         before, self.kept, self.near_to = follower.save(), [], last
         follower.draw(self.numbers[-1])
         follower.run(row + 1)
-        if self.waits and last > first and (passed := self.waits.passed()):
-            self.kept = [(passed, 0.0)]
+        if last > first:
+            self.kept = self.waits.passed()
         rtt_us = max(int(follower.get("min_rtt_us")), 1)
         rows = set(numbers) | (self.search(first, last, rtt_us) if last > first else set())
         self.total = self.return_to(min(rows)) if rows else 0.0
@@ -133,16 +135,8 @@ class Probes(Inference):
         """
         follower = self.follower
         horizon = self.after(self.base_us + self.random_us + MARGIN_US)
-        watch = ("cycle_idx", REFILL)
-        if self.waits:
-            ends, watched = self.waits.ends(horizon, watch)
-        else:
-            _, ends, watched = follower.trials(horizon, draws=self.numbers, score=bk.NOTHING, watch=watch)
+        ends, watched = self.waits.ends(horizon, ("cycle_idx", REFILL))
         longest = self.numbers[int(np.argmax(ends[: len(self.numbers)]))]
-        if not self.waits:
-            soonest = (*longest[: self.clock], 0, *longest[self.clock + 1 :])
-            _, *by_clock = follower.trials(horizon, draws=[soonest], score=bk.NOTHING, watch=watch)
-            ends, watched = np.append(ends, by_clock[0]), np.append(watched, by_clock[1])
         # On the shortest paths the call that draws also ends the wait; the next one is the first that `scan` tries.
         *rows, first = np.maximum(ends - 1, follower.row + 1).tolist()
         found = {row: numbers for row, numbers, is_wait in zip(rows, self.numbers, watched, strict=False) if is_wait}
@@ -192,7 +186,7 @@ class Probes(Inference):
             low, high = int(self.now_us[first]), int(self.now_us[last])
             step = max(min(rtt_us // 2, (high - low) // LEAST), 1)
             here = self.follower.save()
-            self.return_to(first)
+            self.total = self.return_to(first)
             coarse = self.scan(self.ack_rows(np.arange(low, high + step, step)), rtt_us, lower=LOWER)
             self.kept, found_at = [*self.kept, *self.follower.passed()], peaks(coarse)
             self.follower.restore(here)

@@ -1,4 +1,4 @@
-"""When each possible wait of BBR v2, v2+ and v3 would end: the rows of all draws, from one run.
+"""When each possible wait of BBR v2, v2+ and v3 would end: the rows, or packets, of all draws, from one run.
 
 Until a wait ends, its draw only changes how much of it is left. So a wait that ends no sooner than another one is run
 from where that one ends, not from its beginning. Plain functions as those of `trying`.
@@ -7,7 +7,7 @@ from where that one ends, not from its beginning. Plain functions as those of `t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,12 @@ from cctrace.replaying.branches import fetch, keep
 from cctrace.replaying.follow import Follower, Watch
 from cctrace.replaying.loop import KEEP, call_row
 
+if TYPE_CHECKING:
+    from cctrace.replaying.one_pass import Leader
+    from cctrace.replaying.script import Passed
+
+KEEP_PACKETS = 256  # packets between copies of a pass through fq, each of which takes as long as some 50 of them
+MANY_PACKETS = 1_000  # up to the end of the longest wait; of fewer, copies take as long as what they save
 GOES_ON, DREW, SEEN = range(3)
 END, WATCHED, AT, RELATED = range(4)  # columns of `found`; row of the state that is kept, whether only waits differ
 
@@ -141,9 +147,8 @@ class Waits:
         self, follower: Follower, numbers: Sequence[Sequence[int]], clock: int, never: Mapping[str, int]
     ) -> None:
         self._follower, self._number = follower, len(numbers)
-        soonest = [[*some[:clock], 0, *some[clock + 1 :]] for some in numbers]
         self._draws = np.zeros((2 * len(numbers), 1, 5), np.int64)
-        for draws, some in zip(self._draws[:, 0, 1:], [*numbers, *soonest], strict=True):
+        for draws, some in zip(self._draws[:, 0, 1:], draws_of(numbers, clock), strict=True):
             draws[: len(some)] = some
         words = follower.slots.size + follower.stack.size
         self._fields = np.array([[follower.slot(name), value] for name, value in never.items()]).reshape(-1, 2)
@@ -172,17 +177,123 @@ class Waits:
         shown = [*range(self._number), self._number + self._longest]
         return self._found[shown, END], self._found[shown, WATCHED] > 0
 
-    def passed(self) -> tuple[Any, ...] | None:
+    def passed(self) -> list[Passed]:
         """Return a state before the clock ends the soonest wait, for `Follower.restore`, changed to last.
 
-        The follower has drawn the last of the numbers. None if waits differ in more than what is left of them.
+        The follower has drawn the last of the numbers. Nothing if waits differ in more than what is left of them.
         """
         follower, soonest, drawn = self._follower, self._number + self._longest, self._number - 1
         at = int(self._found[soonest, AT])
         if at == 0 or not self._found[soonest, RELATED] or not self._found[drawn, RELATED]:
-            return None
+            return []
         size, slots = follower.slots.size, self._fields[:, 0]
         state = self._kept[soonest].copy()
         state[slots] += self._begun[drawn, slots] - self._begun[soonest, slots] + self._fields[:, 1]
         state[[size + sk.STATE, size + sk.NEXT_DRAW]] = follower.stack[[sk.STATE, sk.NEXT_DRAW]]
-        return at, state[:size], state[size:], follower.draws[: follower.drawn].copy()
+        return [((at, state[:size], state[size:], follower.draws[: follower.drawn].copy()), 0.0)]
+
+
+def draws_of(numbers: Sequence[Sequence[int]], clock: int) -> list[list[int]]:
+    """Return the draws of all waits, and after these those with the soonest end by the clock."""
+    return [*map(list, numbers), *([*some[:clock], 0, *some[clock + 1 :]] for some in numbers)]
+
+
+class LedWaits:
+    """The possible waits of the next draw of a pass through fq, whose rows are packets. See `Waits`."""
+
+    def __init__(self, leader: Leader, numbers: Sequence[Sequence[int]], clock: int, never: Mapping[str, int]) -> None:
+        self._leader, self._number, self._draws = leader, len(numbers), draws_of(numbers, clock)
+        self._fields, self._never = list(never), np.array(list(never.values()), np.int64)
+        self._kept: dict[int, tuple[Any, float]] = {}
+
+    def ends(self, last: int, watch: Watch) -> tuple[np.ndarray, np.ndarray]:
+        """Run each wait from here up to packet `last`, or to its end. See `Waits.ends`."""
+        leader, every, number = self._leader, range(len(self._draws)), self._number
+        self._before, self._firsts, self._last, self._watch = leader.save(), leader.written()[1][0], last, watch
+        self._found: list[tuple[int, bool] | None] = [None for _ in every]
+        self._kept.clear()
+        self._slots = np.array([leader.control.slot(name) for name in self._fields])
+        self._begun, self._drew = np.zeros((0, 0), np.int64), []
+        self._later = np.zeros((len(every), len(every)), bool)
+        if last - leader.row >= MANY_PACKETS:
+            begun = [self._begin(h) for h in every]
+            self._begun, self._drew = np.array([words for words, _ in begun]), [drew for _, drew in begun]
+            self._later = np.array([self._are_later(words) for words in self._begun]).T
+            for h in np.flatnonzero(self._later[number:].all(axis=1))[:1]:
+                self._run_on(number + int(h))
+        while waiting := [h for h in every[:number] if self._found[h] is None]:
+            later = self._later[np.ix_(waiting, waiting)]
+            self._run_on(waiting[int(np.argmax(np.all(later | ~later.T, axis=1)))])
+        soonest = number + int(np.argmax([found[0] for found in self._found[:number] if found]))
+        self._run_on(soonest)
+        leader.restore(self._before)
+        shown = [found for found in (*self._found[:number], self._found[soonest]) if found]
+        return np.array([end for end, _ in shown]), np.array([watched for _, watched in shown])
+
+    def passed(self) -> list[Passed]:
+        """Return states before waits end, in their order, changed to last; see `Waits.passed`."""
+        if not self._kept:
+            return []
+        begun, drew = self._words(), self._leader.drew()
+        parents = self._parents(self._are_later(begun))
+        return [(self._state_of(h, begun, drew, self._never), self._kept[h][1]) for h in parents]
+
+    def go_on(self) -> None:
+        """Go to where the wait that has just been drawn had come to, if that is known."""
+        leader = self._leader
+        if self._kept and (parents := self._parents(self._are_later(begun := self._words()))):
+            was_full = leader.control.stack[sk.WAS_FULL]
+            leader.restore(self._state_of(parents[-1], begun, leader.drew()))
+            leader.control.stack[sk.WAS_FULL] = was_full  # is noted where sends are scored
+
+    def _begin(self, h: int) -> tuple[np.ndarray, Any]:
+        """Draw wait `h`; return slots and stack then, and what was drawn."""
+        leader = self._leader
+        leader.restore(self._before)
+        leader.draw(self._draws[h])
+        self._found[h] = leader.watch(leader.row + 1, self._watch)
+        return self._words(), leader.drew()
+
+    def _words(self) -> np.ndarray:
+        """Return slots and stack."""
+        return np.concatenate([self._leader.control.slots, self._leader.control.stack])
+
+    def _run_on(self, h: int) -> None:
+        """Run wait `h` to its end, from where the latest of those that end no later had been before its end."""
+        if self._found[h] is not None:
+            return
+        leader, few = self._leader, KEEP_PACKETS if len(self._begun) else self._last
+        if parents := self._parents(self._later[:, h]):
+            leader.restore(self._state_of(parents[-1], self._begun[h], self._drew[h]))
+            leader.likelihood[0] = self._kept[parents[-1]][1]
+        else:
+            self._begin(h)
+            leader.likelihood[0] = 0.0
+        kept = None
+        while self._found[h] is None:
+            self._found[h] = leader.watch(min(leader.row + few, self._last), self._watch, bk.PACED_SENDS)
+            if self._found[h] is None and leader.row >= self._last:
+                self._found[h] = self._last, False
+            elif self._found[h] is None:
+                kept = leader.save(), leader.written()[1][1], float(leader.likelihood[0])
+        if kept is not None:
+            self._kept[h] = leader.with_tables(kept[0], self._firsts, kept[1]), kept[2]
+
+    def _parents(self, later: np.ndarray) -> list[int]:
+        """Return the waits of which a state is kept, of those that end no later, the latest last."""
+        return sorted((h for h in self._kept if later[h]), key=lambda h: int(self._kept[h][0][0]))
+
+    def _state_of(self, h: int, begun: np.ndarray, drew: Any, more: Any = 0) -> Any:
+        """Return the state that is kept of a wait for one that begins otherwise, and with more left of it."""
+        slots = self._slots
+        return self._leader.as_drawn(self._kept[h][0], drew, slots, begun[slots] - self._begun[h, slots] + more)
+
+    def _are_later(self, begun: np.ndarray) -> np.ndarray:
+        """Return than which waits the one that begins so ends no sooner.
+
+        All else is equal, and what is left of it is no less.
+        """
+        more = begun - self._begun
+        waits = more[:, self._slots] * np.sign(self._never)
+        more[:, self._slots] = 0
+        return np.asarray(np.all(waits >= 0, axis=1) & ~more.any(axis=1))
