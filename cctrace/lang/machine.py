@@ -83,17 +83,17 @@ def with_fields(records: np.ndarray) -> np.ndarray:
     return records.view(np.ndarray).view(_records(records.dtype))
 
 
-def _named(arg: Any) -> Any:
+def named(arg: Any) -> Any:
     """Return an argument with the fields of its records as attributes, as a compiled function has them."""
     if isinstance(arg, tuple):
-        return tuple(map(_named, arg))
+        return tuple(map(named, arg))
     return with_fields(arg) if isinstance(arg, np.ndarray) and arg.dtype.names else arg
 
 
 def _interpreted(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     """Call a function as Python runs it; integers wrap in silence, as compiled."""
     with np.errstate(over="ignore"):
-        return function(*_named(_plain(args)))
+        return function(*named(_plain(args)))
 
 
 class Machine:

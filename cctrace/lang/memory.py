@@ -66,7 +66,9 @@ class ArrayAt:
     def __call__(self, address: int) -> Any:
         """Return the array that begins at `address`."""
         array = _arrays[address]
-        return array if array.dtype == self.dtype else array.view(self.dtype)
+        # Records of one origin share the tuple of names; to compare all fields takes longer than what is done with one.
+        is_same = array.dtype.names is self.dtype.names is not None or array.dtype == self.dtype
+        return array if is_same else array.view(self.dtype)
 
 
 words = ArrayAt(np.int64)

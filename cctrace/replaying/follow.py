@@ -18,7 +18,7 @@ from cctrace.cc.cmath import U32_MAX
 from cctrace.columns import Held
 from cctrace.flows.events import Events
 from cctrace.lang.fields import fields_of, record_dtype, recordable
-from cctrace.lang.machine import Machine
+from cctrace.lang.machine import Machine, named
 from cctrace.lang.memory import forget
 from cctrace.replaying import book as bk
 from cctrace.replaying import branches, loop, trying
@@ -161,7 +161,8 @@ class Follower:
             base = (self._base, self._memory, self._made[0], self._kept, self._ways)
             args = (*stream, self._drawn[0], self._starts, *base, *tried)
         if self.mode != "compiled":
-            return lambda: _WAYS[name](*args)
+            interpreted = named(args)
+            return lambda: _WAYS[name](*interpreted)
         return _MACHINES[name].bind(*args)
 
     def play(self, script: Script, stop: int | None = None) -> bool:

@@ -11,7 +11,7 @@ from cctrace.cc.base import checked_params
 from cctrace.errors import ArgumentError
 from cctrace.lang import memory
 from cctrace.lang.fields import fields_of, record_dtype
-from cctrace.lang.machine import INTERPRETED
+from cctrace.lang.machine import INTERPRETED, with_fields
 from cctrace.sim.core import bridge, receive_window, structs, write_queue
 from cctrace.sim.core.aqm import pie_vars_init
 from cctrace.sim.core.chance import seeded
@@ -45,12 +45,12 @@ class World:
         self._placed = []
         self._kept = []
         self._controllers = []  # per flow: the layout of its record, or the object itself
-        self.worlds = np.zeros(1, structs.WORLD).view(np.recarray)
+        self.worlds = with_fields(np.zeros(1, structs.WORLD))
         self.record = self.worlds[0]
         self.columns = np.zeros(len(flows), structs.FLOW)
         self.flows = self.columns.view(np.recarray)
         w = _blank(structs.WORLD)
-        w.flows = self.place(self.flows)
+        w.flows = self.place(with_fields(self.columns))
         w.n = len(flows)
         w.entrants = 1 << (len(flows) - 1).bit_length()
         w.last_key_ns = structs.NEVER // w.entrants - 1
@@ -191,14 +191,14 @@ class World:
 
     def _set_aqm(self, w, path, flows):
         """Set up a queue under active management."""
-        q = np.zeros(1, structs.AQM).view(np.recarray)
+        q = with_fields(np.zeros(1, structs.AQM))
         for name, value in path.aqm_fields().items():
             setattr(q[0], name, value)
         q[0].mtu = max(flow.sizes[1] for flow in flows)
         q[0].next_update += FIRST_NS
         pie_vars_init(q[0])
         count = {structs.FQ_CODEL: len(flows), structs.DUALPI2: 2}.get(int(q[0].kind), 1)
-        queues = np.zeros(count, structs.LANE).view(np.recarray)
+        queues = with_fields(np.zeros(count, structs.LANE))
         for queue in queues:
             for ring in ("flow", "order", "at"):
                 setattr(queue, ring, self.place(np.zeros(w.q_mask + 1, np.int64)))
@@ -220,7 +220,7 @@ class World:
         leg.base_ns = base_ns
         leg.steps, leg.words, leg.reals = delays
         next_delay(leg, FIRST_NS)
-        return self.place(np.array([tuple(vars(leg).values())], structs.LEG).view(np.recarray))
+        return self.place(with_fields(np.array([tuple(vars(leg).values())], structs.LEG)))
 
     @staticmethod
     def _ring_size(path, flows):
@@ -246,7 +246,7 @@ class World:
             records |= {"told": structs.TOLD, "way": structs.COMING, "arr": structs.COMING}
             for name, end, length in zip(RINGS, ends, lengths, strict=True):
                 piece = block[end - length : end]
-                self.place(piece.view(records[name]).view(np.recarray) if name in records else piece)
+                self.place(with_fields(piece.view(records[name])) if name in records else piece)
         for name, address in zip(RINGS, addresses, strict=True):
             setattr(f, name, address)
         f.most_mask = size - 1
