@@ -23,14 +23,14 @@ def next_time(w, f):
 
 
 def schedule(w, f):
-    """Enter the time of the flow's next event into the tournament, which has the flow with the earliest at its root.
+    """Enter the time of the flow's next event into the tournament; return the flow with the earliest, its index.
 
     Of two that meet the earlier one wins, of equal times the flow with the lower index: a key has both. No branch
     depends on who wins, which cannot be predicted.
     """
     f.next_ns = next_time(w, f)
     if w.n == 1:
-        return
+        return 0
     keys = words(w.tournament)
     at = w.entrants + f.index
     key = min(f.next_ns, w.last_key_ns) * w.entrants + f.index
@@ -39,10 +39,4 @@ def schedule(w, f):
         key = min(key, keys[at ^ 1])
         at >>= 1
         keys[at] = key
-
-
-def first(w):
-    """Return the index of the flow with the earliest event."""
-    if w.n == 1:
-        return 0
-    return words(w.tournament)[1] & (w.entrants - 1)
+    return key & (w.entrants - 1)

@@ -3,7 +3,7 @@
 from cctrace.sim.core.app import answered, application
 from cctrace.sim.core.arrivals import next_arrival, take_all
 from cctrace.sim.core.entry import only_room_matters, queue_ack, reach_queue
-from cctrace.sim.core.events import first, schedule
+from cctrace.sim.core.events import schedule
 from cctrace.sim.core.fq import free_left, has_small_queues, release
 from cctrace.sim.core.linux_sender import linux_ack, linux_timer
 from cctrace.sim.core.managed import serve_on
@@ -102,28 +102,29 @@ def run(w, until_ns, check=None):
     """
     table = flows(w.flows)
     w.only_room = 1 if only_room_matters(w) else 0
+    first = 0
     for i in range(w.n):
         take_all(w, table[i], until_ns)
-        schedule(w, table[i])
+        first = schedule(w, table[i])
     while True:
-        f = table[first(w)]
+        f = table[first]
         now = f.next_ns
         if w.aqm > 0 and w.serve_at <= min(now, until_ns):
             served = serve_on(w, w.serve_at)
             if served >= 0:
-                schedule(w, table[served])
+                first = schedule(w, table[served])
             continue
         if now > until_ns:
             return until_ns
         if f.rto_at <= now and is_early(f, now):
-            schedule(w, f)
+            first = schedule(w, f)
             continue
         if f.trace_size > 0 and f.trace_rows + trace_room(f) > f.trace_size:
             return now
         if f.tap_size > 0 and f.tap_rows + tap_room(f) > f.tap_size:
             return now
         step(w, f, now)
-        schedule(w, f)
+        first = schedule(w, f)
         if check is not None:
             check(w, f)
         if f.awaited > 0 and f.rcv_nxt * f.mss - f.rcv_lack >= f.awaited:

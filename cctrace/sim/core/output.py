@@ -262,7 +262,8 @@ def transmit(w, f, index, marks, now, probe=False, lacks=0):
         f.nxt += 1
         if (f.rto_at == NEVER or f.timer == PROBE_TIMER) and not probes(f):  # else `push_new` sets the timer
             rearm_rto(f, now)
-    seg.tx_in_flight = in_flight(f)
+    if f.profile != LINUX:  # else its super-packet gets it, once all of it was sent
+        seg.tx_in_flight = in_flight(f)
     if f.ca_state == CA_RECOVERY or f.ca_state == CA_CWR:
         f.prr_out += 1
     f.lsndtime_us = f.now_us

@@ -36,13 +36,14 @@ def take_report(f, log_from, log_to, duplicate, now):
     """tcp_sacktag_write_queue, tcp_clean_rtx_queue; returns (anything SACKed, whether the timer starts anew)."""
     prior_una, prior_fack = f.una, max(f.sack_high, f.una)
     low = take_duplicate(f, duplicate)
-    sort_report(f, log_from, log_to)
+    if log_to - log_from > 1:
+        sort_report(f, log_from, log_to)
     highest = -1
     for k in range(log_from, log_to):  # in order: what is missing behind a hole is not in the rest of the report
         index = words(f.log)[k & f.mask]
         if index == f.una:
             f.una += 1
-            while f.una < f.nxt and segments(f.seg)[f.una & f.mask].marks & SACKED:
+            while f.sacked_out > 0 and f.una < f.nxt and segments(f.seg)[f.una & f.mask].marks & SACKED:
                 f.una += 1
         elif index > f.una and not segments(f.seg)[index & f.mask].marks & SACKED:
             segments(f.seg)[index & f.mask].marks |= FRESH
@@ -155,10 +156,9 @@ def linux_clean_rtx_queue(f, prior_una):
                 f.orig_sacked = 1
         if seg.marks & SKB_END:
             f.wmem_queued -= overhead(f)  # tcp_rtx_queue_unlink_and_free
-        if seg.marks & RETRANS:
-            f.retrans_out -= 1
-        if seg.marks & LOST:
-            f.lost_out -= 1
+        if seg.marks & (RETRANS | LOST):
+            f.retrans_out -= seg.marks & RETRANS > 0
+            f.lost_out -= seg.marks & LOST > 0
         if seg.marks & SACKED:
             f.sacked_out -= 1
         else:

@@ -187,7 +187,7 @@ transmissions, coming, acks, told = ArrayAt(TRANSMISSION), ArrayAt(COMING), Arra
 
 HANDSHAKE = 2  # packets of a handshake that the bottleneck sees: SYN, ACK
 NO_DATA = -1  # in the queue: a packet of a handshake
-NEVER = 1 << 62
+NEVER = (1 << 62) - 1
 UNLIMITED = 1 << 51  # bytes of an application that always has data
 CODEL, RED, PIE, FQ_CODEL, DUALPI2 = range(1, 6)  # `kind` of an AQM; drop-tail has none
 NO_LANE = -1

@@ -7,6 +7,6 @@ from cctrace.sim.core.structs import TALLY_SIZE
 
 def count(address, value):
     """Count a non-negative value; what is beyond the last step is counted there."""
-    exponent = fls64(value | 1)
+    exponent = fls64(value | 1) & 63  # as if it could be 64: then it need not be asked
     step = (exponent << 6) + ((value << 7) >> exponent) - 64
     words(address)[min(step, TALLY_SIZE - 1)] += 1
