@@ -117,13 +117,7 @@ def linux_receive(w, f, order, segment, stamp_ms, echo_changed, now):
         return
     if f.ack_slot_ns > 0:
         acknowledge_in_slot(f, now)
-    elif disorder and in_order and f.rcv_nxt - f.rcv_acked > 1 and receive_window.keeps_window(f):
-        send_ack(w, f, now)  # not one of the three duplicate ACKs
-    elif at_once or (holes and not disorder) or (f.ack_every != DELAYED and (disorder or not in_order)):
-        send_ack(w, f, now)
-    elif disorder:
-        acknowledge_disorder(w, f, now)
-    else:
+    elif not (holes or disorder or at_once) and (in_order or f.ack_every == DELAYED):  # as most: asked first
         f.unacked_data += 1
         if f.unacked_data >= f.ack_every and (f.ack_every != DELAYED or receive_window.keeps_window(f)):
             send_ack(w, f, now)
@@ -131,6 +125,12 @@ def linux_receive(w, f, order, segment, stamp_ms, echo_changed, now):
             delay_ack(w, f, now)
         elif f.delack_at == structs.NEVER:
             f.delack_at = now + f.delack_ns
+    elif disorder and in_order and f.rcv_nxt - f.rcv_acked > 1 and receive_window.keeps_window(f):
+        send_ack(w, f, now)  # not one of the three duplicate ACKs
+    elif at_once or not disorder or f.ack_every != DELAYED:
+        send_ack(w, f, now)
+    else:
+        acknowledge_disorder(w, f, now)
 
 
 def cleanup_rbuf(w, f, now):
