@@ -17,7 +17,7 @@ import numpy as np
 
 from cctrace.lang.emit import LLVM, Array, Emitter, Record, Scalar, Shape, Value, kind_of_dtype
 
-LARGEST_NATURAL = (1 << 62) - 1  # the sum of two is a number of 64 bits
+LARGEST_NATURAL = (1 << 62) - 1  # the sum of two is a natural number of 64 bits, too
 _dtypes: dict[Any, Any] = {}
 
 

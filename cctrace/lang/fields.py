@@ -26,7 +26,7 @@ MODES = ("compiled", "interpreted", "debug")  # of running a controller; debug c
 RETURNED = "o_ret"  # the value that the last call returned; recordable like a field
 DTYPES = {"int": np.int64, "float": np.float64, "f32": np.float32, "bool": np.bool_}
 Known: TypeAlias = Mapping[tuple[str, ...] | None, Mapping[str, int]]  # {names of a record's fields: values of some}
-Naturals: TypeAlias = Mapping[tuple[str, ...] | None, Sequence[str]]  # {such names: those from 0 to 2**62}
+Naturals: TypeAlias = Mapping[tuple[str, ...] | None, Sequence[str]]  # {such names: those from 0 to 2**62 - 1}
 _KIND_OF_TYPE = {int: "int", float: "float", f32: "f32", bool: "bool", np.bool_: "bool"}
 _ANNOTATIONS = {"int": "int", "float": "float", "f32": "f32", "float32": "f32", "bool": "bool"}
 

@@ -101,8 +101,8 @@ class Machine:
 
     `function`: see the module's text for what it may contain. `known`: for a dtype of records, fields that have this
     value in all of them whenever this machine is called, which spares the code for other values; `naturals`: fields
-    that are integers of 64 bits from 0 to 2**62, which spares rounding down. Raises `CompileError` at the first call
-    if the function cannot be compiled, or writes to a field that is known; names file, line and reason.
+    that are integers of 64 bits from 0 to 2**62 - 1, which spares rounding down. Raises `CompileError` at the first
+    call if the function cannot be compiled, or writes to a field that is known; names file, line and reason.
     """
 
     def __init__(
