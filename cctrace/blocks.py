@@ -81,6 +81,12 @@ class Columns(Mapping[str, "Values"]):
             if not isinstance(found := self._kept[name], Packed):
                 self._kept[name] = Packed.of(found)
 
+    def replace(self, columns: Mapping[str, Values]) -> None:
+        """Exchange columns; those that were packed are packed anew."""
+        packed = [name for name in columns if isinstance(self._kept[name], Packed)]
+        self._kept |= columns
+        self.pack(packed)
+
 
 class Block(NamedTuple):
     """A column of a block: the least value, what is to be added to it, and where that changes; None: nowhere."""

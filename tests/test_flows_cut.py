@@ -53,6 +53,15 @@ def test_cut_sack_blocks_are_completed_as_they_were(cut_to):
     assert flow.quality()["options_cut"]["time_stamps"] == 0
 
 
+def test_sack_blocks_are_completed_in_packed_columns_too(cut_to):
+    plain, packed = cct.read(cut_to(ONE_BLOCK)), cct.read(cut_to(ONE_BLOCK))
+    packed.pack(read=True)
+    plain.flow(0), packed.flow(0)
+    assert packed.packets.is_packed
+    for name in ("sack_row", "sack_count", "options"):
+        np.testing.assert_array_equal(packed.packets[name], plain.packets[name])
+
+
 def test_a_capture_without_cuts_says_nothing_of_them():
     quality = cct.read(WHOLE).flow(0).quality()
     assert quality["options_cut"] == {"time_stamps": 0, "sack_blocks": 0, "of_sack_blocks": 0}

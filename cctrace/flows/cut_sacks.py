@@ -46,7 +46,7 @@ def complete(flow: Flow) -> None:
     Nothing changes for a capture taken elsewhere, for what reordering or an unknown RTT leaves open, and without cuts.
     """
     capture, packets = flow.capture, flow.capture.packets
-    if not packets.counters.get("cut_options", 0) or packets.is_packed or flow.taken_at != "sender":
+    if not packets.counters.get("cut_options", 0) or flow.taken_at != "sender":
         return
     p, rtt_us = capture.params([flow.index])[0], flow.row["rtt_min_us"]
     rows = capture.connections.rows_of(flow.index)
@@ -58,8 +58,8 @@ def complete(flow: Flow) -> None:
         return
     tx_ns, begin, end = segments_of(columns, mine, p)
     came = arrived_of(tx_ns, begin, end, acks.time_ns, acks.number, rtt_us * 1000.0)
-    found = _blocks(acks, tx_ns[came], begin[came], end[came])
-    _write(flow, found, int(p["isn"]))
+    if found := _blocks(acks, tx_ns[came], begin[came], end[came]):
+        _write(flow, found, int(p["isn"]))
 
 
 def _acks(flow: Flow, columns: dict[str, Values], rows: Ints, places: Ints, isn: int) -> _Acks:
@@ -111,4 +111,4 @@ def _write(flow: Flow, found: dict[int, Blocks], isn: int) -> None:
     columns = {name: packets[name].copy() for name in ("sack_row", "sack_count", "options")}
     columns["sack_row"][rows], columns["sack_count"][rows] = first, count
     columns["options"][rows] |= SACK
-    packets.columns = dict(packets.columns) | columns
+    packets.replace(columns)

@@ -78,6 +78,13 @@ class Packets(Framed):
         columns.pack(names)
         self.columns = columns
 
+    def replace(self, columns: Mapping[str, Values]) -> None:
+        """Exchange columns; those that are kept packed stay so."""
+        if isinstance(self.columns, Columns):
+            self.columns.replace(columns)
+        else:
+            self.columns = {**self.columns, **columns}
+
     @property
     def is_packed(self) -> bool:
         """Whether some columns are kept packed."""
