@@ -124,6 +124,8 @@ def analyze(
     request = _Request(controller, what_if, keep, identifications, goal if effects else None, progress)
     inputs = [Input(file, progress, options) for file in paths_of("files", files)]
     counters = Counters.of_files(paths_of("tcpinfo", tcpinfo), progress, options)
+    if identifications is None and all(given.is_held for given in inputs):  # before minutes of work would be lost
+        counters.require_used_by(flow for given in inputs for flow in given.flows if isinstance(flow, Flow))
     analyses = [one for given in inputs for one in _analyses(given, counters, request)]
     if analyses and all(one.view is None and one.diagnosis is None and one.counters is None for one in analyses):
         raise StreamError(analyses[0].notes[0])

@@ -64,6 +64,12 @@ class Counters:
                 self._refused.pop(id(table), None)
         return flow, notes
 
+    def require_used_by(self, flows: Iterable[Flow]) -> None:
+        """Raise `ArgumentError` if counters belong to none of these flows."""
+        for flow in flows if self.tables else ():
+            self.attach(flow)
+        self.require_used()
+
     @property
     def refused(self) -> list[str]:
         """Why counters belong to no flow so far."""
