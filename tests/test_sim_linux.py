@@ -55,11 +55,11 @@ class Receiver:
 
     @property
     def acks(self):
-        return [float(t - self.f.rev_ns - START) / MS for t in acks(self.f.ack)[: self.f.ack_tail].ns]
+        return [float(t - self.f.rev_ns - START) / MS for t in acks(self.f.ack)[: self.f.ack_tail]["ns"]]
 
     @property
     def reports(self):
-        ends = acks(self.f.ack)[: self.f.ack_tail].log.tolist()
+        ends = acks(self.f.ack)[: self.f.ack_tail]["log"].tolist()
         arrived = words(self.f.log)[: self.f.log_next].tolist()
         return [arrived[a:b] for a, b in zip([0, *ends], ends, strict=False)]
 

@@ -320,7 +320,8 @@ def test_ticks_are_tried_with_as_many_rows_as_decide():
         likelihood = {0: -100.0, 25: 0.0 if rows < 20_000 else -100.0, 50: -10.0, 51: -10.0, 75: -100.0}
         return np.array([likelihood[phase] for _, phase in hypotheses])
 
-    flown = SimpleNamespace(likelihoods=likelihoods, follower=SimpleNamespace(rows=np.zeros(100_000)))
+    rows = SimpleNamespace(rows=np.zeros(100_000))
+    flown = SimpleNamespace(likelihoods=likelihoods, follower=rows, refute=lambda left, rows: None)
     every = [(250, phase) for phase in (0, 25, 50, 51, 75)]
     one = (250, 51)  # 50 and 51 are equal: one of the middle
     assert ticks._likeliest(flown, every, 1_000, 4_000, 100_000) == (one, [one], 32_000)

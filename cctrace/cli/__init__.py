@@ -96,7 +96,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     except (click.exceptions.Abort, KeyboardInterrupt):
         return _complain("interrupted", 130)
-    except (BrokenPipeError, SystemExit):  # the reader (head, less) has seen enough; click exits then
+    except (BrokenPipeError, SystemExit) as end:  # the reader (head, less) has seen enough; click then exits with 1
+        if isinstance(end, SystemExit) and end.code != 1:
+            raise  # after completing a command line
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
