@@ -220,3 +220,10 @@ def test_threads_of_the_command_share_a_heap():
         return told.stdout.count("<heap nr=")
 
     assert heaps("shared") == 1 < heaps("apart")
+
+
+def test_counters_of_another_connection_are_refused_before_any_flow_is_analysed(capture, monkeypatch):
+    monkeypatch.setattr("cctrace.analysis.analyze.of_capture", lambda *_: pytest.fail("a flow was analysed"))
+    polls = cct.datasets.path("loss_cubic_1pct", "tcpinfo.csv.zst")
+    with pytest.raises(ArgumentError, match="another connection"):
+        analyze([capture], [polls])

@@ -7,6 +7,7 @@ import pytest
 import zstandard
 
 import cctrace as cct
+from cctrace.flows.state import RST
 from tests.wire import pcap
 
 WHOLE = cct.datasets.path("loss_cubic_1pct", "sender.pcap.zst")  # raw IP: options begin after 40 bytes
@@ -60,6 +61,18 @@ def test_sack_blocks_are_completed_in_packed_columns_too(cut_to):
     assert packed.packets.is_packed
     for name in ("sack_row", "sack_count", "options"):
         np.testing.assert_array_equal(packed.packets[name], plain.packets[name])
+
+
+def test_a_reset_which_has_no_options_hides_no_sack_blocks(cut_to):
+    capture, had = cct.read(cut_to(ONE_BLOCK)), cct.read(WHOLE).packets["sack_count"]
+    last = len(had) - 1
+    headers = {"flags": RST, "payload": 0, "ip_len": 40}
+    columns = {name: capture.packets[name].copy() for name in headers}
+    for name, value in headers.items():
+        columns[name][last] = value
+    capture.packets.replace(columns)
+    flow = capture.flow(0)
+    assert flow.quality()["options_cut"]["of_sack_blocks"] == had[:last].sum()
 
 
 def test_a_capture_without_cuts_says_nothing_of_them():

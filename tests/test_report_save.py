@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cctrace.columns import frame_of
+from cctrace.columns import Held, frame_of
 from cctrace.report import arrow
 from cctrace.report import save as module
 from cctrace.report.arrow import arrow_tables
@@ -32,8 +32,10 @@ def as_pandas(table, nullable=()):
     return frame_of(table, nullable)
 
 
+@pytest.mark.parametrize("rows", [arrow.ROWS, 3])  # of a part
 @pytest.mark.parametrize("name", TABLES)
-def test_csv_is_what_pandas_writes(name):
+def test_csv_is_what_pandas_writes(monkeypatch, name, rows):
+    monkeypatch.setattr(arrow, "ROWS", rows)
     nullable = ["a"] if name == "nullable" else []
     assert b"".join(csv_parts(TABLES[name])).decode() == as_pandas(TABLES[name], nullable).to_csv(index=False)
 
@@ -110,6 +112,24 @@ def test_whole_numbers_beyond_64_bits_become_fractional_ones():
     (table,) = arrow_tables({"a": [10**40, None, 3], "b": [{"x": 2**63}, {"x": -1}, None]})
     assert table["a"].to_pylist() == [1e40, None, 3.0]
     assert table["b"].to_pylist() == [{"x": 2.0**63}, {"x": -1.0}, None]
+
+
+def test_csv_is_made_of_a_part_at_a_time(monkeypatch):
+    monkeypatch.setattr(arrow, "ROWS", 100)
+    asked = []
+
+    class Recorded(Held):
+        def part(self, begin, end):
+            asked.append((begin, end))
+            return super().part(begin, end)
+
+        def __getitem__(self, name):
+            raise AssertionError(f"all of column {name}")
+
+    columns = {"snd_una": np.arange(250), "snd_cwnd": np.repeat(10, 250)}
+    text = b"".join(csv_parts(Recorded(250, columns, {}))).decode()
+    assert text == as_pandas(columns).to_csv(index=False)
+    assert asked == [(0, 100), (100, 200), (200, 300)]
 
 
 @pytest.mark.parametrize("installed", [True, False])

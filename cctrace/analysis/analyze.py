@@ -156,7 +156,7 @@ def _analyses(given: Input, counters: Counters, request: _Request) -> Iterator[F
         early = simulates and flow.row["packets"] <= LONG  # else evidence and replay take too much memory together
         with ahead(_look_ahead, evidence_of(attached)) if early else contextlib.nullcontext():
             found = of_capture(given.file, attached, others, request.controller, (chosen or {}).get(flow.key))
-            evidence_of(attached).put_away("sent_s", "rtt_us")  # which a diagnosis asks for again and again
+            evidence_of(attached).put_away("sent_s", "rtt_us")  # which only a diagnosis asks for again and again
             give_back(flow.row["packets"])
             if found.view is not None and chosen is None:
                 forecast = _forecast(flow, found.variant, number, request.progress)

@@ -66,7 +66,9 @@ class Counters:
 
     def require_used_by(self, flows: Iterable[Flow]) -> None:
         """Raise `ArgumentError` if counters belong to none of these flows."""
-        for flow in flows if self.tables else ():
+        for flow in flows:
+            if not self._refused:
+                break
             self.attach(flow)
         self.require_used()
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cctrace.columns import Ints
-from cctrace.flows.state import SYN
+from cctrace.flows.state import RST, SYN
 from cctrace.io.packets import BAD_OPTIONS, TIMESTAMPS
 
 if TYPE_CHECKING:
@@ -65,9 +65,7 @@ class CutOptions(NamedTuple):
 
 
 def blocks_sent(flow: Flow, rows: Ints) -> Ints:
-    """Return how many SACK blocks these packets of a flow had: as captured or, if cut, as the length of the header
-    says.
-    """
+    """Return how many SACK blocks these packets of a flow had: as captured or, if cut, by the length of the header."""
     packets = flow.capture.packets
     held = packets["sack_count"][rows].astype(np.int64)
     room = _room(flow, rows) - SACK_BYTES - STAMP_BYTES * _is_stamped(flow)
@@ -81,9 +79,9 @@ def _room(flow: Flow, rows: Ints) -> Ints:
 
 
 def _later(flow: Flow) -> Ints:
-    """Return the rows of a flow's packets but its SYNs."""
+    """Return the rows of a flow's packets but its SYNs, and its RSTs: those of a closed socket have no options."""
     rows = flow.capture.connections.rows_of(flow.index)
-    return rows[flow.capture.packets["flags"][rows] & SYN == 0]
+    return rows[flow.capture.packets["flags"][rows] & (SYN | RST) == 0]
 
 
 def _is_stamped(flow: Flow) -> bool:

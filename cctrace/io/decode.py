@@ -108,7 +108,7 @@ def _ip(b, p, end, wire_end):
 def _options(b, q, stop, header_end, left, right, s, c, k, d, is_syn):
     """Decode the TCP options from q to stop, where the header or what was captured of it ends.
 
-    Of SACK blocks that the capture cut, those that are whole count: the first reports what has just arrived [RFC2018].
+    Of SACK blocks that the capture cut, those that are whole count: the first reports what has just arrived [RFC 2018].
 
     Returns (bits seen, time stamp value, echo, next free SACK row, well-formed, where an AccECN option is or 0).
     """

@@ -7,7 +7,7 @@ import numpy as np
 from cctrace.estimates import Estimate
 from cctrace.path.arrays import Floats
 from cctrace.path.buckets import Bucket
-from cctrace.path.constants import EXPLAINED, SPENT
+from cctrace.path.constants import EXPLAINED, SMALL_US, SPENT
 from cctrace.path.least import least_within
 from cctrace.path.queue import Steps, backlog, constant, left_at, work_done
 from cctrace.path.sent import Sent, delivered_rate
@@ -31,7 +31,7 @@ def shaper_of(flow: Sent, steps: Steps) -> Bucket | None:
         return None
 
     def cost(rate: float, bucket: float, most: float) -> float:
-        return flow.deviation_behind(rate, bucket, least, 200.0, most)
+        return flow.deviation_behind(rate, bucket, least, SMALL_US, most)
 
     bucket = (least - float(np.median(rest))) * rate
     if np.min((gone_us - flow.sent_us)[known]) > bucket / rate / 2:

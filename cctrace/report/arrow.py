@@ -52,7 +52,7 @@ def arrow_tables(columns: Mapping[str, Any], nullable: Collection[str] = ()) -> 
     # https://pandas.pydata.org/docs/development/developer.html: what pandas needs to read a column as it was
     about = {"index_columns": [], "column_indexes": [], "columns": told, "pandas_version": "1.0"}
     metadata = {"pandas": json.dumps(about)} if told else None
-    for begin, part in _parts(columns):
+    for begin, part in parts_of(columns):
         arrays = [
             objects[name].slice(begin, ROWS) if name in objects else _of_flat(pa, part[name], name in nullable)
             for name in columns
@@ -62,8 +62,8 @@ def arrow_tables(columns: Mapping[str, Any], nullable: Collection[str] = ()) -> 
         del arrays
 
 
-def _parts(columns: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Yield the first row and the columns of each part."""
+def parts_of(columns: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """Yield the first row and the columns of each part of at most `ROWS` rows; with no rows there is one part."""
     if isinstance(columns, Held | EventColumns):
         for begin in range(0, columns.count or 1, ROWS):
             yield begin, columns.part(begin, begin + ROWS)

@@ -14,7 +14,7 @@ import numpy as np
 from cctrace.columns import Values
 from cctrace.extras import is_installed
 from cctrace.io.write import replacing
-from cctrace.report.arrow import arrow_tables
+from cctrace.report.arrow import arrow_tables, parts_of
 from cctrace.report.cells import LONGEST, write_rows
 
 Table: TypeAlias = "Mapping[str, Values | Sequence[Any]]"
@@ -57,6 +57,12 @@ def csv_parts(table: Table) -> Iterator[bytes]:
     1449,"a ""b"", c"
     """
     yield (",".join(map(_quoted, table)) + "\n").encode()
+    for _, part in parts_of(table):
+        yield from _rows(part)
+
+
+def _rows(table: Table) -> Iterator[bytes]:
+    """Yield the rows of a part of a table as CSV."""
     columns = [_numbers(values) for values in table.values()]
     rows = len(columns[0][0]) if columns else 0
     texts = [text for _, text in columns]
