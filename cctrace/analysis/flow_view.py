@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cctrace.arguments import check_argument
-from cctrace.columns import Columns, Held, Table
+from cctrace.columns import Columns, Floats, Held, Table
 from cctrace.display import Public
 from cctrace.flows.events import AckRows
 from cctrace.flows.flow import Flow
@@ -63,7 +62,7 @@ class FlowView(Public):
         return AckRows(self.events)
 
     @functools.cached_property
-    def ack_s(self) -> NDArray[np.float64]:
+    def ack_s(self) -> Floats:
         """Their times, seconds since the start of the flow."""
         return self.seconds(self.acks)
 
@@ -72,12 +71,12 @@ class FlowView(Public):
         """Return the time of the first packet (or of the first event, if unknown), the origin of every axis."""
         return int(self.events["time_ns"][0]) if self.first_ns is None else self.first_ns
 
-    def seconds(self, table: Any) -> NDArray[np.float64]:
+    def seconds(self, table: Any) -> Floats:
         """Return the times of a table in seconds since the start of the flow."""
         # Subtract as integers first: epoch nanoseconds do not fit a float64.
         return (np.asarray(table["time_ns"], np.int64) - self.start_ns) / 1e9
 
-    def steps(self, *names: str) -> tuple[NDArray[np.float64], Columns]:
+    def steps(self, *names: str) -> tuple[Floats, Columns]:
         """Return the times, in seconds, and columns of `model` at those of its rows that suffice to draw them."""
         model = self.model
         assert model is not None

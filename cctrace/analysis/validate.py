@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cctrace.cc import KERNEL_NAMES, REGISTRY
+from cctrace.columns import Bools, Ints, Values
 from cctrace.display import Public, endpoint
 from cctrace.documents import json_file, of_shape
 from cctrace.errors import ArgumentError, FormatError, StreamError
@@ -49,11 +49,11 @@ class Figure(NamedTuple):
         return self.share >= self.need
 
 
-def _equal(got: NDArray[Any], want: NDArray[Any]) -> NDArray[np.bool_]:
+def _equal(got: Values, want: Values) -> Bools:
     return np.asarray(got == want)
 
 
-def _relative(tolerance: float, floor: float = 0.0) -> Callable[[NDArray[Any], NDArray[Any]], NDArray[np.bool_]]:
+def _relative(tolerance: float, floor: float = 0.0) -> Callable[[Values, Values], Bools]:
     return lambda got, want: np.asarray(np.abs(got - want) <= np.maximum(tolerance * want, floor))
 
 
@@ -94,7 +94,7 @@ class Agreement(Public):
     the kernel's log; None if unknown) and `figures` (list of `Figure`).
     """
 
-    def __init__(self, flow: Flow, stalls: NDArray[np.int64] | None = None, cc: str | None = None) -> None:
+    def __init__(self, flow: Flow, stalls: Ints | None = None, cc: str | None = None) -> None:
         self.flow = flow
         info = flow.tcpinfo
         if info is None:
@@ -121,7 +121,7 @@ class Agreement(Public):
     def _is_bbr(self) -> bool:
         return self._run is not None and "pacing_gain" in self._run.decisions
 
-    def agrees(self, name: str) -> NDArray[np.bool_]:
+    def agrees(self, name: str) -> Bools:
         """Return for each poll whether the value named as in `figures` (or `ca_state`, `rto`, ...) agrees."""
         _, _, column, compare, counter = next((f for f in _FIGURES if f[0] == name), (name, 0, name, _equal, False))
         got, want = self.values(column), self.kernel[column][self.states["poll"]]
@@ -132,7 +132,7 @@ class Agreement(Public):
         np.logical_or.at(found, self.states["poll"], matches)
         return found
 
-    def values(self, column: str) -> NDArray[Any]:
+    def values(self, column: str) -> Values:
         """Return the reconstructed values of a tcp_info column, one for each of `states`."""
         if column == "delivery_rate_Bps":
             interval = np.maximum(self.states["rate_interval_us"], 1)
@@ -216,7 +216,7 @@ def _sender(flow: Flow, named: str | None) -> tuple[str | None, str | None]:
     return kernels, variant if variant in REGISTRY else None
 
 
-def _inside(times: NDArray[np.int64], intervals: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _inside(times: Ints, intervals: Ints) -> Bools:
     """Return which times lie in one of the (sorted, disjoint) intervals (start, end]."""
     if len(intervals) == 0:
         return np.zeros(len(times), bool)
@@ -224,7 +224,7 @@ def _inside(times: NDArray[np.int64], intervals: NDArray[np.int64]) -> NDArray[n
     return (at >= 0) & (times <= intervals[np.maximum(at, 0), 1])
 
 
-def stalls(folder: str | Path) -> NDArray[np.int64]:
+def stalls(folder: str | Path) -> Ints:
     """Return the intervals (start, end], ns, in which the emulator of a recording was late by more than 4 ms."""
     path = Path(folder) / "queue.csv.gz"
     if not path.exists():

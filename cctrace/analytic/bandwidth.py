@@ -7,12 +7,13 @@ Times are microseconds, rates packets per microsecond.
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cctrace.analytic.domain import Array, Real, not_negative, positive
+from cctrace.analytic.domain import Real, not_negative, positive
+from cctrace.columns import Floats
 
 
 def delivery_rate(
     acked_at_ack: ArrayLike, acked_at_send: ArrayLike, ack_time: ArrayLike, last_ack_time: ArrayLike
-) -> Array:
+) -> Floats:
     r"""Delivery rate that the ACK of packet P measures, in the unit of `acked_*` per unit of `*_time`.
 
     .. math:: d_P = \frac{\mathcal B[t_P] - \mathcal B[t_C]}{t_P - t_C} \quad\text{Eq. (1) [Kumar19]_}
@@ -24,7 +25,7 @@ def delivery_rate(
     return np.subtract(acked_at_ack, acked_at_send) / interval
 
 
-def bdp(bandwidth: ArrayLike, min_rtt_us: Real) -> Array:
+def bdp(bandwidth: ArrayLike, min_rtt_us: Real) -> Floats:
     r"""Bandwidth-delay product of the estimates.
 
     .. math:: BDP_{ini} = BW_{BEP} \times \widehat{RTT} \quad\text{Eq. (2) [Kumar19]_}
@@ -35,7 +36,7 @@ def bdp(bandwidth: ArrayLike, min_rtt_us: Real) -> Array:
     return not_negative("bandwidth", bandwidth) * not_negative("min_rtt_us", min_rtt_us)
 
 
-def window_delivery_rate(window: ArrayLike, interdeparture_us: ArrayLike, mean_rtt_us: Real) -> Array:
+def window_delivery_rate(window: ArrayLike, interdeparture_us: ArrayLike, mean_rtt_us: Real) -> Floats:
     r"""Delivery rate over one mean RTT, limited by the window or by pacing.
 
     .. math:: d^j = \frac{1}{RTT_{UCAV}}\min\Bigl(W_j, \frac{RTT_{UCAV}}{\Delta t_{j-1}}\Bigr)
@@ -50,7 +51,7 @@ def window_delivery_rate(window: ArrayLike, interdeparture_us: ArrayLike, mean_r
 
 def next_bandwidth(
     bandwidth: Real, min_rtt_us: Real, mean_rtt_us: Real, cwnd_gain: Real = 2.0, extra_us: Real = 0.0
-) -> Array:
+) -> Floats:
     r"""Bandwidth estimate one probe cycle later.
 
     .. math:: BW^j = \frac{1}{RTT_{UCAV}\,\Delta t_{j-1}}\min\bigl(g\,RTT_{min}^{j-1} + e,\; RTT_{UCAV}\bigr)
@@ -71,7 +72,7 @@ def next_bandwidth(
 
 def bandwidth_trajectory(
     bandwidth: Real, min_rtts_us: ArrayLike, mean_rtt_us: Real, cwnd_gain: Real = 2.0, extra_us: Real = 0.0
-) -> Array:
+) -> Floats:
     """Bandwidth estimate over probe cycles, Eqs. (5) to (7) iterated.
 
     `bandwidth`: before the first cycle, any unit. `min_rtts_us`: RTT_min of each cycle, axis 0 the cycles; the minimum

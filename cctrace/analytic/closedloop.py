@@ -38,9 +38,10 @@ from numpy.typing import ArrayLike
 
 from cctrace.analytic import dependence
 from cctrace.analytic.collapse import COLLAPSED
-from cctrace.analytic.domain import Array, Domain, domain_of
+from cctrace.analytic.domain import Domain, domain_of
 from cctrace.analytic.jittered import Constants, Link, burst_segments, decay_share, draw_interval_us, pacing_share
 from cctrace.analytic.roots import fixed_point
+from cctrace.columns import Floats
 from cctrace.errors import ArgumentError
 from cctrace.special import special
 
@@ -67,16 +68,16 @@ class Loop(NamedTuple):
 
 
 # --- the loop --------------------------------------------------------------------------------------------------------
-def _grid(path: Link) -> Array:
+def _grid(path: Link) -> Floats:
     low, high = float(path.delay.ppf(1e-12)), float(path.delay.ppf(1 - 1e-13))
     return np.linspace(low, high, _POINTS)
 
 
-def _mean(x: Array, cdf: Array) -> float:
+def _mean(x: Floats, cdf: Floats) -> float:
     return float(x[0] + np.trapezoid(1 - cdf, x))
 
 
-def _decaying(path: Link, x: Array, step_us: float) -> tuple[Array, Array]:
+def _decaying(path: Link, x: Floats, step_us: float) -> tuple[Floats, Floats]:
     """Return the mean-over-packets and the end-of-interval distributions of the running maximum.
 
     Packets of one burst or slot share a draw and lie anywhere in it; the last has waited longest since the previous.
@@ -90,7 +91,7 @@ def _decaying(path: Link, x: Array, step_us: float) -> tuple[Array, Array]:
     return anywhere, at_end
 
 
-def _log_stay(path: Link, x: Array, step_us: float, rho: float) -> Array:
+def _log_stay(path: Link, x: Floats, step_us: float, rho: float) -> Floats:
     """Return log P[d_k <= x | d_k+1 <= x]: log F(x) for independent draws, more for autocorrelated ones."""
     if rho == 0:
         return dependence.log_cdf(path.delay, x)
@@ -166,10 +167,10 @@ class _Normal(NamedTuple):
     mean_us: float
     sd_us: float
 
-    def logsf(self, x: ArrayLike) -> Array:
+    def logsf(self, x: ArrayLike) -> Floats:
         return special.log_ndtr((self.mean_us - np.asarray(x)) / self.sd_us)
 
-    def ppf(self, q: ArrayLike) -> Array:
+    def ppf(self, q: ArrayLike) -> Floats:
         return self.mean_us + self.sd_us * special.ndtri(q)
 
     def mean(self) -> float:
@@ -182,7 +183,7 @@ def _probe_rtt_interval_us(path: Link, sender: Constants, rate: float) -> float:
     return float(path.delay.mean()) / window
 
 
-def log_survival_of_min_rtt(path: Link, sender: Constants, share: float = COLLAPSED) -> tuple[Array, Array]:
+def log_survival_of_min_rtt(path: Link, sender: Constants, share: float = COLLAPSED) -> tuple[Floats, Floats]:
     r"""Delays x and log P[RTT_min > x]: the integrand of Eq. (9), over one lifetime of the filter.
 
     .. math:: \log P[RTT_{min} > x] = \log P[\min_{PROBE\_RTT} > x] + \log P[\min_{PROBE\_BW} > x]
@@ -208,7 +209,7 @@ def log_survival_of_min_rtt(path: Link, sender: Constants, share: float = COLLAP
     )
 
 
-def _phase(path: Link, x: Array, rate: float, step_us: float, duration_us: float, power: float = 1) -> Array:
+def _phase(path: Link, x: Floats, rate: float, step_us: float, duration_us: float, power: float = 1) -> Floats:
     if not path.ordered:
         draw = power * dependence.log_cdf(path.delay, x)
         return dependence.log_survival_of_minimum(draw, draw, duration_us / step_us, ordered=False)
@@ -278,7 +279,7 @@ def expected_min_rtt(path: Link, sender: Constants, share: float = COLLAPSED) ->
     return _mean(x, -np.expm1(log_survival))
 
 
-def queue_delay_us(path: Link, sender: Constants, min_rtt_us: ArrayLike) -> Array:
+def queue_delay_us(path: Link, sender: Constants, min_rtt_us: ArrayLike) -> Floats:
     r"""Delta: the queue that the window keeps at full rate while min_rtt is `min_rtt_us`.
 
     .. math:: \delta = \max\bigl(0,\; g\,k\,RTT_{min} + Q/C + E - L\bigr)

@@ -24,9 +24,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cctrace.analytic.distributions import Affine, Delay, Distribution, TruncatedNormal
-from cctrace.analytic.domain import Array, Domain, Real, checked, domain_of, not_negative, positive
+from cctrace.analytic.domain import Domain, Real, checked, domain_of, not_negative, positive
 from cctrace.analytic.roots import first_root
 from cctrace.arguments import check_choice
+from cctrace.columns import Floats
 from cctrace.display import Carded, texts_of
 from cctrace.errors import ArgumentError
 
@@ -35,7 +36,7 @@ PAPER_SAMPLES = 10_000  # M and L in Sec. III-E
 PAPER_PROBE_RTT_SAMPLES = 160  # N: 4 packets per RTT of 5 ms for 200 ms
 
 
-def min_rtt(probe_rtt_minimum_us: ArrayLike, probe_bw_minimum_us: ArrayLike) -> Array:
+def min_rtt(probe_rtt_minimum_us: ArrayLike, probe_bw_minimum_us: ArrayLike) -> Floats:
     r"""Smaller of the minima of the two phases.
 
     .. math:: RTT_{min} = \min(a, b) \quad\text{Eq. (8) [Kumar19]_}
@@ -48,7 +49,7 @@ def min_rtt(probe_rtt_minimum_us: ArrayLike, probe_bw_minimum_us: ArrayLike) -> 
 
 def log_survival_of_min_rtt(
     s_us: ArrayLike, probe_rtt: Delay, probe_rtt_samples: Real, probe_bw: Delay, samples: Real
-) -> Array:
+) -> Floats:
     r"""Logarithm of the probability that RTT_min exceeds `s_us`: the integrand of Eq. (9).
 
     .. math:: \log P[RTT_{min} > s] = N \log(1 - F_X(s)) + M \log(1 - F_Y(s))
@@ -63,7 +64,7 @@ def log_survival_of_min_rtt(
     return np.where(np.isnan(log_x), 0, log_x) + np.where(np.isnan(log_y), 0, log_y)
 
 
-def expected_min_rtt(probe_rtt: Delay, probe_rtt_samples: Real, probe_bw: Delay, samples: Real) -> Array:
+def expected_min_rtt(probe_rtt: Delay, probe_rtt_samples: Real, probe_bw: Delay, samples: Real) -> Floats:
     r"""Expected minimum RTT over both phases, microseconds.
 
     .. math:: E[RTT_{min}] = \int_0^\infty (1 - F_X(s))^N (1 - F_Y(s))^M\,ds \quad\text{Eq. (9) [Kumar19]_}
@@ -83,7 +84,7 @@ def expected_min_rtt(probe_rtt: Delay, probe_rtt_samples: Real, probe_bw: Delay,
     positive("probe_rtt_samples + samples", n + m)
     shape = np.broadcast_shapes(n.shape, m.shape, np.shape(probe_rtt.logsf(1.0)), np.shape(probe_bw.logsf(1.0)))
 
-    def log_survival(s: Array) -> Array:
+    def log_survival(s: Floats) -> Floats:
         return log_survival_of_min_rtt(s, probe_rtt, n, probe_bw, m)
 
     high = _where_log_survival(log_survival, -45.0, shape)
@@ -98,7 +99,7 @@ def expected_min_rtt(probe_rtt: Delay, probe_rtt_samples: Real, probe_bw: Delay,
     return total
 
 
-def _where_log_survival(log_survival: Callable[[Array], Array], level: float, shape: tuple[int, ...]) -> Array:
+def _where_log_survival(log_survival: Callable[[Floats], Floats], level: float, shape: tuple[int, ...]) -> Floats:
     """Return the largest s, elementwise, at which the log survival is still at least `level`."""
     low, high = np.zeros(shape), np.full(shape, 1e12)
     for _ in range(100):
@@ -108,7 +109,7 @@ def _where_log_survival(log_survival: Callable[[Array], Array], level: float, sh
     return low
 
 
-def collapse_probability(rtt: Delay, half_rtt_us: Real, samples: Real) -> Array:
+def collapse_probability(rtt: Delay, half_rtt_us: Real, samples: Real) -> Floats:
     r"""Probability that the minimum of `samples` RTTs falls below half the uncongested RTT.
 
     .. math:: P = 1 - \bigl(1 - F_Y(\tfrac{1}{2} RTT_{UCAV})\bigr)^{L} \quad\text{Eq. (11) [Kumar19]_}
@@ -126,7 +127,7 @@ def collapse_probability(rtt: Delay, half_rtt_us: Real, samples: Real) -> Array:
     return 0.0 - np.expm1(not_negative("samples", samples) * rtt.logsf(half_rtt_us))  # "0.0 -": never minus zero
 
 
-def collapse_mass(samples: ArrayLike, epsilon: ArrayLike) -> Array:
+def collapse_mass(samples: ArrayLike, epsilon: ArrayLike) -> Floats:
     r"""Mass that F_Y must have below half the RTT for a collapse with probability 1 - epsilon.
 
     .. math:: F_Y(\tfrac{1}{2} RTT_{UCAV}) > 1 - \sqrt[L]{\epsilon} \quad\text{Eq. (11) [Kumar19]_}
@@ -240,13 +241,13 @@ class Collapse(Carded):
         stretch = v["sd_us"] / self.rtt.std()
         return Affine(self.rtt, stretch, v["mean_us"] - self.rtt.mean() + queue_delay_us)
 
-    def probability(self, **changes: ArrayLike) -> Array:
+    def probability(self, **changes: ArrayLike) -> Floats:
         """Return Eq. (11), with some of `PARAMETERS` replaced by `changes` (arrays broadcast)."""
         v = self._complete(changes)
         rtt = self._distribution(v, v["queue_delay_us"])
         return collapse_probability(rtt, v["mean_us"] / v["cwnd_gain"], v["samples"])
 
-    def surface(self, **axes: ArrayLike) -> Array:
+    def surface(self, **axes: ArrayLike) -> Floats:
         """Return Eq. (11) on the grid that the named `axes` (one-dimensional arrays) span, in their order.
 
         >>> Collapse(mean_us=5000, floor_us=75).surface(sd_us=[500, 750], queue_delay_us=[0, 500, 1000]).shape
@@ -255,7 +256,7 @@ class Collapse(Carded):
         grids = np.meshgrid(*(np.asarray(values, dtype=float) for values in axes.values()), indexing="ij")
         return self.probability(**dict(zip(axes, grids, strict=True)))
 
-    def expected_min_rtt(self, **changes: ArrayLike) -> Array:
+    def expected_min_rtt(self, **changes: ArrayLike) -> Floats:
         """Return Eq. (9), with some of `PARAMETERS` replaced by `changes`."""
         v = self._complete(changes)
         rtt, queued = self._distribution(v, 0.0), self._distribution(v, v["queue_delay_us"])
@@ -267,7 +268,7 @@ class Collapse(Carded):
         probability: ArrayLike = 0.5,
         bracket: tuple[ArrayLike, ArrayLike] | None = None,
         **changes: ArrayLike,
-    ) -> Array:
+    ) -> Floats:
         """Return the value of `parameter` at which the collapse probability crosses `probability`.
 
         Parameters
@@ -299,7 +300,7 @@ class Collapse(Carded):
         low, high = (np.broadcast_to(end, shape) for end in ends)
         log_target = np.log1p(-target)
 
-        def excess(x: Array) -> Array:
+        def excess(x: Floats) -> Floats:
             w = v | {parameter: x}
             rtt = self._distribution(w, w["queue_delay_us"])
             return log_target - w["samples"] * rtt.logsf(w["mean_us"] / w["cwnd_gain"])

@@ -27,7 +27,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cctrace.analytic.distributions import Delay
-from cctrace.analytic.domain import Array, checked, positive
+from cctrace.analytic.domain import checked, positive
+from cctrace.columns import Floats
 from cctrace.errors import ArgumentError
 from cctrace.special import special
 
@@ -35,7 +36,7 @@ _DIRECT_TERMS = 128
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(64)
 
 
-def log_cdf(delay: Delay, x: ArrayLike) -> Array:
+def log_cdf(delay: Delay, x: ArrayLike) -> Floats:
     """Return log F(x) of a distribution with `logsf`, with full precision in both tails.
 
     >>> from scipy import stats
@@ -51,7 +52,7 @@ def log_cdf(delay: Delay, x: ArrayLike) -> Array:
     return out
 
 
-def running_maximum_log_cdf(delay: Delay, x: ArrayLike, step_us: float) -> Array:
+def running_maximum_log_cdf(delay: Delay, x: ArrayLike, step_us: float) -> Floats:
     r"""Logarithm of the distribution of a delay that falls by `step_us` per draw unless a draw exceeds it.
 
     .. math:: \log F_d(x) = \sum_{i \ge 0} \log F(x + i\tau)
@@ -85,7 +86,7 @@ def running_maximum_log_cdf(delay: Delay, x: ArrayLike, step_us: float) -> Array
 
 def ordered_log_cdf(
     delay: Delay, x: ArrayLike, step_us: float, rho: float = 0.0, gap_us: ArrayLike | None = None
-) -> Array:
+) -> Floats:
     r"""Logarithm of the distribution of a delay on an order-preserving path whose draws may be autocorrelated.
 
     .. math:: \log F_d(x) = \log P[J_0 \le x,\; J_{-1} \le x + g,\; J_{-2} \le x + g + \tau,\; \dots]
@@ -118,24 +119,24 @@ def ordered_log_cdf(
         return np.log((now * before).sum(-1))
 
 
-def _score_edges(rho: float) -> Array:
+def _score_edges(rho: float) -> Floats:
     """Cells of the normal score, fine against the innovation's deviation."""
     return np.linspace(-7.8, 7.8, 1 + int(np.clip(16 / (0.4 * np.sqrt(1 - rho**2)), 96, 480)))
 
 
-def _scores(delay: Delay, x: ArrayLike) -> Array:
+def _scores(delay: Delay, x: ArrayLike) -> Floats:
     """Return the normal score of delays: b with Phi(b) = F(x)."""
     log_sf = delay.logsf(x)
     return np.where(log_sf > -0.7, special.ndtri_exp(log_cdf(delay, x)), -special.ndtri_exp(log_sf))
 
 
-def _shares_below(edges: Array, score: Array) -> Array:
+def _shares_below(edges: Floats, score: Floats) -> Floats:
     """Return, with the cells as last axis, the share of each cell's probability that lies below each score."""
     cdf = special.ndtr(edges)
     return np.clip((special.ndtr(score)[..., None] - cdf[:-1]) / np.diff(cdf), 0, 1)
 
 
-def _autocorrelated_chain(delay: Delay, x: Array, step_us: float, rho: float) -> tuple[Array, Array]:
+def _autocorrelated_chain(delay: Delay, x: Floats, step_us: float, rho: float) -> tuple[Floats, Floats]:
     """Return levels z and v(y; z) of `ordered_log_cdf` for the cells of y."""
     edges, innovation = _score_edges(rho), np.sqrt(1 - rho**2)
     middle = (edges[:-1] + edges[1:]) / 2
@@ -151,7 +152,7 @@ def _autocorrelated_chain(delay: Delay, x: Array, step_us: float, rho: float) ->
     return levels, given.reshape(len(levels), -1)
 
 
-def log_survival_of_minimum(log_cdf_delay: Array, log_cdf_draw: Array, draws: float, ordered: bool = True) -> Array:
+def log_survival_of_minimum(log_cdf_delay: Floats, log_cdf_draw: Floats, draws: float, ordered: bool = True) -> Floats:
     r"""Log probability that the smallest delay over `draws` draws exceeds the level at which the two are given.
 
     .. math:: \log P[\min > x] = \log(1 - F_d) + (n-1)\log(1 - h),\quad
@@ -177,7 +178,7 @@ def log_survival_of_minimum(log_cdf_delay: Array, log_cdf_draw: Array, draws: fl
     return np.where(np.isneginf(survives), -np.inf, log_survival)
 
 
-def gaussian_crossing(z: ArrayLike, correlation: ArrayLike) -> Array:
+def gaussian_crossing(z: ArrayLike, correlation: ArrayLike) -> Floats:
     r"""Probability that one of two neighbours of a Gaussian process lies above and the next below the level z.
 
     .. math:: P[X_k > z, X_{k+1} \le z] = 2\,T\Bigl(z, \sqrt{\tfrac{1-\rho}{1+\rho}}\Bigr)
@@ -191,7 +192,7 @@ def gaussian_crossing(z: ArrayLike, correlation: ArrayLike) -> Array:
     return 2 * special.owens_t(z, np.sqrt((1 - rho) / (1 + rho)))
 
 
-def gaussian_extremal_index(z: ArrayLike, correlation: ArrayLike) -> Array:
+def gaussian_extremal_index(z: ArrayLike, correlation: ArrayLike) -> Floats:
     r"""Share of the values below the level z that start a new cluster, for an autocorrelated (AR(1)) jitter.
 
     .. math:: \theta(z) = P[X_k > z, X_{k+1} \le z] / \Phi(z)
@@ -243,7 +244,7 @@ def effective_samples(series: ArrayLike, level: float | None = None) -> float:
     return len(series) * extremal_index(series, level)
 
 
-def count_noise(rate: ArrayLike, sd_us: ArrayLike) -> Array:
+def count_noise(rate: ArrayLike, sd_us: ArrayLike) -> Floats:
     r"""Standard deviation of the number of arrivals in a window much longer than the jitter, packets.
 
     .. math:: \mathrm{Var}\,N = \frac{2}{\sqrt\pi}\,\lambda\,\sigma

@@ -10,7 +10,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cctrace.analytic.domain import Array, checked, not_negative, positive
+from cctrace.analytic.domain import checked, not_negative, positive
+from cctrace.columns import Floats
 from cctrace.errors import ArgumentError
 from cctrace.special import special
 
@@ -24,10 +25,10 @@ class Delay(Protocol):
     (5000.0, 5000.0)
     """
 
-    def logsf(self, x: ArrayLike, /) -> Array:
+    def logsf(self, x: ArrayLike, /) -> Floats:
         """Return log P(X > x)."""
 
-    def ppf(self, q: ArrayLike, /) -> Array:
+    def ppf(self, q: ArrayLike, /) -> Floats:
         """Return the quantile of probability `q`."""
 
     def mean(self) -> Any:
@@ -43,7 +44,7 @@ class Distribution(Delay, Protocol):
     (1000.0, 0.0)
     """
 
-    def cdf(self, x: ArrayLike, /) -> Array:
+    def cdf(self, x: ArrayLike, /) -> Floats:
         """Return P(X <= x)."""
 
     def std(self) -> Any:
@@ -77,16 +78,16 @@ class TruncatedNormal:
         self.floor_us = not_negative("floor_us", floor_us)
         self._log_mass = special.log_ndtr((self.mean_us - self.floor_us) / self.sd_us)
 
-    def logsf(self, x: ArrayLike) -> Array:
+    def logsf(self, x: ArrayLike) -> Floats:
         """Return log P(X > x)."""
         tail = special.log_ndtr((self.mean_us - np.maximum(x, self.floor_us)) / self.sd_us)
         return np.where(np.asarray(x) <= self.floor_us, 0.0, tail - self._log_mass)
 
-    def cdf(self, x: ArrayLike) -> Array:
+    def cdf(self, x: ArrayLike) -> Floats:
         """Return P(X <= x)."""
         return -np.expm1(self.logsf(x))
 
-    def ppf(self, q: ArrayLike) -> Array:
+    def ppf(self, q: ArrayLike) -> Floats:
         """Return the quantile of probability `q`."""
         log_upper = np.log1p(-np.asarray(q, dtype=float)) + self._log_mass
         return np.maximum(self.mean_us - self.sd_us * special.ndtri_exp(log_upper), self.floor_us)
@@ -100,7 +101,7 @@ class TruncatedNormal:
         hazard, cut = self._hazard()
         return self.sd_us * np.sqrt(1 + cut * hazard - hazard**2)
 
-    def _hazard(self) -> tuple[Array, Array]:
+    def _hazard(self) -> tuple[Floats, Floats]:
         cut = (self.floor_us - self.mean_us) / self.sd_us
         return np.exp(-(cut**2) / 2 - self._log_mass) / np.sqrt(2 * np.pi), cut
 
@@ -125,16 +126,16 @@ class Empirical:
         if not self.samples_us.size:
             raise ArgumentError("samples_us is empty; a distribution needs at least one RTT sample")
 
-    def cdf(self, x: ArrayLike) -> Array:
+    def cdf(self, x: ArrayLike) -> Floats:
         """Return the share of the samples that are at most x."""
         return np.searchsorted(self.samples_us, x, side="right") / self.samples_us.size
 
-    def logsf(self, x: ArrayLike) -> Array:
+    def logsf(self, x: ArrayLike) -> Floats:
         """Return the logarithm of the share of the samples above x, minus infinity above all of them."""
         with np.errstate(divide="ignore"):
             return np.log1p(-self.cdf(x))
 
-    def ppf(self, q: ArrayLike) -> Array:
+    def ppf(self, q: ArrayLike) -> Floats:
         """Return the smallest sample at or below which the share `q` lies."""
         index = np.ceil(np.asarray(q) * self.samples_us.size).astype(int) - 1
         return self.samples_us[np.clip(index, 0, self.samples_us.size - 1)]
@@ -159,18 +160,18 @@ class Affine:
         self.base, self.scale = base, positive("scale", scale)
         self.offset_us, self.origin_us = checked("offset_us", offset_us), base.mean()
 
-    def _inside(self, x: ArrayLike) -> Array:
+    def _inside(self, x: ArrayLike) -> Floats:
         return self.origin_us + (np.asarray(x) - self.offset_us - self.origin_us) / self.scale
 
-    def logsf(self, x: ArrayLike) -> Array:
+    def logsf(self, x: ArrayLike) -> Floats:
         """Return log P(X > x) of the shifted and scaled distribution."""
         return self.base.logsf(self._inside(x))
 
-    def cdf(self, x: ArrayLike) -> Array:
+    def cdf(self, x: ArrayLike) -> Floats:
         """Return the probability of at most x."""
         return self.base.cdf(self._inside(x))
 
-    def ppf(self, q: ArrayLike) -> Array:
+    def ppf(self, q: ArrayLike) -> Floats:
         """Return the quantile of probability `q`."""
         return self.origin_us + self.offset_us + self.scale * (self.base.ppf(q) - self.origin_us)
 

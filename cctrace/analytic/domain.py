@@ -13,8 +13,7 @@ from numpy.typing import ArrayLike
 from cctrace.columns import Floats
 from cctrace.errors import ArgumentError
 
-Array = Floats
-Real = float | Array  # one number or many
+Real = float | Floats  # one number or many
 MSS_BYTES, PACKET_BYTES = 1448, 1514  # of a full segment, as in `tcp.wire`, which is above this package
 
 
@@ -59,7 +58,7 @@ def checked(
     high: float = np.inf,
     open_low: bool = False,
     open_high: bool = False,
-) -> Array:
+) -> Floats:
     """Return `value` as a float array after checking that all of it lies between `low` and `high`.
 
     Raises `ArgumentError`, naming the argument, the first offending value and the allowed interval.
@@ -80,11 +79,11 @@ def checked(
     return array
 
 
-def positive(name: str, value: ArrayLike) -> Array:
+def positive(name: str, value: ArrayLike) -> Floats:
     """Return `value` as a float array of numbers above 0, or raise `ArgumentError`."""
     return checked(name, value, 0, open_low=True)
 
 
-def not_negative(name: str, value: ArrayLike) -> Array:
+def not_negative(name: str, value: ArrayLike) -> Floats:
     """Return `value` as a float array of numbers of at least 0, or raise `ArgumentError`."""
     return checked(name, value, 0)

@@ -11,17 +11,18 @@ segments per ACK. Sources: [Mathis97]_, [Padhye98]_, [RFC9438]_.
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cctrace.analytic.domain import Array, Domain, Real, checked, domain_of, positive
+from cctrace.analytic.domain import Domain, Real, checked, domain_of, positive
+from cctrace.columns import Floats
 
 CUBIC_C = 0.4
 CUBIC_BETA = 0.7
 
 
-def _loss(p: ArrayLike) -> Array:
+def _loss(p: ArrayLike) -> Floats:
     return checked("loss_rate", p, 0, 1, open_low=True, open_high=True)
 
 
-def mathis_rate(mss_bytes: ArrayLike, rtt_s: ArrayLike, loss_rate: ArrayLike, segments_per_ack: Real = 1) -> Array:
+def mathis_rate(mss_bytes: ArrayLike, rtt_s: ArrayLike, loss_rate: ArrayLike, segments_per_ack: Real = 1) -> Floats:
     r"""Throughput in bytes per second.
 
     .. math:: T = \frac{MSS}{RTT}\sqrt{\frac{3}{2 b p}} \quad\text{Eq. (3) [Mathis97]_}
@@ -42,7 +43,7 @@ def mathis_domain(loss_rate: ArrayLike) -> Domain:
     return domain_of((np.all(_loss(loss_rate) <= 0.02), "loss above 2 %: timeouts, which it ignores, dominate"))
 
 
-def pftk_window(loss_rate: ArrayLike, segments_per_ack: Real = 2) -> Array:
+def pftk_window(loss_rate: ArrayLike, segments_per_ack: Real = 2) -> Floats:
     r"""Expected window at a loss indication, unlimited by the receiver.
 
     .. math:: E[W_u] = \frac{2+b}{3b} + \sqrt{\frac{8(1-p)}{3bp} + \Bigl(\frac{2+b}{3b}\Bigr)^2}
@@ -56,7 +57,7 @@ def pftk_window(loss_rate: ArrayLike, segments_per_ack: Real = 2) -> Array:
     return start + np.sqrt(8 * (1 - p) / (3 * b * p) + start**2)
 
 
-def pftk_timeout_share(window: ArrayLike, loss_rate: ArrayLike) -> Array:
+def pftk_timeout_share(window: ArrayLike, loss_rate: ArrayLike) -> Floats:
     r"""Probability that a loss in a window of `window` segments is detected by a timeout.
 
     .. math:: \hat Q(w) = \min\Bigl(1,
@@ -73,7 +74,7 @@ def pftk_timeout_share(window: ArrayLike, loss_rate: ArrayLike) -> Array:
 
 def pftk_rate(
     rtt_s: ArrayLike, loss_rate: ArrayLike, timeout_s: ArrayLike, max_window: Real = np.inf, segments_per_ack: Real = 2
-) -> Array:
+) -> Floats:
     r"""Segments sent per second, the full model.
 
     .. math:: B(p) = \frac{\frac{1-p}{p} + W + \frac{\hat Q(W)}{1-p}}
@@ -98,7 +99,7 @@ def pftk_rate(
 
 def pftk_rate_simple(
     rtt_s: ArrayLike, loss_rate: ArrayLike, timeout_s: ArrayLike, max_window: Real = np.inf, segments_per_ack: Real = 2
-) -> Array:
+) -> Floats:
     r"""Segments sent per second, the approximation that is quoted as "the" PFTK formula.
 
     .. math:: B(p) \approx \min\Bigl(\frac{W_m}{RTT},\;
@@ -112,7 +113,7 @@ def pftk_rate_simple(
     return np.minimum(max_window / rtt, 1 / (rtt * np.sqrt(2 * b * p / 3) + timeouts))
 
 
-def cubic_k(window_max: Real, window_now: Real, c: Real = CUBIC_C) -> Array:
+def cubic_k(window_max: Real, window_now: Real, c: Real = CUBIC_C) -> Floats:
     r"""Seconds until the cubic regains the window it had before the loss.
 
     .. math:: K = \sqrt[3]{\frac{W_{max} - cwnd_{epoch}}{C}} \quad\text{Fig. 2 [RFC9438]_}
@@ -123,7 +124,7 @@ def cubic_k(window_max: Real, window_now: Real, c: Real = CUBIC_C) -> Array:
     return np.cbrt((np.asarray(window_max) - window_now) / positive("c", c))
 
 
-def cubic_window(time_s: ArrayLike, window_max: Real, k_s: Real, c: Real = CUBIC_C) -> Array:
+def cubic_window(time_s: ArrayLike, window_max: Real, k_s: Real, c: Real = CUBIC_C) -> Floats:
     r"""Window `time_s` after the start of the epoch.
 
     .. math:: W_{cubic}(t) = C\,(t - K)^3 + W_{max} \quad\text{Fig. 1 [RFC9438]_}
@@ -134,7 +135,7 @@ def cubic_window(time_s: ArrayLike, window_max: Real, k_s: Real, c: Real = CUBIC
     return c * (np.asarray(time_s) - k_s) ** 3 + window_max
 
 
-def cubic_mean_window(rtt_s: ArrayLike, loss_rate: ArrayLike, c: Real = CUBIC_C, beta: Real = CUBIC_BETA) -> Array:
+def cubic_mean_window(rtt_s: ArrayLike, loss_rate: ArrayLike, c: Real = CUBIC_C, beta: Real = CUBIC_BETA) -> Floats:
     r"""Average window in the cubic's own regime, with losses every 1/p segments.
 
     .. math:: AVG\_W = \sqrt[4]{\frac{C(3+\beta)}{4(1-\beta)}}\;\frac{RTT^{3/4}}{p^{3/4}} \quad\text{Fig. 5 [RFC9438]_}
@@ -147,7 +148,7 @@ def cubic_mean_window(rtt_s: ArrayLike, loss_rate: ArrayLike, c: Real = CUBIC_C,
     return factor * (positive("rtt_s", rtt_s) / _loss(loss_rate)) ** 0.75
 
 
-def reno_mean_window(loss_rate: ArrayLike, alpha: Real = 1.0, beta: Real = 0.5) -> Array:
+def reno_mean_window(loss_rate: ArrayLike, alpha: Real = 1.0, beta: Real = 0.5) -> Floats:
     r"""Average window of additive increase alpha and multiplicative decrease beta.
 
     .. math:: AVG\_AIMD(\alpha, \beta) = \sqrt{\frac{\alpha(1+\beta)}{2(1-\beta)\,p}} \quad\text{Fig. 3 [RFC9438]_}
@@ -161,7 +162,7 @@ def reno_mean_window(loss_rate: ArrayLike, alpha: Real = 1.0, beta: Real = 0.5) 
 
 def cubic_rate(
     mss_bytes: ArrayLike, rtt_s: ArrayLike, loss_rate: ArrayLike, c: Real = CUBIC_C, beta: Real = CUBIC_BETA
-) -> Array:
+) -> Floats:
     """CUBIC's throughput in bytes per second: the larger of its own law and of Reno's (RFC 9438, Sec. 4.3).
 
     CUBIC emulates a Reno flow with alpha = 3 (1 - beta) / (1 + beta), whose average window is Reno's.

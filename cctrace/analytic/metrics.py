@@ -6,10 +6,11 @@ Sources: [Kleinrock79], [Jain84]_, [Yang22]_ Eqs. 1 and 2.
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cctrace.analytic.domain import Array, not_negative, positive
+from cctrace.analytic.domain import not_negative, positive
+from cctrace.columns import Floats
 
 
-def operating_point(inflight: ArrayLike, capacity: ArrayLike, base_rtt: ArrayLike) -> tuple[Array, Array, Array]:
+def operating_point(inflight: ArrayLike, capacity: ArrayLike, base_rtt: ArrayLike) -> tuple[Floats, Floats, Floats]:
     r"""Throughput, RTT and power of a deterministic path with `inflight` data in it.
 
     .. math:: \lambda = \min(n / l, c),\qquad RTT = \max(l, n / c),\qquad P = \lambda / RTT \quad\text{[Kleinrock79]_}
@@ -26,7 +27,7 @@ def operating_point(inflight: ArrayLike, capacity: ArrayLike, base_rtt: ArrayLik
     return throughput, rtt, throughput / rtt
 
 
-def jain(throughputs: ArrayLike) -> Array:
+def jain(throughputs: ArrayLike) -> Floats:
     r"""Jain's fairness index over the last axis.
 
     .. math:: \mathcal F = \frac{(\sum_i T_i)^2}{n \sum_i T_i^2} \quad\text{Eq. (1) [Yang22]_}
@@ -41,7 +42,7 @@ def jain(throughputs: ArrayLike) -> Array:
     return np.divide(t.sum(-1) ** 2, squares, out=np.ones_like(squares), where=squares > 0)
 
 
-def throughput_gain(of: ArrayLike, over: ArrayLike) -> Array:
+def throughput_gain(of: ArrayLike, over: ArrayLike) -> Floats:
     r"""Relative gain in throughput of one over the other.
 
     .. math:: Tput\_Gain = \frac{Tput_{BBR} - Tput_{BBRv2}}{Tput_{BBRv2}} \quad\text{Eq. (2) [Yang22]_}

@@ -17,7 +17,8 @@ cut-off 5 %), and "BBRx becomes BBR for beta = 1" must read "for small beta" (Eq
 import numpy as np
 from numpy.typing import NDArray
 
-from cctrace.analytic.domain import Array, Real, checked, not_negative, positive
+from cctrace.analytic.domain import Real, checked, not_negative, positive
+from cctrace.columns import Floats
 from cctrace.special import special
 
 LOSS_CUTOFF = 0.05
@@ -33,7 +34,7 @@ def rate_step(
     beta: Real,
     delta_s: Real,
     gamma: Real = 1.0,
-) -> Array:
+) -> Floats:
     r"""One step of the full law, bytes per second.
 
     .. math:: r \leftarrow (1-\alpha) r + \alpha\gamma C - \frac{\beta}{\delta}(q - q_0) \quad\text{Eq. (2) [Chung18]_}
@@ -45,7 +46,7 @@ def rate_step(
     return (1 - alpha) * np.asarray(rate) + alpha * gamma * capacity - beta / positive("delta_s", delta_s) * surplus
 
 
-def rate(capacity: Real, rtt_s: Real, target_rtt_s: Real, beta: Real, delta_s: Real, gamma: Real = 1.0) -> Array:
+def rate(capacity: Real, rtt_s: Real, target_rtt_s: Real, beta: Real, delta_s: Real, gamma: Real = 1.0) -> Floats:
     r"""The law in terms of what a sender can measure.
 
     .. math:: r \leftarrow \gamma C - \frac{\beta}{\delta} C (R - R_0) \quad\text{Eq. (4) [Chung18]_}
@@ -57,7 +58,7 @@ def rate(capacity: Real, rtt_s: Real, target_rtt_s: Real, beta: Real, delta_s: R
     return np.asarray(capacity) * (gamma - beta / positive("delta_s", delta_s) * surplus)
 
 
-def bbrx_rate(capacity: Real, rtt_s: Real, min_rtt_s: Real, beta: Real, k: Real = 4, gamma: Real = 1.0) -> Array:
+def bbrx_rate(capacity: Real, rtt_s: Real, min_rtt_s: Real, beta: Real, k: Real = 4, gamma: Real = 1.0) -> Floats:
     r"""The law as deployed, with the target k/4 R_min and the epoch R_min, Eq. (5) [Chung18]_.
 
     .. math:: r \leftarrow \gamma C - \frac{\beta}{R_{min}} C \Bigl(R - \frac{k}{4}R_{min}\Bigr)
@@ -83,7 +84,7 @@ def loop_gain(omega: Real, beta: Real, delta_s: Real, rtt_s: Real, hold: Real = 
     return positive("beta", beta) / delta_s * np.exp(-1j * omega * delay) / (1j * omega)
 
 
-def margins(beta: Real, delta_s: Real, rtt_s: Real, hold: Real = 0.0) -> tuple[Array, Array]:
+def margins(beta: Real, delta_s: Real, rtt_s: Real, hold: Real = 0.0) -> tuple[Floats, Floats]:
     r"""Phase margin in degrees and gain margin as a factor.
 
     .. math:: PM = \frac{\pi}{2} - \frac{\beta}{\delta} T,\qquad GM = \frac{\pi/2}{(\beta/\delta)\,T}
@@ -100,7 +101,7 @@ def margins(beta: Real, delta_s: Real, rtt_s: Real, hold: Real = 0.0) -> tuple[A
     return np.degrees(np.pi / 2 - turn), np.pi / 2 / turn
 
 
-def largest_beta(delta_s: Real, rtt_s: Real, phase_margin_deg: Real = 0.0, hold: Real = 0.0) -> Array:
+def largest_beta(delta_s: Real, rtt_s: Real, phase_margin_deg: Real = 0.0, hold: Real = 0.0) -> Floats:
     r"""Largest beta that leaves the wanted phase margin; 0 degrees is the edge of stability.
 
     .. math:: \beta_{max} = \Bigl(\frac{\pi}{2} - \varphi\Bigr)\frac{\delta}{T}
@@ -116,7 +117,7 @@ def largest_beta(delta_s: Real, rtt_s: Real, phase_margin_deg: Real = 0.0, hold:
     return (np.pi / 2 - phase) * delta / (positive("rtt_s", rtt_s) + hold * delta)
 
 
-def utility(throughput: Real, loss_rate: Real, slope: Real = SIGMOID_SLOPE) -> Array:
+def utility(throughput: Real, loss_rate: Real, slope: Real = SIGMOID_SLOPE) -> Floats:
     r"""Utility of one flow; the sigmoid falls from 1 to 0 around 5 % loss.
 
     .. math:: U_i = T_i\,\mathrm{Sigmoid}(p_i - 0.05) - T_i\frac{p_i}{1-p_i},\qquad
@@ -130,7 +131,7 @@ def utility(throughput: Real, loss_rate: Real, slope: Real = SIGMOID_SLOPE) -> A
     return not_negative("throughput", throughput) * (sigmoid - p / (1 - p))
 
 
-def mean_utility(throughputs: Real, loss_rates: Real, slope: Real = SIGMOID_SLOPE) -> Array:
+def mean_utility(throughputs: Real, loss_rates: Real, slope: Real = SIGMOID_SLOPE) -> Floats:
     r"""Utility of a configuration, over its flows (last axis).
 
     .. math:: U(\beta_{|k}) = \frac1N\sum_{i=1}^N U_i(\beta_{|k}) \quad\text{Eq. (7) [Chung18]_}

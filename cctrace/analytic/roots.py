@@ -5,14 +5,13 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cctrace.analytic.domain import Array
-from cctrace.columns import Ints
+from cctrace.columns import Floats, Ints
 from cctrace.errors import ArgumentError
 
 
 def first_root(
-    f: Callable[[Array], Array], low: ArrayLike, high: ArrayLike, name: str, quantity: str = "the function"
-) -> Array:
+    f: Callable[[Floats], Floats], low: ArrayLike, high: ArrayLike, name: str, quantity: str = "the function"
+) -> Floats:
     """Return, elementwise, the smallest root of `f` between `low` and `high`; `ArgumentError` if there is none.
 
     `f` takes an array whose *last* axes have the broadcast shape of `low` and `high`, and returns the same shape. The
@@ -36,12 +35,12 @@ def first_root(
     return _bracketed(f, left, right)
 
 
-def _bracketed(f: Callable[[Array], Array], left: Array, right: Array) -> Array:
+def _bracketed(f: Callable[[Floats], Floats], left: Floats, right: Floats) -> Floats:
     """Return the roots between `left` and `right`, where `f` changes sign, to double precision (Chandrupatla)."""
     flat = np.arange(left.size).reshape(left.shape)
 
     # find_root drops elements that have converged; `flat` carries which ones are left.
-    def g(x: Array, index: Ints) -> Array:
+    def g(x: Floats, index: Ints) -> Floats:
         full = np.array(right, dtype=float)
         full.flat[index] = x
         return f(full).flat[index]

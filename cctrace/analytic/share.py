@@ -15,8 +15,9 @@ closed-loop runs.
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cctrace.analytic.domain import Array, Domain, Real, checked, domain_of, not_negative, positive
+from cctrace.analytic.domain import Domain, Real, checked, domain_of, not_negative, positive
 from cctrace.analytic.roots import first_root
+from cctrace.columns import Floats
 
 PROBE_RTT_S = 0.2
 PROBE_RTT_INTERVAL_S = 10.0
@@ -24,7 +25,7 @@ CUBIC_BETA = 0.7
 
 
 # --- oBBR's Q_r ------------------------------------------------------------------------------------------------------
-def occupied_ratio(p: ArrayLike, gain: Real, ratio: ArrayLike) -> Array:
+def occupied_ratio(p: ArrayLike, gain: Real, ratio: ArrayLike) -> Floats:
     r"""Share of the buffer that BBR's packets take while loss-based flows hold the share p of it.
 
     .. math:: Q_r(p; g, R) = g p (1-p) + (g-1) R^{-1} (1-p) \quad\text{Sec. 3.1 [Bi23]_}
@@ -38,7 +39,7 @@ def occupied_ratio(p: ArrayLike, gain: Real, ratio: ArrayLike) -> Array:
     return g * p * (1 - p) + (g - 1) / positive("ratio", ratio) * (1 - p)
 
 
-def loss_based_share(gain: ArrayLike, ratio: ArrayLike) -> Array:
+def loss_based_share(gain: ArrayLike, ratio: ArrayLike) -> Floats:
     r"""Fixed point p*, at which BBR's packets just fill what the loss-based flows leave.
 
     .. math:: Q_r(p^*) = 1 - p^* \;\Rightarrow\; p^* = \max\Bigl(0, \frac{R-g+1}{gR}\Bigr) \quad\text{Sec. 3.1 [Bi23]_}
@@ -68,7 +69,7 @@ def share_domain(ratio: ArrayLike, bbr_flows: ArrayLike = 1, loss_based_flows: A
     )
 
 
-def loss_onset_ratio(gain: ArrayLike) -> Array:
+def loss_onset_ratio(gain: ArrayLike) -> Floats:
     r"""Buffer, in BDP, below which a single BBR flow overflows the buffer by its window alone.
 
     .. math:: R < g - 1 \quad\text{Sec. 4.1 [Bi23]_}
@@ -79,7 +80,7 @@ def loss_onset_ratio(gain: ArrayLike) -> Array:
     return np.maximum(checked("gain", gain, 0) - 1, 0.0)
 
 
-def adaptive_gain(latest_rtt: ArrayLike, min_rtt: ArrayLike, mu: ArrayLike, max_gain: Real = 2.0) -> Array:
+def adaptive_gain(latest_rtt: ArrayLike, min_rtt: ArrayLike, mu: ArrayLike, max_gain: Real = 2.0) -> Floats:
     r"""oBBR's gain after a loss.
 
     .. math:: g = \min\Bigl(1 + \mu\,\frac{RTT_{latest} - RTprop}{RTprop},\; g_{max}\Bigr) \quad\text{Sec. 4.1 [Bi23]_}
@@ -96,7 +97,7 @@ def adaptive_gain(latest_rtt: ArrayLike, min_rtt: ArrayLike, mu: ArrayLike, max_
 
 def recovered_gain(
     gain: Real, acked_bytes: ArrayLike, bdp_bytes: ArrayLike, alpha: Real = 0.01, max_gain: Real = 2.0
-) -> Array:
+) -> Floats:
     r"""oBBR's gain after `acked_bytes` more without loss.
 
     .. math:: g = \min\bigl(g + \alpha\,S_{ack} / BDP,\; g_{max}\bigr) \quad\text{Sec. 4.1 [Bi23]_}
@@ -108,7 +109,7 @@ def recovered_gain(
 
 
 # --- Ware ------------------------------------------------------------------------------------------------------------
-def ware_loss_based_share(ratio: ArrayLike, buffer_packets: ArrayLike, bbr_flows: ArrayLike = 1) -> Array:
+def ware_loss_based_share(ratio: ArrayLike, buffer_packets: ArrayLike, bbr_flows: ArrayLike = 1) -> Floats:
     r"""Share of the link that any number of loss-based flows keep while BBR probes for bandwidth.
 
     .. math:: p = \frac12 - \frac{1}{2X} - \frac{4N}{q} \quad\text{[Ware19]_}
@@ -122,7 +123,7 @@ def ware_loss_based_share(ratio: ArrayLike, buffer_packets: ArrayLike, bbr_flows
     return np.clip(0.5 - 1 / (2 * x) - 4 * n / q, 0.0, 1.0)
 
 
-def ware_probe_time(buffer_s: ArrayLike, base_rtt_s: ArrayLike, duration_s: Real) -> Array:
+def ware_probe_time(buffer_s: ArrayLike, base_rtt_s: ArrayLike, duration_s: Real) -> Floats:
     r"""Seconds of `duration_s` that BBR spends in PROBE_RTT: draining a full buffer, 200 ms, one RTT, every 10 s.
 
     .. math:: Probe_{time} = \Bigl(\frac{q}{c} + 0.2 + l\Bigr)\frac{d}{10} \quad\text{[Ware19]_}
@@ -136,7 +137,7 @@ def ware_probe_time(buffer_s: ArrayLike, base_rtt_s: ArrayLike, duration_s: Real
 
 def ware_bbr_share(
     ratio: ArrayLike, base_rtt_s: ArrayLike, packets_per_s: ArrayLike, bbr_flows: ArrayLike = 1, duration_s: Real = 60.0
-) -> Array:
+) -> Floats:
     r"""Share of the link that N BBR flows get together.
 
     .. math:: BBR_{frac} = (1 - p)\,\frac{d - Probe_{time}}{d} \quad\text{[Ware19]_}
@@ -171,7 +172,7 @@ def ware_domain(
 
 
 # --- Mishra ----------------------------------------------------------------------------------------------------------
-def mishra_least_occupancy(ratio: ArrayLike) -> Array:
+def mishra_least_occupancy(ratio: ArrayLike) -> Floats:
     r"""Least buffer occupancy of the loss-based flows, in BDP: what BBR's RTT estimate contains.
 
     .. math:: b_{c,min} = \tfrac12 (B - C\,RTT) \quad\text{[Mishra22]_}
@@ -184,7 +185,7 @@ def mishra_least_occupancy(ratio: ArrayLike) -> Array:
     return np.maximum((positive("ratio", ratio) - 1) / 2, 0.0)
 
 
-def mishra_bbr_share(ratio: ArrayLike, backoff: ArrayLike = CUBIC_BETA) -> Array:
+def mishra_bbr_share(ratio: ArrayLike, backoff: ArrayLike = CUBIC_BETA) -> Floats:
     r"""Aggregate BBR share if the loss-based flows shrink to `backoff` times their largest window on a loss.
 
     .. math:: \theta\,(b_c + \lambda_c RTT) = b_{c,min} + \lambda_{c,min} RTT,\quad
@@ -202,14 +203,14 @@ def mishra_bbr_share(ratio: ArrayLike, backoff: ArrayLike = CUBIC_BETA) -> Array
     r, theta = np.broadcast_arrays(np.maximum(positive("ratio", ratio), 1 + 1e-9), theta)
     least = mishra_least_occupancy(r)
 
-    def backoff_error(held: Array) -> Array:
+    def backoff_error(held: Floats) -> Floats:
         return theta * held * (1 + 1 / r) - least * (1 + 1 / (least + r - held))
 
     # Concave in `held`, negative at 0 and (for theta > 1/2) positive at r: one root.
     return 1 - first_root(backoff_error, 1e-12 * r, r, "ratio") / r
 
 
-def mishra_bounds(ratio: ArrayLike, loss_based_flows: ArrayLike = 1) -> tuple[Array, Array]:
+def mishra_bounds(ratio: ArrayLike, loss_based_flows: ArrayLike = 1) -> tuple[Floats, Floats]:
     r"""Smallest and largest aggregate BBR share: all loss-based flows back off together, or one at a time.
 
     .. math:: \theta_{sync} = 0.7,\qquad \theta_{desync} = 1 - 0.3 / N_c \quad\text{[Mishra22]_}
@@ -240,7 +241,7 @@ def mishra_domain(
     )
 
 
-def nash_bbr_flows(ratio: ArrayLike, flows: ArrayLike, backoff: ArrayLike = CUBIC_BETA) -> Array:
+def nash_bbr_flows(ratio: ArrayLike, flows: ArrayLike, backoff: ArrayLike = CUBIC_BETA) -> Floats:
     r"""Number of BBR flows among `flows` at which none gains by switching, for one back-off assumption.
 
     .. math:: \frac{\lambda_b}{N_b} = \frac{C}{N} \;\Rightarrow\; N_b = N\,\lambda_b / C \quad\text{[Mishra22]_}

@@ -40,17 +40,7 @@ from typing import ClassVar
 from cctrace.cc.ack import Ack
 from cctrace.cc.bbr1_model import DRAIN, PROBE_BW, PROBE_RTT, STARTUP
 from cctrace.cc.bbr2_bounds import ACKS_PROBE_STARTING, ACKS_PROBE_STOPPING, ACKS_REFILLING
-from cctrace.cc.bbr2_model import (
-    BBR_SCALE,
-    BBR_UNIT,
-    CRUISE,
-    DOWN,
-    REFILL,
-    UNSET,
-    UP,
-    ilog2,
-    in_256ths,
-)
+from cctrace.cc.bbr2_model import BBR_SCALE, BBR_UNIT, CRUISE, DOWN, REFILL, UNSET, UP, ilog2, in_256ths
 from cctrace.cc.bbr2_probe_rtt import BBR2ProbeRtt
 from cctrace.cc.cmath import u32
 from cctrace.cc.linux import (

@@ -69,7 +69,7 @@ class BBR3(BBR2):
         "ecn_reprobe_gain": Param(0.5, 0.0, 511 / 256, "first growth when marks cease, of inflight_hi; 0 off"),
     }
     transitions = BBR2.transitions | {
-        ("UP", "DOWN"): "bw plateau of 3 rounds, in flight back at inflight_hi, or too much loss or too many marks",
+        ("UP", "DOWN"): "bw plateau of 3 rounds, in flight back at inflight_hi, or too much loss or too many marks"
     }
 
     full_bw_now: bool = False

@@ -8,15 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cctrace.arguments import MOST_WORKERS
-from cctrace.cli.arguments import (
-    NAMES,
-    POSITIVE_TIME_NS,
-    SIZE_BYTES,
-    Text,
-    check_file,
-    check_folder,
-    options,
-)
+from cctrace.cli.arguments import NAMES, POSITIVE_TIME_NS, SIZE_BYTES, Text, check_file, check_folder, options
 from cctrace.cli.common import command_options, echo, print_json, print_table, progress, warn
 
 if TYPE_CHECKING:

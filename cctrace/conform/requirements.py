@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from cctrace.arguments import check_choice
 from cctrace.cc.base import Counterpart
-from cctrace.columns import Floats, Values
+from cctrace.columns import Bools, Floats, Values
 from cctrace.conform.record import Record
 
 MUST, SHOULD, EXAMPLE = "MUST", "SHOULD", "example"
@@ -144,7 +144,7 @@ def at_least(where: ArrayLike, value: ArrayLike, bound: ArrayLike, rel: float = 
     return _compared(where, value, bound, lambda one, other: one >= other - _slack(other, rel, within), "at least")
 
 
-def of_parts(length: int, parts: Iterable[tuple[Any, Any, Any]]) -> tuple[NDArray[np.bool_], Floats, Floats]:
+def of_parts(length: int, parts: Iterable[tuple[Any, Any, Any]]) -> tuple[Bools, Floats, Floats]:
     """Return parts of a record, (rows, their values, their bounds), as a mask of all its rows and two columns."""
     where, value, bound = np.zeros(length, bool), np.zeros(length), np.zeros(length)
     for rows, values, bounds in parts:

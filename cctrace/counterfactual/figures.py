@@ -14,8 +14,9 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from cctrace.columns import Floats, Ints
 from cctrace.diagnosis.constants import LOSS_CHANGES
 from cctrace.errors import StreamError
 from cctrace.estimates import Z90, Estimate, Estimate90
@@ -27,7 +28,7 @@ from cctrace.units import format_number
 if TYPE_CHECKING:
     import pandas as pd
 
-Runs = Mapping[str, NDArray[np.float64]]
+Runs = Mapping[str, Floats]
 
 FIGURES = {"goodput_bps": "goodput_bps", "rtt_mean_us": "rtt_mean_us", "retransmitted_share": "retransmit_ratio"}
 SHARE = "retransmitted_share"
@@ -40,7 +41,7 @@ SIDES = (0.05, 0.95)  # 90 % intervals
 SIMULATOR = {"goodput_bps": 0.01 * Z90, "rtt_mean_us": 0.012 * Z90, SHARE: 0.03 * Z90}
 
 
-def recorded_figures(rtts_us: NDArray[np.int64], table: Transmissions) -> dict[str, float]:
+def recorded_figures(rtts_us: Ints, table: Transmissions) -> dict[str, float]:
     """Return goodput (bit/s of payload, first packet to last ACK), mean RTT (us) and retransmitted share of a flow.
 
     Raises `StreamError` if nothing was acknowledged, or all time stamps are equal.
@@ -72,7 +73,7 @@ def frame_of(rows: Iterable[tuple[str, Mapping[str, Estimate]]]) -> pd.DataFrame
     return pd.DataFrame.from_dict(flat, orient="index")
 
 
-def log(name: str, value: ArrayLike) -> NDArray[np.float64]:
+def log(name: str, value: ArrayLike) -> Floats:
     """Return a figure on the scale on which its errors are homogeneous."""
     return np.log(np.asarray(value, float) + (NEAR_POINTS if name == SHARE else 0.0))
 

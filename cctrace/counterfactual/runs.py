@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cctrace.cc import controller
+from cctrace.columns import Bools, Floats
 from cctrace.counterfactual import constants as const
 from cctrace.counterfactual.figures import FIGURES, NEAR, SHARE, difference, estimated, log, missed, near, sides
 from cctrace.counterfactual.held_back import OPTIONS, HeldBack
@@ -35,7 +35,7 @@ from cctrace.tcp.wire import PACKET_BYTES
 # may decide on which of two courses a flow over a short queue settles.
 RELEASES = "6.18", "6.12"
 Figures = dict[str, Estimate]
-Values = dict[str, NDArray[np.float64]]
+Values = dict[str, Floats]
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ class Runs:
         self._own = {name: values[kept] for name, values in runs.items()}
         return True
 
-    def _alike(self, runs: Values) -> NDArray[np.bool_]:
+    def _alike(self, runs: Values) -> Bools:
         """Return which runs have all figures of the recording."""
         wanted = self.scene.recorded
         return np.all([[near(name, one, wanted[name]) for one in values] for name, values in runs.items()], axis=0)

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cctrace.columns import Floats, Ints
 from cctrace.counterfactual import constants as const
 from cctrace.counterfactual.figures import NEAR_POINTS
 from cctrace.fit.rivals import AS_INFERRED, rivals_of
@@ -53,10 +53,10 @@ class Course:
     """A flow over time, on a grid."""
 
     # cumulative segments
-    delivered: NDArray[np.float64]
-    sent: NDArray[np.float64]
-    retransmitted: NDArray[np.float64]
-    rtt_us: NDArray[np.float64]  # smoothed RTT
+    delivered: Floats
+    sent: Floats
+    retransmitted: Floats
+    rtt_us: Floats  # smoothed RTT
     rtt_mean_us: float  # mean of all samples
 
     def features(self) -> dict[str, float]:
@@ -73,13 +73,13 @@ class Course:
         }
 
 
-def course_of(rtts: Mapping[str, NDArray[np.int64]], table: Transmissions) -> Course:
+def course_of(rtts: Mapping[str, Ints], table: Transmissions) -> Course:
     """Return the `Course` of a captured flow; `rtts`: its ``rtt_samples``."""
     acked = np.sort(table.acked_ns[table.state == DELIVERED])
     end_s = (int(table.acked_ns.max()) - table.start_ns) / 1e9
     at_ns = table.start_ns + (np.arange(1, int(end_s / const.GRID_S) + 1) * const.GRID_S * 1e9).astype(np.int64)
 
-    def so_far(times_ns: NDArray[np.int64]) -> NDArray[np.float64]:
+    def so_far(times_ns: Ints) -> Floats:
         return np.searchsorted(times_ns, at_ns, side="right").astype(float)
 
     rtt_us, taken_ns = rtts["rtt_us"], rtts["time_ns"]
@@ -121,7 +121,7 @@ def _distance(off: float, variance: float, spread: float) -> float:
     return float(off**2 / variance + np.log(variance / spread**2))
 
 
-def _apart(mine: NDArray[np.float64], runs: Sequence[NDArray[np.float64]]) -> tuple[float, float]:
+def _apart(mine: Floats, runs: Sequence[Floats]) -> tuple[float, float]:
     """Return how much earlier counts are reached than in runs, as a share of the time, and its variance."""
     if mine[-1] <= 0 or any(run[-1] <= 0 for run in runs):
         return 0.0, 0.0

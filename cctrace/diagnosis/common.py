@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cctrace.columns import Floats
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.findings import Limit, shares
 from cctrace.diagnosis.groups import GrowingWindow, Sharing, Span
@@ -18,7 +18,7 @@ def sharing_of(mine_bps: float, rates_bps: Mapping[Any, float], span: Span, **kn
     return Sharing(flows, share, mine_bps, total, best, rates_bps[best], span, **known)
 
 
-def socket_limit(pacing_Bps: NDArray[np.float64], most_Bps: NDArray[np.float64]) -> tuple[float, float]:
+def socket_limit(pacing_Bps: Floats, most_Bps: Floats) -> tuple[float, float]:
     """Return (SO_MAX_PACING_RATE in bytes/s, share of the polls in which the socket paced at it); (nan, 0.0) if none.
 
     `pacing_Bps`, `most_Bps`: ``tcpi_pacing_rate`` and ``tcpi_max_pacing_rate`` of every poll; not positive if unknown
@@ -40,7 +40,7 @@ def is_at(rate_Bps: float, limit_Bps: float) -> bool:
 
 
 def growth(
-    windows: NDArray[np.float64], rounds: float, mss: float, began_s: float, lost: float, limits: list[Limit]
+    windows: Floats, rounds: float, mss: float, began_s: float, lost: float, limits: list[Limit]
 ) -> GrowingWindow | None:
     """Return how windows after slow start grew; None if they hardly did, or not for long enough.
 

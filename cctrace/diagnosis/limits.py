@@ -9,11 +9,12 @@ import itertools
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from cctrace.cc.bbr2 import BBR2
 from cctrace.cc.bbr2022 import BBR2022
 from cctrace.cc.linux import CA_CWR, CA_RECOVERY, PACING_SHIFT
+from cctrace.columns import Floats
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.findings import LIMITS, Limit
 from cctrace.diagnosis.record import Record, runs_of
@@ -45,7 +46,7 @@ def limits_of(record: Record) -> list[Limit]:
     return account(found | counted(record, edges_of(end, step)), end, step)
 
 
-def counted(record: Record, edges_s: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
+def counted(record: Record, edges_s: Floats) -> dict[str, Floats]:
     """Return when the kernel counted a closed window and a full send buffer; see `_counters`.
 
     If only part of a bin was counted, the total marked equals the total counted.
@@ -63,9 +64,7 @@ def counted(record: Record, edges_s: NDArray[np.float64]) -> dict[str, NDArray[n
     return found
 
 
-def _counters(
-    record: Record, edges_s: NDArray[np.float64]
-) -> dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]:
+def _counters(record: Record, edges_s: Floats) -> dict[str, tuple[Floats, Floats]]:
     """Return {limit: (times, time counted until then)}, seconds: as polled, or without polls as a replay counts it.
 
     Linux asks its pacing timer and cwnd before the receive window [Linux] tcp_write_xmit: a capture alone does not show
@@ -88,9 +87,7 @@ def _counters(
     return {"receive_window": shut}
 
 
-def _shut(
-    record: Record, flow: Flow, run: Run, edges_s: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _shut(record: Record, flow: Flow, run: Run, edges_s: Floats) -> tuple[Floats, Floats]:
     """Return (times, total until then), seconds, of a closed window, as `flow` paced (by a timer, or through fq)."""
     time_ns = record.start_ns + np.rint(edges_s * 1e9).astype(np.int64)
     states = flow.answers(np.column_stack([time_ns - 1, time_ns]), run.decided, run.marked)
@@ -107,7 +104,7 @@ def _close_polls(record: Record) -> TcpInfo | None:
     return polls if is_close and time[-1] - time[0] >= const.NEARLY_ALL * record.duration_s else None
 
 
-def data_waited(record: Record) -> NDArray[np.float64]:
+def data_waited(record: Record) -> Floats:
     """Return when the kernel's counters show unsent data: then the application did not limit the flow.
 
     Less than a segment waits for more data [RFC1122] 4.2.3.4, whatever limits the flow.
@@ -119,12 +116,12 @@ def data_waited(record: Record) -> NDArray[np.float64]:
     return merged(np.column_stack([time[:-1], time[1:]])[waited[:-1] & waited[1:]])
 
 
-def edges_of(end_s: float, step_s: float) -> NDArray[np.float64]:
+def edges_of(end_s: float, step_s: float) -> Floats:
     """Return the edges of the time slices."""
     return np.linspace(0.0, end_s, int(np.clip(np.ceil(end_s / max(step_s, 1e-6)), 1, const.MOST_BINS)) + 1)
 
 
-def account(intervals: Mapping[str, NDArray[np.float64]], end_s: float, step_s: float) -> list[Limit]:
+def account(intervals: Mapping[str, Floats], end_s: float, step_s: float) -> list[Limit]:
     """Return the limits of slices of `step_s` from 0 to `end_s`.
 
     `intervals`: shape (n, 2), when each limit held, seconds; within one name sorted and disjoint.
@@ -149,7 +146,7 @@ def account(intervals: Mapping[str, NDArray[np.float64]], end_s: float, step_s: 
     return [Limit(str(label[a]), float(edges[a]), float(edges[b])) for a, b in itertools.pairwise(starts)]
 
 
-def covered(intervals: ArrayLike, edges: NDArray[np.float64]) -> NDArray[np.float64]:
+def covered(intervals: ArrayLike, edges: Floats) -> Floats:
     """Return how much of each bin the intervals cover."""
     intervals = np.asarray(intervals, float).reshape(-1, 2)
     if not len(intervals):
@@ -174,7 +171,7 @@ def startup_end_s(record: Record) -> float:
     return float(min(record.duration_s, first_loss))
 
 
-def _idle(record: Record, recovery: NDArray[np.float64]) -> NDArray[np.float64]:
+def _idle(record: Record, recovery: Floats) -> Floats:
     """Return when nothing was outstanding, or when data had been written late (application bubbles).
 
     What losses delay, an application that is done, or waits for it, does not: its pauses begin after the recovery.
@@ -189,7 +186,7 @@ def _idle(record: Record, recovery: NDArray[np.float64]) -> NDArray[np.float64]:
     return merged(np.vstack([record.empty_s, bubbles, without(written(record), recovery)]))
 
 
-def written(record: Record) -> NDArray[np.float64]:
+def written(record: Record) -> Floats:
     """Return the pauses ended by a write of the application, not by an ACK or the pacing timer.
 
     A pacing sender releases a millisecond's worth at a time, and at least two segments [Linux] tcp_tso_autosize, at
@@ -221,7 +218,7 @@ def written(record: Record) -> NDArray[np.float64]:
     return np.column_stack([time[:-1], time[1:]])[wrote]
 
 
-def merged(intervals: NDArray[np.float64]) -> NDArray[np.float64]:
+def merged(intervals: Floats) -> Floats:
     """Return intervals sorted, with overlapping ones merged."""
     intervals = intervals[np.argsort(intervals[:, 0], kind="stable")]
     if not len(intervals):
@@ -232,7 +229,7 @@ def merged(intervals: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.column_stack([intervals[begins, 0], reach[last]])
 
 
-def outside(intervals: NDArray[np.float64], others: NDArray[np.float64]) -> NDArray[np.float64]:
+def outside(intervals: Floats, others: Floats) -> Floats:
     """Return those intervals whose centre lies in none of `others`, which are sorted and disjoint.
 
     >>> outside(np.array([[0.0, 1.0], [2.0, 3.0]]), np.array([[1.9, 4.0]]))
@@ -244,7 +241,7 @@ def outside(intervals: NDArray[np.float64], others: NDArray[np.float64]) -> NDAr
     return intervals[~within]
 
 
-def without(intervals: NDArray[np.float64], others: NDArray[np.float64]) -> NDArray[np.float64]:
+def without(intervals: Floats, others: Floats) -> Floats:
     """Return the parts of intervals that lie in none of `others`; each sorted and disjoint.
 
     >>> without(np.array([[0.0, 4.0]]), np.array([[1.0, 2.0]])).tolist()
@@ -257,7 +254,7 @@ def without(intervals: NDArray[np.float64], others: NDArray[np.float64]) -> NDAr
     return parts[(place >= 0) & (middle < np.append(intervals[:, 1], 0.0)[place])]
 
 
-def _timeouts(record: Record) -> NDArray[np.float64]:
+def _timeouts(record: Record) -> Floats:
     """Return the periods without ACKs that the retransmission timer ended."""
     fired = record.timeouts_s
     if not len(fired):
@@ -269,7 +266,7 @@ def _timeouts(record: Record) -> NDArray[np.float64]:
     return merged(np.column_stack([begin, fired])[long])
 
 
-def _probe_rtt(record: Record) -> NDArray[np.float64]:
+def _probe_rtt(record: Record) -> Floats:
     """Return when the replay was in PROBE_RTT; without one, when the flow looked so."""
     run = record.run
     if run is None or "PROBE_RTT" not in run.controller.states:
@@ -278,7 +275,7 @@ def _probe_rtt(record: Record) -> NDArray[np.float64]:
     return runs_of(record.seconds(run.held["time_ns"]), probing, record.duration_s)
 
 
-def _four_in_flight(record: Record) -> NDArray[np.float64]:
+def _four_in_flight(record: Record) -> Floats:
     """Return when a flow with many segments kept four in flight for a while despite more data: PROBE_RTT of BBR v1.
 
     It starts with the pause, of half an RTT or more, in which the data in flight fall to that.
@@ -302,7 +299,7 @@ def _four_in_flight(record: Record) -> NDArray[np.float64]:
     return merged(runs)
 
 
-def _released(record: Record) -> dict[str, NDArray[np.float64]]:
+def _released(record: Record) -> dict[str, Floats]:
     """Return {"cwnd", "pacing"}: whether ACKs or a timer released the sends, between successive sends."""
     time = record.bursts.time_s
     if len(time) < 2:

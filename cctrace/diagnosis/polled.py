@@ -10,10 +10,10 @@ import functools
 import itertools
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cctrace.cc import is_model_based
 from cctrace.cc.linux import CA_CWR, CA_RECOVERY, STARTUP_GAIN, TCP_INFINITE_SSTHRESH
+from cctrace.columns import Bools, Floats
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.findings import Event, Limit
 from cctrace.diagnosis.limits import account
@@ -33,11 +33,11 @@ class Polls:
         self.time = flow.seconds()
         self.end = float(np.nan_to_num(flow.row["duration_s"]))
 
-    def __getitem__(self, name: str) -> NDArray[np.float64]:
+    def __getitem__(self, name: str) -> Floats:
         return self.flow.values(name)
 
     @functools.cached_property
-    def rtt(self) -> NDArray[np.float64]:
+    def rtt(self) -> Floats:
         """The smoothed RTT, us."""
         return self.flow.rtt_us()
 
@@ -49,7 +49,7 @@ class Polls:
         return float(known.min()) if len(known) else np.nan
 
     @functools.cached_property
-    def retransmitted(self) -> NDArray[np.float64]:
+    def retransmitted(self) -> Floats:
         """Cumulative retransmitted segments, at every poll."""
         return np.maximum.accumulate(np.nan_to_num(self["total_retrans"]))
 
@@ -64,7 +64,7 @@ class Polls:
         return bool((self["bbr_bw_Bps"] > 0).any()) or is_model_based(self.controller)
 
     @functools.cached_property
-    def windows(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    def windows(self) -> tuple[Floats, Floats, Floats]:
         """Return (middle_s, rate_bps, rtt_us) of windows of 100 ms, an RTT, or a poll interval."""
         time_ns, acked = self.flow.acked()
         if len(acked) < 3:
@@ -95,7 +95,7 @@ def limits_of(polls: Polls) -> list[Limit]:
     pairs = np.column_stack([time[:-1], time[1:]])
     width = np.maximum(np.diff(time), 1e-9) * 1e6
 
-    def grew(name: str) -> NDArray[np.bool_]:
+    def grew(name: str) -> Bools:
         return np.nan_to_num(np.diff(polls[name])) >= const.MOST_OF_TIME * width
 
     busy = polls["busy_time_us"]

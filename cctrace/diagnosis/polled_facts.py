@@ -1,8 +1,8 @@
 """Facts of a flow from polls of its counters, as far as they go."""
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cctrace.columns import Floats
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis import groups
 from cctrace.diagnosis.common import growth, is_at, sharing_of, socket_limit
@@ -125,7 +125,7 @@ def _correlation(polls: Polls, other: CounterFlow) -> float:
     return float(np.corrcoef(series)[0, 1]) if min(np.std(one) for one in series) > 0 else groups.NAN
 
 
-def _filled(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def _filled(values: Floats) -> Floats:
     known = np.isfinite(values)
     return np.interp(np.arange(len(values)), np.flatnonzero(known), values[known]) if known.any() else values * 0
 

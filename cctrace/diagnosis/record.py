@@ -12,11 +12,11 @@ import functools
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from cctrace.cc import controller as resolve
 from cctrace.cc import is_model_based
-from cctrace.columns import runs_of_true
+from cctrace.columns import Bools, Floats, Ints, runs_of_true
 from cctrace.diagnosis import constants as const
 from cctrace.errors import ArgumentError
 from cctrace.flows.events import AckRows
@@ -42,7 +42,7 @@ class Bursts(NamedTuple):
     last: np.ndarray
 
 
-def runs_of(times: NDArray[np.float64], held: NDArray[np.bool_], end_s: float = 0.0) -> NDArray[np.float64]:
+def runs_of(times: Floats, held: Bools, end_s: float = 0.0) -> Floats:
     """Return the intervals [time of a row, time of the next) in which `held`, merged; the last row lasts to `end_s`."""
     if not len(times):
         return np.zeros((0, 2))
@@ -77,11 +77,11 @@ class Record:
         return AckRows(self.events)
 
     @functools.cached_property
-    def ack_s(self) -> NDArray[np.float64]:
+    def ack_s(self) -> Floats:
         """Times of `acks`, seconds since the first packet."""
         return self.seconds(self.acks["time_ns"])
 
-    def seconds(self, time_ns: ArrayLike) -> NDArray[np.float64]:
+    def seconds(self, time_ns: ArrayLike) -> Floats:
         """Return times of the capture in seconds since the flow's first packet."""
         return (np.asarray(time_ns, np.int64) - self.start_ns) / 1e9
 
@@ -131,7 +131,7 @@ class Record:
         return max(const.LATE_S, const.ANSWERS_ALIKE * float(high)) if alike else const.LATE_S
 
     @functools.cached_property
-    def empty_s(self) -> NDArray[np.float64]:
+    def empty_s(self) -> Floats:
         """Intervals from an ACK that left nothing outstanding to the next data (or the end), seconds.
 
         A keep-alive does not count as data. After its FIN a sender has none to send, however long the other end takes.
@@ -151,7 +151,7 @@ class Record:
         return float(self.seconds(table.clock[rows[0]] - table.sender_side_ns[index] // 2)) if len(rows) else np.inf
 
     @functools.cached_property
-    def released(self) -> NDArray[np.bool_]:
+    def released(self) -> Bools:
         """Whether an ACK just before released each of `bursts`.
 
         A host that has slept takes longer to answer. A timer's sends fall anywhere between two ACKs, and thus one
@@ -201,11 +201,11 @@ class Record:
         return bool(run.params.get("ecn_enable"))
 
     @property
-    def captured(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+    def captured(self) -> tuple[Ints, Ints, Bools]:
         """The connection's packets in order: when the sender's TCP handled them (ns), rows, and which it sent."""
         return self.flow.capture.seen_by_sender(self.flow.index)
 
-    def _windows(self) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    def _windows(self) -> tuple[Floats, Ints, Ints, Ints]:
         """Return, after every packet in order, its time (s), free bytes of the receive window, those that were free
         after the latest own packet, and the window; none if its scale is unknown.
         """
@@ -227,13 +227,13 @@ class Record:
         known, free = edge > 0, edge - end
         del edge, end
 
-        def latest(which: NDArray[np.bool_]) -> NDArray[np.int64]:
+        def latest(which: Bools) -> Ints:
             return np.maximum.accumulate(np.where(which, np.arange(len(rows)), 0))[known]
 
         return self.seconds(time_ns[known]), free[known], free[latest(mine)], window[latest(from_receiver)]
 
     @functools.cached_property
-    def _window_limits(self) -> tuple[NDArray[np.float64], float]:
+    def _window_limits(self) -> tuple[Floats, float]:
         """`window_shut_s` and `window_full_share`: the windows themselves have half the memory of the packets."""
         (time_s, free, left, window), mss = self._windows(), self.table.mss
         shut_s = runs_of(time_s, (free < mss) | ((left < mss) & (free < window / TSO_WIN_DIVISOR)))
@@ -241,7 +241,7 @@ class Record:
         return shut_s, float(full_s) / max(self.duration_s, 1e-9)
 
     @property
-    def window_shut_s(self) -> NDArray[np.float64]:
+    def window_shut_s(self) -> Floats:
         """Intervals in which the receive window was the limit, seconds: less than a segment of it was free, or had been
         after the latest send, and a sender still waits for room for a super-packet [Linux] tcp_tso_should_defer.
         """
@@ -262,7 +262,7 @@ class Record:
         return self._window_limits[1]
 
     @functools.cached_property
-    def zero_window_s(self) -> NDArray[np.float64]:
+    def zero_window_s(self) -> Floats:
         """When the receiver advertised a zero window, seconds."""
         (time_ns, rows, mine), packets = self.captured, self.flow.capture.packets
         is_zero = (packets["window"][rows] == 0) & ((packets["flags"][rows] & (SYN | RST)) == 0)
@@ -276,14 +276,14 @@ class Record:
         return [(begin, end) for begin, end in shut if np.any((zero >= begin - 1e-3) & (zero <= end))]
 
     @functools.cached_property
-    def timeouts_s(self) -> NDArray[np.float64]:
+    def timeouts_s(self) -> Floats:
         """When the retransmission timer fired, seconds."""
         again = self.flow.retransmission_log
         return self.seconds(again["time_ns"][again["why"] == TIMEOUT])
 
     # --- rounds --------------------------------------------------------------------------------------------------
     @functools.cached_property
-    def rounds(self) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
+    def rounds(self) -> tuple[Floats, Ints, Ints]:
         """Return (start_s, segments delivered, largest in flight) of every round trip, arrays."""
         acks = self.acks
         if not len(acks):

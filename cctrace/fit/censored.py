@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from cctrace.columns import Bools, Floats, Ints
 from cctrace.fit.constants import GRID, STALL, STALLS_SHOW
 from cctrace.fit.descent import descend
 from cctrace.fit.families import Family
 from cctrace.fit.hazards import sums_of_groups
-from cctrace.path.arrays import Bools, Floats, Ints, central_sd
+from cctrace.path.arrays import central_sd
 from cctrace.special import special
 from cctrace.tcp.wire import DELAYED_ACK_SEGMENTS
 

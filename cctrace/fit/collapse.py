@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from cctrace.arguments import as_list, whole
+from cctrace.columns import Floats
 from cctrace.display import Progress, plain, silent
 from cctrace.errors import ArgumentError, FitError
 from cctrace.estimates import Z95, Estimate, Serialised
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from matplotlib.axes import Axes
-    from numpy.typing import NDArray
 
     from cctrace.fit.threshold import Threshold
     from cctrace.flows.flow import Flow
@@ -102,12 +102,7 @@ class Collapse(Serialised):
     shown_as, fitted_by = "minRTT collapse", "forecasts_"
 
     def __init__(
-        self,
-        controllers: Sequence[str] = CONTROLLERS,
-        quick: bool = False,
-        seed: int = 1,
-        *,
-        floor: str | None = None,
+        self, controllers: Sequence[str] = CONTROLLERS, quick: bool = False, seed: int = 1, *, floor: str | None = None
     ) -> None:
         self.controllers = tuple(as_list(controllers))
         for name in self.controllers:
@@ -242,7 +237,7 @@ class Collapse(Serialised):
         """Return the share of the link that a run of `controller` gets with another sd and base RTT."""
         return self._tail(self.path(sd_us, base_us=base_us), controller, duration, self.seed)[0]
 
-    def delta_us(self, sds_us: Sequence[float], controller: str, runs: int = 3) -> NDArray[np.float64]:
+    def delta_us(self, sds_us: Sequence[float], controller: str, runs: int = 3) -> Floats:
         r"""Return :math:`\delta(\sigma)` [Kumar19]_, the mean queueing delay over the jitter's sd, of `runs` runs each.
 
         Runs that collapse do not count: they have no queue because they collapsed. NaN if all do.

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from cctrace.columns import Floats
 from cctrace.display import Progress, silent
 from cctrace.errors import FitError
 from cctrace.estimates import Z95, Estimate
@@ -16,7 +17,7 @@ from cctrace.fit.filled import explains_delays
 from cctrace.fit.jitter import Jitter
 from cctrace.fit.joint import Joint, joint
 from cctrace.fit.process import process_of
-from cctrace.path.arrays import Floats, central_sd
+from cctrace.path.arrays import central_sd
 from cctrace.path.bottleneck import lever, rate_errors
 from cctrace.path.buckets import Bucket
 from cctrace.path.constants import PAIR_EXACT

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from cctrace.path.arrays import Floats
+from cctrace.columns import Floats
 
 
 def descend(

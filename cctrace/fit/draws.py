@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from cctrace.columns import Floats
 from cctrace.errors import FormatError
 from cctrace.estimates import Z95, Estimate, estimate_in
 from cctrace.fit.constants import BOUND_REACH
-from cctrace.path.arrays import Floats
 from cctrace.sim.jitter import Jitter
 from cctrace.special import special
 from cctrace.tcp.wire import PACKET_BYTES

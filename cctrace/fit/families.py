@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cctrace.path.arrays import Floats
+from cctrace.columns import Floats
 from cctrace.special import special
 
 _TINY = 1e-300

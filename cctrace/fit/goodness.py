@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cctrace.columns import Floats, Ints
 from cctrace.fit.censored import Censored, Fitted
 from cctrace.fit.constants import DRAWS, STALL, TEST_POINTS, TEST_SHIFT
 from cctrace.fit.families import Family
-from cctrace.path.arrays import Floats, Ints
 from cctrace.path.blocks import block_sizes
 from cctrace.special import special
 

@@ -21,12 +21,12 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
+from cctrace.columns import Floats
 from cctrace.display import Progress, Summarized, plain, silent
 from cctrace.errors import ArgumentError, FitError
 from cctrace.estimates import Z95, Estimate
 from cctrace.fit.constants import BETWEEN_POINTS, LEAST_FLOWS, MOST_BETWEEN
 from cctrace.flows.flow import Flow
-from cctrace.path.arrays import Floats
 from cctrace.sim.result import Simulation
 from cctrace.special import special
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from cctrace.arguments import as_list, check_argument, whole
+from cctrace.columns import Floats, Values
 from cctrace.display import Progress, plain, silent
 from cctrace.errors import FitError
 from cctrace.estimates import Estimate, Serialised
@@ -32,7 +33,6 @@ from cctrace.fit.observed import observed_draws
 from cctrace.fit.process import Process, process_of
 from cctrace.flows.counters import CounterFlow
 from cctrace.lang.threads import each
-from cctrace.path.arrays import Floats
 from cctrace.path.blocks import block_sizes, blocked, correlation_time, student
 from cctrace.path.blocks import effective_samples as effective
 from cctrace.path.delays import Delays
@@ -42,13 +42,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from matplotlib.axes import Axes
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
     from cctrace.flows.flow import Flow
     from cctrace.sim.jitter import Jitter as Simulated
     from cctrace.sim.result import Simulation
 
-    Source = Flow | Simulation | Delays | NDArray[Any] | list[float] | tuple[float, ...]
+    Source = Flow | Simulation | Delays | Values | list[float] | tuple[float, ...]
 
 
 class Jitter(Serialised):

@@ -15,12 +15,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cctrace.columns import Bools, Floats, Ints
 from cctrace.fit import constants as const
 from cctrace.fit.censored import Censored
 from cctrace.fit.descent import descend
 from cctrace.fit.families import FAMILIES, Family
 from cctrace.fit.jitter import Jitter
-from cctrace.path.arrays import Bools, Floats, Ints
 from cctrace.path.blocks import block_sizes, blocked
 from cctrace.path.constants import PROFILE_DROP
 from cctrace.path.delays import Delays

@@ -2,11 +2,11 @@
 
 import numpy as np
 
+from cctrace.columns import Ints
 from cctrace.errors import FitError
 from cctrace.fit.censored import Censored
 from cctrace.fit.constants import PIECE
 from cctrace.fit.process import Process
-from cctrace.path.arrays import Ints
 from cctrace.path.delays import Delays
 
 

@@ -31,13 +31,13 @@ from cctrace.arguments import as_list
 from cctrace.cc import controller as resolve
 from cctrace.cc.base import Controller
 from cctrace.cc.own import parts
+from cctrace.columns import Floats
 from cctrace.display import Progress, Summarized, plain, silent
 from cctrace.errors import ArgumentError, FitError
 from cctrace.estimates import Estimate
 from cctrace.fit.constants import DRAWS, LEAST_BLOCKS, SCORE_SPREAD
 from cctrace.fit.surface import Axis, Surface
 from cctrace.flows.flow import Flow
-from cctrace.path.arrays import Floats
 from cctrace.path.constants import PROFILE_DROP
 from cctrace.path.transmissions import as_flow
 from cctrace.replaying.intervals import BLOCK_US, blocks

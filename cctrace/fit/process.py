@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cctrace.columns import Bools, Floats
 from cctrace.estimates import Estimate
 from cctrace.fit.constants import BIN_US, FLAT, SELDOM
-from cctrace.path.arrays import Bools, Floats
 from cctrace.path.constants import LEAST_RTTS, REORDERED
 from cctrace.path.delays import Delays
 from cctrace.tcp.wire import PACKET_BYTES

@@ -25,6 +25,7 @@ from cctrace.cc import controller as resolve
 from cctrace.cc import is_model_based
 from cctrace.cc.bbr1_model import PROBE_BW
 from cctrace.cc.bbr2_model import BW_UNIT
+from cctrace.columns import Floats, Ints
 from cctrace.display import Progress, Summarized, connection, plain, silent
 from cctrace.errors import ArgumentError, FitError
 from cctrace.estimates import Estimate
@@ -32,7 +33,6 @@ from cctrace.fit.constants import BIN_NS, LEAST_COMMON_S, LEAST_SHARE_BYTES, MOS
 from cctrace.fit.fitted_path import path_of
 from cctrace.flows.capture import Capture
 from cctrace.flows.flow import Flow
-from cctrace.path.arrays import Floats, Ints
 from cctrace.path.blocks import block_length
 from cctrace.path.evidence import evidence_of
 from cctrace.replaying.intervals import blocks

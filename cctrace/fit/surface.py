@@ -14,10 +14,10 @@ from typing import NamedTuple
 import numpy as np
 
 from cctrace.cc.base import Controller
+from cctrace.columns import Floats
 from cctrace.display import Progress
 from cctrace.errors import ArgumentError
 from cctrace.fit.constants import FINEST, MOST_GRIDS, NEAREST, PEAKS, WIDE
-from cctrace.path.arrays import Floats
 
 Point = tuple[float, ...]  # position on each axis
 

@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cctrace.columns import Floats
 from cctrace.estimates import Z95
 from cctrace.fit import constants as const
 from cctrace.lang.threads import ahead
-from cctrace.path.arrays import Floats
 from cctrace.sim.batch import Run, batch
 from cctrace.sim.path import Path
 from cctrace.sim.sender import Sender

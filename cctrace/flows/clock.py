@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cctrace.columns import Ints
+from cctrace.columns import Bools, Floats, Ints, Values
 
 LATE = 0.05  # of the period, by which a write may be off its tick; of the writes, that may be late
 MOST = 100  # writes that show the period, and sizes, that are tried
@@ -47,7 +47,7 @@ class Writes(NamedTuple):
         return due
 
 
-def writes_on_clock(sends: Mapping[str, NDArray[Any]], mss: int) -> Writes | None:
+def writes_on_clock(sends: Mapping[str, Values], mss: int) -> Writes | None:
     """Return the clock of writes of one size, however few of them found nothing left of earlier ones; None without."""
     new = sends["retransmitted"] == 0
     payload = sends["payload"][new].astype(np.int64)
@@ -128,7 +128,7 @@ def settled(writes: Writes, time_ns: Ints, total: Ints) -> Writes:
     return writes._replace(every_ns=every, tick_ns=float(values[0]))
 
 
-def shortest_half(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def shortest_half(values: Floats) -> Floats:
     """Return those of ascending values, half of them, that are nearest to each other."""
     half = (len(values) + 1) // 2
     first = int(np.argmin(values[half - 1 :] - values[: len(values) - half + 1]))
@@ -140,7 +140,7 @@ def _is_above(point: tuple[int, int], left: tuple[int, int], right: tuple[int, i
     return (point[1] - left[1]) * (right[0] - left[0]) >= (right[1] - left[1]) * (point[0] - left[0])
 
 
-def found_nothing(sends: NDArray[np.void], mss: int, writes: Writes) -> NDArray[np.bool_]:
+def found_nothing(sends: NDArray[np.void], mss: int, writes: Writes) -> Bools:
     """Return which of `schema.SENDS` left only when their write came, before which less than a segment waited: what
     the kernel calls application-limited [Linux618] tcp_rate_check_app_limited.
     """

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cctrace.blocks import Packed
-from cctrace.columns import Values
+from cctrace.columns import Ints, Values
 from cctrace.flows.state import CALL, EVENT, STATE, STEADY
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
 _CALLS, _STEADY = frozenset(CALL.names or ()), frozenset(STEADY.names or ())
 
@@ -131,7 +131,7 @@ class EventColumns(Mapping[str, Values]):
             return self._states.column(name, first, last)
         return self._steady[name][self._states.column("steady", first, last)]
 
-    def _states_of(self, begin: int, end: int) -> NDArray[np.int64]:
+    def _states_of(self, begin: int, end: int) -> Ints:
         """Return the numbers of the states of some rows of a packed stream."""
         ends = np.cumsum(self._shared, dtype=np.int64)
         first, last = np.searchsorted(ends, [begin, max(end - 1, begin)], "right")

@@ -14,9 +14,9 @@ keeps a queue for longer is another sender's (`overdue`).
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cctrace.cc.base import Controller
+from cctrace.columns import Floats, Ints
 from cctrace.flows.events import Events
 from cctrace.identification import constants as const
 from cctrace.identification.halves import HalfRounds
@@ -46,14 +46,14 @@ def against(events: Events, halves: HalfRounds, cls: type[Controller]) -> float:
     return min(max(odds, -const.MOST_AGAINST), const.MOST_AGAINST)
 
 
-def _levels(halves: HalfRounds, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+def _levels(halves: HalfRounds, rows: Ints) -> Floats:
     """Return the data in flight in the dips that begin at some rows, segments; bunches of ACKs let it fall further."""
     begins = np.searchsorted(halves.acks, rows)
     ends = np.searchsorted(halves.time_us, halves.time_us[begins] + HELD_US + 2 * halves.rtt_us[begins])
     return np.array([np.quantile(halves.flight[a : b + 1], 0.25) for a, b in zip(begins, ends, strict=True)])
 
 
-def overdue(halves: HalfRounds, rtt_us: NDArray[np.float64], cls: type[Controller]) -> float:
+def overdue(halves: HalfRounds, rtt_us: Floats, cls: type[Controller]) -> float:
     """Return the log odds, 0 or more, against a BBR whose minimum RTT expired without a dip of the flight.
 
     `rtt_us`: at each ACK; 0 for none. An RTT nearer to the minimum than the errors of two time stamps may have

@@ -29,11 +29,11 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cctrace.cc.bbr1_model import CYCLE_LEN, LT_USE_ROUNDS
 from cctrace.cc.bbr2 import BBR2
 from cctrace.cc.linux import MIN_TSO_SEGS, PACING_CA_RATIO, PACING_SHIFT
+from cctrace.columns import Floats, Ints
 from cctrace.flows.events import Events
 from cctrace.identification import constants as const
 from cctrace.identification import dips
@@ -56,7 +56,7 @@ class Astray(NamedTuple):
 class Flights(NamedTuple):
     """Agreement of a replay's windows and rates with a flow."""
 
-    halves: NDArray[np.float64]  # log likelihood of each half round trip in which the application had more to send
+    halves: Floats  # log likelihood of each half round trip in which the application had more to send
     scale: float  # typical relative error of flights and rates
     # the same after reductions of cwnd, the median; NaN if there is none, or if the candidate paces
     after: float = np.nan
@@ -94,7 +94,7 @@ def flights_of(record: Record, replay: Replay) -> Flights:
     return Flights(each, scale, after, reductions, None, foreign, wrong)
 
 
-def likelihoods(over: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
+def likelihoods(over: Floats) -> tuple[Floats, float]:
     """Return each block's log likelihood at the likeliest scale, and that scale (the coarsest without blocks)."""
     if not len(over):
         return np.zeros(0), const.COARSEST_SCALE
@@ -104,9 +104,7 @@ def likelihoods(over: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
     return each[:, best], float(scales[best])
 
 
-def after_reductions(
-    halves: HalfRounds, over: NDArray[np.float64], apart: NDArray[np.float64]
-) -> tuple[float, int, int]:
+def after_reductions(halves: HalfRounds, over: Floats, apart: Floats) -> tuple[float, int, int]:
     """Return the error of windows after reductions, their number, and how many of them are wrong.
 
     `apart`: what was in flight beyond the window in each block, segments. The error is the median over the reductions
@@ -133,7 +131,7 @@ def after_reductions(
     return typical, len(best), wrong
 
 
-def _filled(inside: NDArray[np.int64], over: NDArray[np.float64], blur: float) -> NDArray[np.int64]:
+def _filled(inside: Ints, over: Floats, blur: float) -> Ints:
     """Return the blocks of a period from where its window is filled, and stays so.
 
     Paced sends take two round trips to fill it. What goes on to rise is another's window.
@@ -143,7 +141,7 @@ def _filled(inside: NDArray[np.int64], over: NDArray[np.float64], blur: float) -
     return inside[begin:] if np.all(later <= const.AFTER_USUAL + blur) else inside
 
 
-def outgrown(halves: HalfRounds, over: NDArray[np.float64], apart: NDArray[np.float64]) -> float:
+def outgrown(halves: HalfRounds, over: Floats, apart: Floats) -> float:
     """Return the log odds, 0 or more, against an unpaced candidate whose window does not grow as the flights do.
 
     `over`, `apart`: of each block, from a replay with the right window before each reduction: what is beyond at the end
@@ -180,7 +178,7 @@ def outgrown(halves: HalfRounds, over: NDArray[np.float64], apart: NDArray[np.fl
     return float(max(each * min(len(growth) / const.FEWEST, 1.0), once))
 
 
-def awaited(events: Events, rows: NDArray[np.int64], cwnd: NDArray[np.float64], mss: int) -> NDArray[np.float64]:
+def awaited(events: Events, rows: Ints, cwnd: Floats, mss: int) -> Floats:
     """Return how many segments an unpaced sender waits for to send a full super-packet.
 
     `rows`: numbers of rows of `events`. `cwnd`: segments, at each of these rows. `mss`: bytes.
@@ -249,7 +247,7 @@ def _foreign(record: Record, replay: Replay) -> float:
     return overdue + paced_log_odds(halves, still, min_rtt_us, is_v1)
 
 
-def waits_us(rtt_us: NDArray[np.float64], is_v1: bool) -> NDArray[np.float64]:
+def waits_us(rtt_us: Floats, is_v1: bool) -> Floats:
     """Return the longest wait of a BBR before it probes, us, given the RTT of each block: it counts round trips."""
     if is_v1:
         return V1_WAIT_RTTS * rtt_us
@@ -257,9 +255,7 @@ def waits_us(rtt_us: NDArray[np.float64], is_v1: bool) -> NDArray[np.float64]:
     return const.WAITS_LATE * np.minimum(V2["bw_probe_max_rounds"].default * rtt_us, longest_us)
 
 
-def longest_still(
-    halves: HalfRounds, wait_us: NDArray[np.float64], window: NDArray[np.float64], least: float = 0, blur: float = 0
-) -> float:
+def longest_still(halves: HalfRounds, wait_us: Floats, window: Floats, least: float = 0, blur: float = 0) -> float:
     """Return the longest time with nearly constant data in flight, after the start, in multiples of a probe's wait.
 
     `wait_us`: that wait in each block. `window`: of the candidate, in each block, segments: flights that fill it do

@@ -6,13 +6,12 @@ taken at the sender), single sends are uninformative, but blocks still show what
 
 import functools
 import math
-from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
-from numpy.typing import NDArray
 
 from cctrace.cc.linux import CA_DISORDER
+from cctrace.columns import Bools, Floats, Ints, Values
 from cctrace.flows.events import Events
 from cctrace.identification import constants as const
 from cctrace.replaying.intervals import firsts_of_intervals
@@ -75,7 +74,7 @@ class HalfRounds:
     def __len__(self) -> int:
         return len(self.sent)
 
-    def _is_steady(self, captured: NDArray[np.int64], min_rtt_us: NDArray[Any]) -> bool:
+    def _is_steady(self, captured: Ints, min_rtt_us: Values) -> bool:
         """Whether a fixed window or rate limited the sender all the time: nothing reduced it, and nothing grew.
 
         At a rate that SO_MAX_PACING_RATE prescribes no queue builds up, and no round trip exceeds it: without such a
@@ -97,12 +96,12 @@ class HalfRounds:
         queued = np.median(self.rtt_us) > const.QUEUED * min_rtt_us.min()
         return bool(kept and np.all(self.reductions < started) and not exceeded and not queued)
 
-    def rates(self, left: NDArray[Any]) -> NDArray[np.float64]:
+    def rates(self, left: Values) -> Floats:
         """Return the rate of each round trip (two blocks), segments/us, from what had `left` until each ACK."""
         begins, ends = self.edges[:-2], self.edges[2:]
         return np.asarray((left[ends] - left[begins]) / (self.time_us[ends] - self.time_us[begins]))
 
-    def _is_policed(self, captured: NDArray[np.int64], min_rtt_us: NDArray[Any]) -> bool:
+    def _is_policed(self, captured: Ints, min_rtt_us: Values) -> bool:
         """Whether a policer lost what bursts left before the capture: the excess of probes, without a queue.
 
         Random losses are single ones. What was in flight with those of a burst is known to their sender only.
@@ -116,7 +115,7 @@ class HalfRounds:
         queued = np.median(self.rtt_us[first] / min_rtt_us[first]) > const.QUEUED
         return bool(not queued and 2 * unseen[unseen > const.PROBE_SEEN * sent].sum() > unseen.sum())
 
-    def _edges(self, events: Events) -> NDArray[np.int64]:
+    def _edges(self, events: Events) -> Ints:
         if len(self.acks) < 2:
             return np.zeros(len(self.acks), np.int64)
         half_us = max(float(np.median(events.at("srtt_us8", self.acks))) / 16, 10 * const.STAMP_ERROR_US)
@@ -138,14 +137,14 @@ class HalfRounds:
         around = (rtt_us[2:] + rtt_us[:-2]) / 2
         return float(np.median(np.abs(rtt_us[1:-1] / around - 1)))
 
-    def each(self, values: NDArray[Any]) -> NDArray[np.float64]:
+    def each(self, values: Values) -> Floats:
         """Return the mean of per-ACK values over each block."""
         if len(self.edges) < 2:
             return np.zeros(0)
         sums = np.add.reduceat(values[: self.edges[-1] + 1].astype(float), self.edges[:-1] + 1)
         return sums / np.diff(self.edges)
 
-    def most(self, values: NDArray[Any], blocks: int = 1) -> NDArray[np.float64]:
+    def most(self, values: Values, blocks: int = 1) -> Floats:
         """Return at each ACK the maximum over its block or, with ``blocks=2``, over that and the previous one."""
         begins = np.unique(np.append(0, self.edges[:-1]))
         most = np.maximum.reduceat(values, begins)
@@ -154,13 +153,11 @@ class HalfRounds:
         return np.repeat(most, np.diff(np.append(begins, len(values))))
 
     @functools.cached_property
-    def opened(self) -> NDArray[np.float64]:
+    def opened(self) -> Floats:
         """The share of each block's ACKs that found no recovery."""
         return self.each(self.open)
 
-    def excess(
-        self, cwnd: NDArray[np.float64], pacing_Bps: NDArray[np.float64], overhead_bytes: int
-    ) -> NDArray[np.float64]:
+    def excess(self, cwnd: Floats, pacing_Bps: Floats, overhead_bytes: int) -> Floats:
         """Return the relative excess of each block over what a window and a rate allowed (below 0: it fell short).
 
         Both are given after each row of the stream; the rate is of segments with so many bytes of headers.
@@ -178,12 +175,12 @@ class HalfRounds:
         return np.where(self.steady | (self.elsewhere & self.ran_out), np.maximum(over, 0), over)
 
     @functools.cached_property
-    def flights(self) -> NDArray[np.float64]:
+    def flights(self) -> Floats:
         """The mean flight of each block, segments."""
         return self.each(self.flight)
 
     @functools.cached_property
-    def epochs(self) -> list[NDArray[np.int64]]:
+    def epochs(self) -> list[Ints]:
         """The blocks without recovery between successive reductions, from the first one on."""
         first = np.searchsorted(self.acks, self.reductions)
         following = np.append(first, len(self.acks))[1:]
@@ -194,7 +191,7 @@ class HalfRounds:
         ]
 
     @functools.cached_property
-    def start(self) -> NDArray[np.int64]:
+    def start(self) -> Ints:
         """The blocks without recovery from the end of the start on, until the first reduction."""
         first = np.searchsorted(self.acks, self.reductions[0]) if len(self.reductions) else len(self.acks)
         begins = np.arange(len(self)) >= len(self) // const.START_SHARE
@@ -227,7 +224,7 @@ class HalfRounds:
                     growing += len(inside) * _grows(self.flights[inside], self.blur)
         return epochs, growing / max(blocks, 1)
 
-    def _falls(self) -> NDArray[np.int64]:
+    def _falls(self) -> Ints:
         """Return the blocks at which the flight has fallen to a lower level, within a round trip.
 
         A BBR drains its queue for longer; after PROBE_RTT, its flight is back.
@@ -248,13 +245,13 @@ class HalfRounds:
         return np.array(found, np.int64)
 
     @functools.cached_property
-    def limited(self) -> NDArray[np.bool_]:
+    def limited(self) -> Bools:
         """Before which ACKs the sender was cwnd-limited, outside recovery."""
         open_twice = self.open.copy()
         open_twice[1:] &= self.open[:-1]
         return open_twice & ~self.free & ~self._drains
 
-    def unfilled(self, window: NDArray[np.float64]) -> NDArray[np.bool_]:
+    def unfilled(self, window: Floats) -> Bools:
         """Return before which ACKs too little had left since the last pause to fill a window, segments at each ACK.
 
         An application that writes less than a window at a time leaves it so, while a timer spreads its segments.
@@ -263,12 +260,12 @@ class HalfRounds:
         return self.flight[last] + self.left - self.left[last] < window
 
     @functools.cached_property
-    def ran_out(self) -> NDArray[np.bool_]:
+    def ran_out(self) -> Bools:
         """In which blocks the sender had nothing more to send for a while: they show no probe for bandwidth."""
         return self.each(self._drains) > 0
 
     @functools.cached_property
-    def _drains(self) -> NDArray[np.bool_]:
+    def _drains(self) -> Bools:
         """Which ACKs found nothing more to send: the last send precedes them, a write's last segment ended it
         before or ends it after them, or a pause follows.
 
@@ -287,11 +284,11 @@ class HalfRounds:
         pauses[np.maximum(number[alone] - 1, 0)] = True
         return pauses[number]
 
-    def fullest(self) -> NDArray[np.bool_]:
+    def fullest(self) -> Bools:
         """Return which ACKs found the largest flight of their half round trip."""
         return self.flight >= self.most(self.flight)
 
-    def follows_send(self) -> NDArray[np.bool_]:
+    def follows_send(self) -> Bools:
         """Return which ACKs are the first after a send."""
         return np.diff(self.left, prepend=0) > 0
 
@@ -328,13 +325,13 @@ class HalfRounds:
         return int(self.acks[last + np.argmax(self.flight[last:] >= amount / 2)])
 
 
-def _beyond(seen: NDArray[np.float64], allowed: NDArray[np.float64], slack: float) -> NDArray[np.float64]:
+def _beyond(seen: Floats, allowed: Floats, slack: float) -> Floats:
     """Return the difference of two numbers of segments beyond some slack, relative to the larger one."""
     apart = seen - allowed
     return np.sign(apart) * np.maximum(np.abs(apart) - slack, 0) / np.maximum(np.maximum(seen, allowed), 1)
 
 
-def _grows(flight: NDArray[np.float64], blur: float) -> bool:
+def _grows(flight: Floats, blur: float) -> bool:
     """Whether the flights of one period between losses are those of a growing window."""
     if _rises(flight, blur)[0]:
         return True
@@ -345,7 +342,7 @@ def _grows(flight: NDArray[np.float64], blur: float) -> bool:
     return _rises(np.array(means), blur / math.sqrt(each))[1]
 
 
-def _rises(flight: NDArray[np.float64], blur: float) -> tuple[bool, bool]:
+def _rises(flight: Floats, blur: float) -> tuple[bool, bool]:
     """Whether a flight of one period rises, as a window does, and whether all the time, at no level for long."""
     flight = flight[1:-1]  # at either end, a fall may be the reduction's
     # Between the largest flight until then and the smallest one later.
@@ -363,7 +360,7 @@ def _rises(flight: NDArray[np.float64], blur: float) -> tuple[bool, bool]:
     return bool(early and gradual and longest < 1 - const.GROWING) or always, always
 
 
-def _burst(sends: NDArray[Any]) -> float:
+def _burst(sends: Values) -> float:
     begins = np.flatnonzero(sends["begins"] != 0)
     if not len(begins):
         return 1.0
@@ -371,7 +368,7 @@ def _burst(sends: NDArray[Any]) -> float:
     return max(float(lengths[np.searchsorted(np.cumsum(lengths), lengths.sum() / 2)]), 1.0)
 
 
-def _jitter(rtt_us: NDArray[Any]) -> float:
+def _jitter(rtt_us: Values) -> float:
     """Return the typical relative difference of the RTTs of ACKs to their neighbours."""
     rtt_us = rtt_us[rtt_us > 0].astype(float)
     if len(rtt_us) < const.SMOOTHED_RTTS:

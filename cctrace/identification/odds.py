@@ -27,8 +27,8 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cctrace.columns import Floats
 from cctrace.identification import constants as const
 from cctrace.identification.flights import Astray, Flights, uninformative
 from cctrace.identification.phases import Cycles, other_cycle
@@ -70,7 +70,7 @@ class Judgement(NamedTuple):
     how: str  # its kind: "sends", "flights" or "counters"
     evidence: dict[str, float]  # log likelihood of the flow under each candidate
     known: float  # log odds that one of them sent the flow
-    pieces: dict[str, NDArray[np.float64]]  # contributions to that, per interval, half round trip or poll
+    pieces: dict[str, Floats]  # contributions to that, per interval, half round trip or poll
     paced: dict[str, bool]  # whether the socket paces although the candidate does not
     off: str  # error of the closest candidate
 

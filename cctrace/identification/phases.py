@@ -21,10 +21,10 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cctrace.cc import controller as resolve
 from cctrace.cc.bbr1_model import CYCLE_LEN
+from cctrace.columns import Bools, Floats, Ints
 from cctrace.identification import constants as const
 from cctrace.identification.halves import HalfRounds
 from cctrace.identification.sends import Record, Replay
@@ -63,7 +63,7 @@ class Chain:
                         rates[stage, first[other]] += rate * probability
         from scipy.linalg import expm  # imported late: it takes a thirtieth of a second
 
-        self.step: NDArray[np.float64] = expm(rates / const.STEPS_PER_RTT)
+        self.step: Floats = expm(rates / const.STEPS_PER_RTT)
 
 
 def chain(name: str, min_rtt_us: float, flight: float, further: float = 1.0, often: float = 1.0) -> Chain:
@@ -116,34 +116,32 @@ class Rates:
         self.flight = float(np.median(halves.flight)) if len(halves.flight) else 1.0
         self.steps = np.maximum(np.round(const.STEPS_PER_RTT * self.length_us / self.min_rtt_us), 1).astype(int)
 
-    def first(self, bandwidths: Iterable[NDArray[np.float64]]) -> int:
+    def first(self, bandwidths: Iterable[Floats]) -> int:
         """Return the block in which PROBE_BW starts in most replays, at most half way through."""
         acks = [int(np.flatnonzero(np.isfinite(bw))[0]) for bw in bandwidths]
         block = int(np.searchsorted(self.halves.edges, np.median(acks)))
         return block if block <= len(self.rate) // 2 else len(self.rate) // const.START_SHARE
 
-    def level(self) -> NDArray[np.float64]:
+    def level(self) -> Floats:
         """Return the log of the typical rate around each block."""
         reach = 1.5 * CYCLE_LEN * max(self.min_rtt_us, const.LEAST_RTT_US)
         first, last = (np.searchsorted(self.middle_us, self.middle_us + side * reach) for side in (-1, 1))
         return _medians(self.rate, first, last)
 
-    def bandwidth(self, bw: NDArray[np.float64]) -> NDArray[np.float64]:
+    def bandwidth(self, bw: Floats) -> Floats:
         """Return the log of the bandwidth in each block, from that after each ACK, segments/s (NaN: unknown)."""
         known = np.flatnonzero(np.isfinite(bw) & (bw > 0))
         held = bw[known[np.clip(np.searchsorted(known, np.arange(len(bw)), side="right") - 1, 0, None)]]
         edges = self.halves.edges
         return np.asarray(np.log(_medians(held, edges[:-1], edges[1:] + 1)))
 
-    def full(self, cwnd: NDArray[np.float64]) -> NDArray[np.bool_]:
+    def full(self, cwnd: Floats) -> Bools:
         """Return in which blocks the data in flight filled a window, given at each ACK."""
         window = self.halves.each(cwnd[self.halves.acks])
         flight = self.halves.flights
         return flight > (1 - const.WINDOW_HOLDS) * window - 2 * const.ONE_SEGMENT
 
-    def likelihoods(
-        self, cycle: Chain, usual: NDArray[np.float64], full: NDArray[np.bool_], start: int
-    ) -> NDArray[np.float64]:
+    def likelihoods(self, cycle: Chain, usual: Floats, full: Bools, start: int) -> Floats:
         """Return the log likelihood of the rates from block `start` on, for each of several reference rates.
 
         `usual`: shape (m, blocks), log reference rates. `full`: where the sender was probably cwnd-limited.
@@ -155,7 +153,7 @@ class Rates:
         by_phase = _laplace((self.rate - usual)[:, None, :, None] - levels, scale[:, :, None])
         dense = (1 - held - const.STRAY)[:, None] * by_phase + clocked[:, :, None]  # reference, factor, block, level
         dense = np.where(self.halves.busy[:, None], dense, 1.0)  # an application that pauses says nothing of gains
-        moves: dict[int, NDArray[np.float64]] = {}
+        moves: dict[int, Floats] = {}
         stage = np.full((len(usual), len(FACTORS), len(cycle.gains)), 1 / len(cycle.gains))
         total = np.zeros(stage.shape[:2])
         for k in range(start, len(self.rate)):
@@ -169,7 +167,7 @@ class Rates:
         return np.asarray(total.max(axis=1))
 
 
-def _medians(values: NDArray[np.float64], first: NDArray[np.int64], last: NDArray[np.int64]) -> NDArray[np.float64]:
+def _medians(values: Floats, first: Ints, last: Ints) -> Floats:
     """Return the medians of ``values[first[k]:last[k]]``, sorted together, which is faster than a call for each."""
     lengths = last - first
     begins = np.cumsum(lengths) - lengths
@@ -179,7 +177,7 @@ def _medians(values: NDArray[np.float64], first: NDArray[np.int64], last: NDArra
     return (part[begins + (lengths - 1) // 2] + part[begins + lengths // 2]) / 2
 
 
-def _laplace(off: NDArray[np.float64], scale: NDArray[np.float64]) -> NDArray[np.float64]:
+def _laplace(off: Floats, scale: Floats) -> Floats:
     return np.asarray(np.exp(-np.abs(off) / scale) / (2 * scale))
 
 

@@ -21,12 +21,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cctrace.cc.linux import TCP_INFINITE_SSTHRESH
+from cctrace.columns import Floats, Ints, Values
 from cctrace.identification import constants as const
 from cctrace.identification.flights import V1_WAIT_RTTS
 
@@ -93,7 +93,7 @@ def wrong_windows(polls: Polls, name: str, factor: float) -> float:
     return float(total)
 
 
-def other_gains(explained: NDArray[np.float64], ratio: NDArray[np.float64], error: float) -> float:
+def other_gains(explained: Floats, ratio: Floats, error: float) -> float:
     """Return the reduction of the log odds if arbitrary gains explain the rates better than the candidate's.
 
     `explained`: log likelihood of each poll's rate under the candidate. `ratio`: log of each rate over the candidate's
@@ -105,13 +105,7 @@ def other_gains(explained: NDArray[np.float64], ratio: NDArray[np.float64], erro
     return float(min(const.GAIN_WEIGHT * max(np.sum(free - explained[known]), 0.0), const.MOST_AGAINST))
 
 
-def unchanged(
-    time_ns: NDArray[np.int64],
-    rate_Bps: NDArray[np.float64],
-    delivered: NDArray[np.float64],
-    rtt_us: NDArray[np.float64],
-    is_v1: bool,
-) -> float:
+def unchanged(time_ns: Ints, rate_Bps: Floats, delivered: Floats, rtt_us: Floats, is_v1: bool) -> float:
     """Return the reduction of the log odds if the pacing rate stays constant for too long.
 
     `time_ns`, `rate_Bps`, `delivered`, `rtt_us`: of all polls: pacing rate (0 or less: unknown), cumulative bytes
@@ -121,7 +115,7 @@ def unchanged(
     with np.errstate(divide="ignore", invalid="ignore"):
         used = np.diff(delivered) > 0.5 * rate_Bps[1:] * np.diff(time_ns) / 1e9
         changes = ~(np.abs(np.diff(np.log(rate_Bps))) < const.SAME_RATE) | ~used
-    begins: NDArray[Any] = np.concatenate([[0], np.flatnonzero(changes) + 1, [len(rate_Bps)]])
+    begins: Values = np.concatenate([[0], np.flatnonzero(changes) + 1, [len(rate_Bps)]])
     for begin, end in itertools.pairwise(begins):
         if end - begin > 1:
             longest = max(longest, int(time_ns[end - 1] - time_ns[begin]))

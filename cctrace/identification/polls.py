@@ -16,13 +16,13 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cctrace.cc import controller as resolve
 from cctrace.cc.base import checked_params
 from cctrace.cc.bbr2019 import PACING_MARGIN_PERCENT
 from cctrace.cc.bbr2022 import BBR2022
 from cctrace.cc.linux import MTU_HEADERS, PACING_CA_RATIO, PACING_SS_RATIO, TCP_INFINITE_SSTHRESH
+from cctrace.columns import Floats
 from cctrace.errors import StreamError
 from cctrace.flows.counters import CounterFlow, latest
 from cctrace.identification import constants as const
@@ -47,7 +47,7 @@ FACTORS = {"cubic": 717 / 1024, "cubic6": 717 / 1024, "reno": 0.5}  # of a reduc
 class PolledFit(NamedTuple):
     """How well a candidate explains counters."""
 
-    polls: NDArray[np.float64]  # log likelihood of each poll
+    polls: Floats  # log likelihood of each poll
     scale: float  # typical relative error of its windows or rates; NaN if no poll is informative
     cut: float  # the same of ssthresh after reductions; 0 if there are too few, or if the candidate paces
     usual: float  # the `scale` expected if the sender is a candidate
@@ -90,7 +90,7 @@ class Polls:
         return int(self.use.sum())
 
 
-def _largest_of_late(rates: NDArray[np.float64]) -> NDArray[np.float64]:
+def _largest_of_late(rates: Floats) -> Floats:
     rates = np.nan_to_num(rates)
     late = np.array([np.max(rates[max(k - const.FEW, 0) : k + 1]) for k in range(len(rates))])
     return np.where(late > 0, late, np.nan)
@@ -149,7 +149,7 @@ def _of_unpaced(polls: Polls, name: str) -> PolledFit:
     return PolledFit(each, scale, usual_wrong * polls.often, usual, False, foreign, polls.paced)
 
 
-def _pacing(polls: Polls, name: str) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+def _pacing(polls: Polls, name: str) -> tuple[Floats, Floats, float]:
     """Return the log likelihood of each poll's pacing rate, the log of that rate over the bandwidth, and the typical
     relative distance of rates from the nearest gain.
     """
@@ -175,7 +175,7 @@ def _pacing(polls: Polls, name: str) -> tuple[NDArray[np.float64], NDArray[np.fl
     return each, ratio, max(off, const.GAIN_ERROR)
 
 
-def _probe_rtt(polls: Polls, name: str) -> NDArray[np.float64]:
+def _probe_rtt(polls: Polls, name: str) -> Floats:
     """Return the log likelihood of windows as small as those of PROBE_RTT."""
     bdp = polls.bw * polls.min_rtt_us / 1e6 / polls.mss
     mine, others = np.log(const.PROBE_RTT_OWN), np.log(const.STRAY)
@@ -185,7 +185,7 @@ def _probe_rtt(polls: Polls, name: str) -> NDArray[np.float64]:
     return np.where(four, own, 0) + np.where(half, other, 0)
 
 
-def _windows(polls: Polls, name: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _windows(polls: Polls, name: str) -> tuple[Floats, Floats]:
     """Return the errors of a replay's windows and reductions at each poll, logarithms; NaN unknown.
 
     A window is judged where the sender may be cwnd-limited, outside slow start and recovery.

@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cctrace.cc import controller as resolve
 from cctrace.cc.base import Controller, checked_params
 from cctrace.cc.bbr2_model import BBR_UNIT as GAIN_UNIT
 from cctrace.cc.bbr2_model import PROBE_BW
 from cctrace.cc.linux import TCP_INFINITE_SSTHRESH
+from cctrace.columns import Floats, Ints, Values
 from cctrace.flows.clock import found_nothing
 from cctrace.flows.events import Events
 from cctrace.flows.flow import Flow
@@ -62,16 +62,16 @@ class Record:
         return HalfRounds(self.events)
 
     @functools.cached_property
-    def _blocks(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _blocks(self) -> tuple[Ints, Ints]:
         return blocks(self.events)
 
     @property
-    def stops(self) -> NDArray[np.int64]:
+    def stops(self) -> Ints:
         """The rows that end intervals of 0.2 s, see `replaying.intervals.blocks`."""
         return self._blocks[0]
 
     @functools.cached_property
-    def sent(self) -> NDArray[np.int64]:
+    def sent(self) -> Ints:
         """The super-packets in each whose times the application did not determine; all, if it determined each."""
         own = _own_sends(self.events, self.stops)
         return own if own.any() else self._blocks[1]
@@ -132,13 +132,13 @@ class Replay(NamedTuple):
     name: str  # of the candidate, with its parameters
     cls: type[Controller]
     # mean log likelihood of the sends of each interval of 0.2 s with sends; empty if their times are estimates
-    sends: NDArray[np.float64]
+    sends: Floats
     # cwnd, ssthresh, pacing_Bps: after each row of the stream; ssthresh only of unpaced candidates
-    cwnd: NDArray[np.float64]
-    ssthresh: NDArray[np.int64]
-    pacing_Bps: NDArray[np.float64]
+    cwnd: Floats
+    ssthresh: Ints
+    pacing_Bps: Floats
     # bandwidth after each ACK, segments/s, NaN before the first PROBE_BW; empty for one without a gain cycle
-    bw: NDArray[np.float64]
+    bw: Floats
     ticks: bool = False  # whether its window depends on the kernel's ticks
     paced: bool = False  # whether the socket paces although the candidate does not
 
@@ -170,7 +170,7 @@ def record_of(flow: Flow) -> Record:
     return Record(events, flow.hz, "hz" not in inferred, exact, rebuilt, is_l4s, socket_limit(flow))
 
 
-def _own_sends(events: Events, stops: NDArray[np.int64]) -> NDArray[np.int64]:
+def _own_sends(events: Events, stops: Ints) -> Ints:
     """Return in each interval the super-packets whose times neither the application nor a timer determined: those that
     `any_send` scores.
     """
@@ -237,7 +237,7 @@ def _replayed(record: Record, name: str, more: dict[str, Any], hz: int, hz_known
     return Replay(name, cls, sends, cwnd, ssthresh, pacing_Bps, bw, follower.counts_ticks, paced), guessed
 
 
-def _bandwidth(recorded: dict[str, NDArray[Any]], halves: HalfRounds, cls: type[Controller]) -> NDArray[np.float64]:
+def _bandwidth(recorded: dict[str, Values], halves: HalfRounds, cls: type[Controller]) -> Floats:
     """Return a BBR's bandwidth estimate after each ACK, segments/s; NaN before its first PROBE_BW."""
     rate, gain, mode = (recorded[name][halves.acks].astype(float) for name in ("pacing_rate", "pacing_gain", "mode"))
     bw = rate / np.maximum(gain / GAIN_UNIT, 1 / GAIN_UNIT) / (halves.mss + cls.pacing_overhead_bytes)

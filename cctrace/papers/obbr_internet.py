@@ -237,11 +237,7 @@ class Fig14(OverPaths):
         ).judged(
             {"below 4 % retransmitted": again[ours] < 4},
             f"{quality[ours]:.2f}, {down[ours]:.1f}, {stalled[ours]:.2f} %, {again[ours]:.2f} %",
-            {
-                "quality": (6.37, quality[ours]),
-                "switches": (4.0, down[ours]),
-                "rebuffering (%)": (0.28, stalled[ours]),
-            },
+            {"quality": (6.37, quality[ours]), "switches": (4.0, down[ours]), "rebuffering (%)": (0.28, stalled[ours])},
             reading=reading,
         )
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cctrace.columns import Floats
 from cctrace.estimates import Estimate
-from cctrace.path.arrays import Floats
 from cctrace.path.constants import ALWAYS, GATHERED, LEAST_ACKS, NEAR_GRID, ON_GRID
 from cctrace.path.transmissions import DELIVERED, Transmissions
 

@@ -1,10 +1,9 @@
-"""Names of numpy's arrays for annotations, and helpers."""
+"""Helpers for arrays: last occurrences, a robust standard deviation, events apart, and medians of parts."""
 
 import itertools
 
 import numpy as np
 
-from cctrace.columns import Bools as Bools
 from cctrace.columns import Floats, Ints
 
 

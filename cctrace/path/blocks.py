@@ -9,8 +9,8 @@ number of samples is n times the variance over the long-run variance, :math:`n \
 
 import numpy as np
 
+from cctrace.columns import Floats
 from cctrace.estimates import Z95, Estimate
-from cctrace.path.arrays import Floats
 from cctrace.special import special
 
 MOST_LAGS = 5_000

@@ -17,8 +17,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from cctrace.columns import Floats
 from cctrace.path import constants as const
-from cctrace.path.arrays import Floats, central_sd
+from cctrace.path.arrays import central_sd
 from cctrace.path.blocks import block_sizes, blocked
 from cctrace.path.least import least_within
 from cctrace.path.pairs import pair_rate

@@ -20,9 +20,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from cctrace.columns import Bools, Floats
 from cctrace.estimates import Z95, Estimate
 from cctrace.path import constants as const
-from cctrace.path.arrays import Bools, Floats, Parts, events_apart
+from cctrace.path.arrays import Parts, events_apart
 from cctrace.path.least import least_of
 from cctrace.path.lindley import deficits_at, losses_by_deficit
 from cctrace.path.queue import backlog, constant

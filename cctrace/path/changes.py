@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from cctrace.path.arrays import Bools
+from cctrace.columns import Bools
 from cctrace.path.constants import LEAST_WINDOWS, MOSTLY_QUEUED, QUEUED_ALIKE, RATE_DIFFERS, RATE_VARIES, STEADY_RATE
 from cctrace.tcp.wire import PACKET_BYTES
 

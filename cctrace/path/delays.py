@@ -23,12 +23,12 @@ from typing import Self
 
 import numpy as np
 
-from cctrace.columns import distinct, give_back, rows_of_spans
+from cctrace.columns import Bools, Floats, Ints, distinct, give_back, rows_of_spans
 from cctrace.display import Carded
 from cctrace.errors import FitError
 from cctrace.estimates import Estimate
 from cctrace.path import constants as const
-from cctrace.path.arrays import Bools, Floats, Ints, Parts
+from cctrace.path.arrays import Parts
 from cctrace.path.blocks import block_length, block_means, block_sizes, correlation_time, student
 from cctrace.path.blocks import effective_samples as effective
 from cctrace.path.queue import Steps

@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cctrace.columns import LONG
+from cctrace.columns import LONG, Bools, Floats
 from cctrace.errors import FitError
 from cctrace.path import own_queue
 from cctrace.path.acks import Acks, acks_of
-from cctrace.path.arrays import Bools, Floats
 from cctrace.path.bottleneck import constant_rate, sent_behind
 from cctrace.path.buckets import Bucket, policer_of
 from cctrace.path.changes import Change, rate_changes, variation

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from cctrace.columns import Bools, Floats, Ints
 from cctrace.estimates import Z95, Estimate
 from cctrace.path import constants as const
-from cctrace.path.arrays import Bools, Floats, Ints, events_apart
+from cctrace.path.arrays import events_apart
 from cctrace.path.queue import Steps
 from cctrace.path.sent import Sent, backlog_met
 from cctrace.path.transmissions import LOST, Transmissions

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cctrace.columns import Bools, Floats, Ints
 from cctrace.flows.ecn import CE
 from cctrace.flows.events import AckRows
 from cctrace.path import constants as const
-from cctrace.path.arrays import Bools, Floats, Ints
 from cctrace.tcp.wire import PACKET_BYTES
 
 if TYPE_CHECKING:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from cctrace.columns import Floats, Ints
 from cctrace.path import constants as const
-from cctrace.path.arrays import Floats, Ints, central_sd
+from cctrace.path.arrays import central_sd
 from cctrace.path.bottleneck import ROUGHLY, constant_rate, deviation
 from cctrace.path.queue import Steps, constant
 from cctrace.path.sent import Sent, backlog_met, delivered_rate

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from cctrace.columns import Floats, Ints
 from cctrace.path import constants as const
-from cctrace.path.arrays import Floats, Ints
 from cctrace.path.marking import Marking
 
 Controller = Callable[[Floats, Floats, float, float], Floats]

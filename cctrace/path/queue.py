@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cctrace.path.arrays import Floats
+from cctrace.columns import Floats
 
 
 class Steps(NamedTuple):

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from cctrace.columns import Floats
 from cctrace.path import constants as const
-from cctrace.path.arrays import Floats, Parts, central_sd
+from cctrace.path.arrays import Parts, central_sd
 from cctrace.path.bottleneck import constant_rate
 from cctrace.path.neighbours import merged, on_clock
 from cctrace.path.queue import Steps, constant

@@ -8,8 +8,9 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+from cctrace.columns import Bools, Floats, Ints
 from cctrace.path import constants as const
-from cctrace.path.arrays import Bools, Floats, Ints, last_of_each
+from cctrace.path.arrays import last_of_each
 from cctrace.path.lindley import (
     IDLE,
     deviation_by_bucket,

@@ -4,8 +4,8 @@ import functools
 
 import numpy as np
 
+from cctrace.columns import Floats
 from cctrace.estimates import Estimate
-from cctrace.path.arrays import Floats
 from cctrace.path.buckets import Bucket
 from cctrace.path.constants import EXPLAINED, SMALL_US, SPENT
 from cctrace.path.least import least_within

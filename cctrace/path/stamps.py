@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cctrace.columns import Floats, Ints
 from cctrace.flows.capture import stamp_tick_us
 from cctrace.flows.flow import Flow
 from cctrace.flows.state import ACK, OPT_COPY, OPT_TIMESTAMPS, RST, SYN
 from cctrace.path import constants as const
-from cctrace.path.arrays import Floats, Ints
 from cctrace.tcp.rtt import RTO_MAX_US
 from cctrace.tcp.sequence import unwrapped
 

@@ -8,8 +8,8 @@ import itertools
 
 import numpy as np
 
+from cctrace.columns import Floats
 from cctrace.path import constants as const
-from cctrace.path.arrays import Floats
 from cctrace.path.bottleneck import bend, constant_rate, deviation, deviation_of
 from cctrace.path.least import least_of
 from cctrace.path.pairs import pairs_of

@@ -10,14 +10,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from cctrace.columns import give_back, rows_of_spans
+from cctrace.columns import Bools, Floats, Ints, Values, give_back, rows_of_spans
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.seqspace import unwrapped
 from cctrace.flows.state import ACK, OPT_COPY, PSH, SYN
 from cctrace.lang.machine import Machine
-from cctrace.path.arrays import Bools, Floats, Ints
 from cctrace.path.constants import NO_SOONER
 from cctrace.path.match import AT_ONCE, DELIVERED, FILLS, LOST, NEEDLESS, WAITING, match
 from cctrace.tcp.sequence import unwrap
@@ -134,7 +132,7 @@ def _acknowledged(packets: Packets, rows: Ints, mine: Bools, seq: Ints, base: in
     near = np.maximum.accumulate(np.where(mine, seq, 0))
     acks = ~mine & (packets["flags"][rows] & (ACK | SYN) == ACK)
 
-    def closest(numbers: NDArray[Any], near: Ints) -> Ints:
+    def closest(numbers: Values, near: Ints) -> Ints:
         return unwrap(numbers.astype(np.int64), base, near)
 
     ack = np.where(acks, closest(packets["ack"][rows], near), -1)
@@ -157,7 +155,7 @@ class _Segments(NamedTuple):
     push: Bools
 
 
-def _segments(data: Bools, seq: Ints, payload: Ints, flags: NDArray[Any], mss: int) -> _Segments:
+def _segments(data: Bools, seq: Ints, payload: Ints, flags: Values, mss: int) -> _Segments:
     """Split super-packets."""
     at = np.flatnonzero(data)
     many = np.maximum(1, -(-payload[at] // mss))

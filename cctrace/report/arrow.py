@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from cctrace.columns import Held
+from cctrace.columns import Held, Values
 from cctrace.extras import needed
 from cctrace.flows.packed import EventColumns
 from cctrace.schema import MISSING
@@ -82,7 +82,7 @@ def _is_flat(values: Any) -> bool:
     return _is_numeric(values) or (is_of_objects and set(map(type, values)) == {str})
 
 
-def _of_flat(pa: Any, values: NDArray[Any], nullable: bool) -> Any:
+def _of_flat(pa: Any, values: Values, nullable: bool) -> Any:
     if values.dtype == object:
         return _of_texts(pa, values, np.ones(len(values), bool))
     known = np.ones(len(values), bool)
@@ -101,7 +101,7 @@ def _flat(pa: Any, kind: Any, known: Any, *buffers: Any, children: Sequence[Any]
     return pa.Array.from_buffers(kind, len(known), [valid, *map(pa.py_buffer, buffers)], children=list(children))
 
 
-def _of_objects(pa: Any, values: Sequence[Any] | NDArray[Any]) -> Any:
+def _of_objects(pa: Any, values: Sequence[Any] | Values) -> Any:
     """Return plain objects of one kind as an array; numbers of which some are float or beyond 64 bits become float."""
     values = list(values)
     if any(issubclass(kind, np.generic) for kind in set(map(type, values))):
@@ -131,7 +131,7 @@ def _of_objects(pa: Any, values: Sequence[Any] | NDArray[Any]) -> Any:
     raise TypeError(f"a column of {', '.join(sorted(kind.__name__ for kind in kinds))} has no type in Parquet")
 
 
-def _of_texts(pa: Any, column: NDArray[Any], known: Any) -> Any:
+def _of_texts(pa: Any, column: Values, known: Any) -> Any:
     """Return texts, or None, as an array; most of a long table repeat the one before."""
     begins = np.flatnonzero(np.append(True, column[1:] != column[:-1])[: len(column)])
     times = np.diff(np.append(begins, len(column)))

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cctrace.columns import Bools, Floats, Ints
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.groups import AckBatches, AckBunches, AckCounts
 from cctrace.diagnosis.record import Record
@@ -36,7 +37,7 @@ def ack_bunches(record: Record) -> AckBunches | None:
     return AckBunches(share, size, float(np.median(took[bunch])), float(np.median(came[bunch])), (begin, end))
 
 
-def _stamped(record: Record) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def _stamped(record: Record) -> tuple[Ints, Floats]:
     """Return (time in ns, time stamp in us) of the ACKs that carry one, in order; empty if the clock does not fit."""
     (time_ns, rows, mine), packets = record.captured, record.flow.capture.packets
     from_receiver = ~mine & (packets["payload"][rows] == 0)
@@ -53,9 +54,9 @@ def _stamped(record: Record) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
 class _Arrivals(NamedTuple):
     """Timely ACKs that acknowledge data: time (s), number of segments, and where batches start."""
 
-    time_s: NDArray[np.float64]
-    segments: NDArray[np.float64]
-    begins: NDArray[np.bool_]
+    time_s: Floats
+    segments: Floats
+    begins: Bools
 
 
 def _arrivals(record: Record) -> _Arrivals | None:
@@ -112,7 +113,7 @@ def ack_counts(record: Record) -> AckCounts | None:
     return AckCounts(float(size.mean()), float(np.quantile(size, 0.95)), per_packet, jittered)
 
 
-def _by_clock(silence: NDArray[np.float64], size: NDArray[np.number[Any]]) -> bool:
+def _by_clock(silence: Floats, size: NDArray[np.number[Any]]) -> bool:
     """Return whether batches are sent at fixed times with whatever has arrived, not whenever a fixed amount has.
 
     Exceptions decide: a small batch at its regular time, or a skipped one (twice or thrice the interval), indicates
@@ -128,7 +129,7 @@ def _by_clock(silence: NDArray[np.float64], size: NDArray[np.number[Any]]) -> bo
     return bool(clock >= amount)
 
 
-def _varies(values: NDArray[np.float64], weights: NDArray[np.number[Any]]) -> float:
+def _varies(values: Floats, weights: NDArray[np.number[Any]]) -> float:
     """Return the weighted coefficient of variation."""
     mean = np.average(values, weights=weights)
     return float(np.sqrt(np.average((values - mean) ** 2, weights=weights)) / mean)

@@ -1,9 +1,9 @@
 """Facts about delays, from packets: order, jitter, BBR's min_rtt."""
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cctrace.cc.bbr2022 import BBR2022
+from cctrace.columns import Floats
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.findings import Limit, shares
 from cctrace.diagnosis.groups import NAN, Inflated, Jitter, MinRtt, Reordering
@@ -47,7 +47,7 @@ def _least_of_filter(record: Record) -> float:
     return float(np.median(_filtered_min(record)[1]))
 
 
-def _filtered_min(record: Record) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _filtered_min(record: Record) -> tuple[Floats, Floats]:
     """Return (time_s, minimum RTT of the previous ten seconds, us), every quarter of a second."""
     known = np.isfinite(record.path.rtt_us)
     time, rtt = record.path.sent_s[known], record.path.rtt_us[known]
@@ -56,7 +56,7 @@ def _filtered_min(record: Record) -> tuple[NDArray[np.float64], NDArray[np.float
     np.minimum.at(least, place, rtt)
     size = int(MIN_RTT_S / const.MIN_RTT_STEP_S)
     padded = np.concatenate([np.full(size - 1, np.inf), least])
-    filtered: NDArray[np.float64] = np.lib.stride_tricks.sliding_window_view(padded, size).min(axis=1)
+    filtered: Floats = np.lib.stride_tricks.sliding_window_view(padded, size).min(axis=1)
     return np.arange(len(least), dtype=np.float64) * const.MIN_RTT_STEP_S, filtered
 
 

@@ -3,9 +3,9 @@
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cctrace.cc.bbr2 import BBR2
+from cctrace.columns import Floats
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis import groups
 from cctrace.diagnosis.common import is_at, socket_limit
@@ -210,7 +210,7 @@ def even_rate(record: Record) -> EvenRate:
     return EvenRate(common, share, timed, float(runs.max()))
 
 
-def _commonest(values: NDArray[np.float64], lasted: NDArray[np.float64]) -> float:
+def _commonest(values: Floats, lasted: Floats) -> float:
     """Return the median of the values within `EQUAL` of each other that lasted longest."""
     order = np.argsort(values)
     sorted_, until = values[order], np.append(0.0, np.cumsum(lasted[order]))

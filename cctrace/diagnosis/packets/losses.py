@@ -3,9 +3,9 @@
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cctrace.cc.linux import PACING_SHIFT
+from cctrace.columns import Bools, Floats, Ints
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.groups import Bursts, Losses, Met, Retransmissions
 from cctrace.diagnosis.record import Record
@@ -150,14 +150,14 @@ def _drops_at_its_longest(at: Backlogs) -> bool:
     return bool(many < const.FEWEST or by_chance(at.ahead, at.ahead[at.overflow], many) < CHANCE_OF_ALL)
 
 
-def _behind(table: Transmissions) -> NDArray[np.int64]:
+def _behind(table: Transmissions) -> Ints:
     """Return the bytes that follow each segment within its captured packet."""
     total = np.cumsum(table.wire_bytes)
     last = np.append(np.flatnonzero(np.diff(table.sent_ns)), len(table) - 1)
     return total[last[np.searchsorted(last, np.arange(len(table)))]] - total
 
 
-def _gathered(record: Record, lost: NDArray[np.bool_]) -> bool:
+def _gathered(record: Record, lost: Bools) -> bool:
     """Return whether losses cluster in time more than random ones would."""
     per_rtt = max(int(len(lost) * record.path.least_rtt_us / 1e6 / max(record.duration_s, 1e-6)), 1)
     place = np.unique(np.flatnonzero(lost) // per_rtt)  # round trips (of packets sent) with losses
@@ -170,7 +170,7 @@ def _gathered(record: Record, lost: NDArray[np.bool_]) -> bool:
     return bool(2 * special.smirnov(len(place), distance) < CHANCE)
 
 
-def before_losses(record: Record, lost: NDArray[np.bool_]) -> tuple[float, int]:
+def before_losses(record: Record, lost: Bools) -> tuple[float, int]:
     """Return the mean rank of the RTTs before losses, and the number of losses an RTT apart.
 
     These count alike, however many packets were lost at once: a link that fails for an instant says as much as one
@@ -204,7 +204,7 @@ def bursts(record: Record) -> Bursts | None:
     return Bursts(typical, quantum, filled, many, rank, count, count / len(record.table), span)
 
 
-def _bursts(record: Record) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+def _bursts(record: Record) -> tuple[Ints, Ints, Floats]:
     """Return each transmission's burst number, and the bytes of the burst sent before it and the backlog it met."""
     table, rate = record.table, record.path.require_bottleneck.rate
     begins = np.diff(record.path.sent_us, prepend=-np.inf) > const.IN_A_BURST * table.wire_bytes / rate

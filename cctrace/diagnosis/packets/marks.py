@@ -1,9 +1,9 @@
 """Facts about ECN marks, from packets: how often the sender responded, and at which queue."""
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cctrace.cc.linux import CA_CWR
+from cctrace.columns import Bools, Floats
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.groups import NAN, Marks
 from cctrace.diagnosis.record import Record
@@ -54,7 +54,7 @@ def _marked(ecn: Ecn, reductions: int) -> tuple[float, float]:
     return (float(carried), carried / sum(ecn.sent.values())) if carried >= max(reductions, 1) else (NAN, NAN)
 
 
-def _ramp(record: Record, at: NDArray[np.float64]) -> tuple[float, float]:
+def _ramp(record: Record, at: Floats) -> tuple[float, float]:
     """Return the longest time between reductions, if the window grew and nothing was lost meanwhile; else NaN."""
     if not len(at) or at[0] > const.MOST_OF_TIME * record.duration_s:
         return NAN, NAN
@@ -66,19 +66,19 @@ def _ramp(record: Record, at: NDArray[np.float64]) -> tuple[float, float]:
     return (begin, end) if grown and not ((lost_s > begin) & (lost_s < end)).any() else (NAN, NAN)
 
 
-def _reports(record: Record) -> NDArray[np.bool_]:
+def _reports(record: Record) -> Bools:
     """Return which ACKs reported marks."""
     return np.diff(record.acks["delivered_ce"].astype(np.int64), prepend=int(record.events["delivered_ce"][0])) > 0
 
 
-def reductions_s(record: Record) -> NDArray[np.float64]:
+def reductions_s(record: Record) -> Floats:
     """Return when marks made the sender enter CWR, seconds."""
     state = record.acks["ca_state"]
     entered = (state == CA_CWR) & (np.concatenate([[0], state[:-1]]) < CA_CWR)
     return record.ack_s[entered & _reports(record)]
 
 
-def _queue_us(record: Record, at: NDArray[np.float64]) -> float:
+def _queue_us(record: Record, at: Floats) -> float:
     """Return the typical queueing delay at the marks that reduced the window, us; NaN unknown."""
     event, time_ns, rtt_us = (record.events[name] for name in ("event", "time_ns", "rs_rtt_us"))
     taken = np.flatnonzero((event == LINUX_EVENTS["pkts_acked"]) & (rtt_us >= 0))

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cctrace.columns import Floats
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.common import sharing_of
 from cctrace.diagnosis.groups import Sharing, Turns
@@ -156,7 +156,7 @@ def _served(others: list[Sent], link: float, pause_us: float) -> Steps:
     return Steps(at, link / many[np.searchsorted(sorted_us, at, side="right") - 1])
 
 
-def _rates(part: Sent, edges: NDArray[np.float64]) -> NDArray[np.float64]:
+def _rates(part: Sent, edges: Floats) -> Floats:
     """Return a flow's deliveries in windows, bytes/us; 0 for none."""
     if not len(part.acked):
         return np.zeros(len(edges) - 1)

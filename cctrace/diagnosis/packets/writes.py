@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cctrace.columns import Floats, Ints
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.findings import Limit
 from cctrace.diagnosis.limits import outside, written
@@ -74,7 +74,7 @@ def clocked_writes(record: Record, limits: Sequence[Limit]) -> Clock | None:
     return Clock(float(size), 1e6 * every)
 
 
-def _on_clock(begins: NDArray[np.float64], first: int, every: float) -> list[int]:
+def _on_clock(begins: Floats, first: int, every: float) -> list[int]:
     """Return which of the times follow, or precede, that of a row by whole periods, each within its neighbour's."""
     kept = [first]
     for step in (1, -1):
@@ -87,7 +87,7 @@ def _on_clock(begins: NDArray[np.float64], first: int, every: float) -> list[int
     return sorted(kept)
 
 
-def _sent_between(record: Record, times_s: NDArray[np.float64]) -> NDArray[np.int64]:
+def _sent_between(record: Record, times_s: Floats) -> Ints:
     """Return the bytes first sent between successive times."""
     sent = record.events.sent
     new = sent["retransmitted"] == 0

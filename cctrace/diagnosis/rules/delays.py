@@ -50,10 +50,7 @@ def collapse(facts: Facts, found: Found) -> Iterator[Finding]:
         sure = const.LIKELY if is_certain else const.DOUBTFUL
     else:
         sure = const.EXPLAINS if is_certain else const.UNSURE
-    words = {
-        "than": "less than" if share < COLLAPSED else "hardly more than",
-        "is_guess": not facts.is_model_based,
-    }
+    words = {"than": "less than" if share < COLLAPSED else "hardly more than", "is_guess": not facts.is_model_based}
     yield facts.finding("collapse", sure, low).saying(**words)
 
 
