@@ -15,6 +15,7 @@ from cctrace.sim.sender import Sender
 from cctrace.sim.simulate import simulate
 
 PATH = Path(rate="50Mbit", rtt="20ms", buffer="0.7bdp", loss="0.05%")
+FAST = Path(rate="200Mbit", rtt="12ms", buffer="0.5bdp", loss="0.1%")
 SLOW = Path(rate="8Mbit", rtt="30ms", buffer="3bdp", jitter="normal:sd=1ms")
 
 
@@ -27,6 +28,8 @@ SLOW = Path(rate="8Mbit", rtt="30ms", buffer="3bdp", jitter="normal:sd=1ms")
     (PATH, [Sender("bbr2", rtt="45ms"), Sender("quic_cubic", start="0.3s"), "cubic6"], {"profile": "reference"}),
     (SLOW, "cubic6", {"app": "chunks:size=30kB,every=70ms", "ack_every": 2}),
     (PATH, [Sender("quic_bbr", ack="rfc9000"), Sender("bbr2016", ack="every:3", app="onoff:on=1s,off=500ms")], {}),
+    (FAST, ["bbr2022", Sender("cubic", rtt="15ms", start="0.2s"), Sender("quic_bbr", start="0.1s"), "bbr3"], {}),
+    (FAST, [Sender("reno", start="0.3s"), "cubic6", Sender("bbr2", stop="2s"), "bbr2022"], {"ack_every": 2}),
 ])  # fmt: skip
 def test_a_plain_run_has_the_figures_of_one_whose_calls_and_packets_are_kept(path, flows, common):
     plain, kept, taken = (
@@ -39,10 +42,13 @@ def test_a_plain_run_has_the_figures_of_one_whose_calls_and_packets_are_kept(pat
         assert plain.timeline.equals(other.timeline)  # nobody sees arrivals before their time
 
 
-def test_a_plain_run_is_the_same_interpreted():
+@pytest.mark.parametrize(("path", "flows", "duration"), [
+    (SLOW, [Sender("cubic6", ack_every=2), Sender("bbr2022", ack_every=2)], "600ms"),
+    (FAST, [Sender("cubic6", ack_every=2), "bbr2022", Sender("quic_reno", start="25ms")], "80ms"),
+])  # fmt: skip
+def test_a_plain_run_is_the_same_interpreted(path, flows, duration):
     compiled, interpreted = (
-        simulate(SLOW, ["cubic6", "bbr2022"], "600ms", ack_every=2, mode=mode, sample="50ms")
-        for mode in ("compiled", "interpreted")
+        simulate(path, flows, duration, mode=mode, sample="20ms") for mode in ("compiled", "interpreted")
     )
     assert compiled.flows.equals(interpreted.flows)
     assert compiled.timeline.equals(interpreted.timeline)

@@ -34,12 +34,17 @@ def next_arrival(f):
 
 def take_ahead(w, f, order, at):
     """Process an arrival before its time, which spares an event; timers that are due before it go first."""
+    take_timers(w, f, at)
+    receive(w, f, order, at)
+
+
+def take_timers(w, f, at):
+    """Let the receiver's timers that are due before an instant fire."""
     while min(f.delack_at, f.dack_at) < at:
         if f.dack_at <= f.delack_at:
             delack_timer(w, f, f.dack_at)
         else:
             send_ack(w, f, f.delack_at)
-    receive(w, f, order, at)
 
 
 def may_take_ahead(w, f):
@@ -48,10 +53,15 @@ def may_take_ahead(w, f):
     Nothing that happens until then must matter to the receiver, and nobody see what it does before its time: what is
     on its way stays in order, ACKs draw no random numbers, and the end of `run` (`ahead_ns`) is not passed.
     """
+    return f.ack_late_ns == 0 and is_undisturbed(w, f)
+
+
+def is_undisturbed(w, f):
+    """Whether nothing else forbids to process a flow's arrivals before their time."""
     for i in range(w.n):
         if flows(w.flows)[i].awaited > 0:
             return False
     leg = legs(f.behind)[0]
-    if f.tap_size > 0 or f.ack_late_ns > 0 or leg.steps > 1 or leg.reorder == 1:
+    if f.tap_size > 0 or leg.steps > 1 or leg.reorder == 1:
         return False
     return w.one_host == 0 and w.shared == 0 and w.shaping != TBF and w.ack_loss == 0.0

@@ -15,20 +15,25 @@ def next_time(w, f):
         t = min(t, coming(f.way)[f.way_head & f.mask].ns)
     if f.arr_head < f.arr_tail:
         t = min(t, coming(f.arr)[f.arr_head & f.mask].ns)
-    if f.ack_head < f.ack_tail:
+    if f.ack_head < f.ack_queued:
         t = min(t, acks(f.ack)[f.ack_head & f.mask].ns)
-        if w.shared == 1 and f.ack_queued < f.ack_tail:
-            t = min(t, acks(f.ack)[f.ack_queued & f.mask].ns)
+    if w.shared == 1 and f.ack_queued < f.ack_tail:
+        t = min(t, acks(f.ack)[f.ack_queued & f.mask].ns)
     return t
 
 
 def schedule(w, f):
-    """Enter the time of the flow's next event into the tournament; return the flow with the earliest, its index.
+    """Enter the time of the flow's next event into the tournament; return the flow with the earliest, its index."""
+    f.next_ns = next_time(w, f)
+    return enter(w, f)
+
+
+def enter(w, f):
+    """Enter the flow's time into the tournament; return the flow with the earliest, its index.
 
     Of two that meet the earlier one wins, of equal times the flow with the lower index: a key has both. No branch
     depends on who wins, which cannot be predicted.
     """
-    f.next_ns = next_time(w, f)
     if w.n == 1:
         return 0
     keys = words(w.tournament)

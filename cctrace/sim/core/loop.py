@@ -16,6 +16,7 @@ from cctrace.sim.core.rtx_timer import is_early
 from cctrace.sim.core.sendmsg import write
 from cctrace.sim.core.structs import LINUX, NEVER, QUIC, REQUESTS, RUNNING, TAP_ACK_ARRIVED, acks, coming, flows, told
 from cctrace.sim.core.tap import tap, tap_room
+from cctrace.sim.core.windows import take_window, window_ns
 
 
 def step(w, f, now):
@@ -102,6 +103,8 @@ def run(w, until_ns, check=None):
     """
     table = flows(w.flows)
     w.only_room = 1 if only_room_matters(w) else 0
+    w.window_ns = window_ns(w)
+    w.taken_ns = 0 if w.window_ns > 0 else NEVER
     first = 0
     for i in range(w.n):
         take_all(w, table[i], until_ns)
@@ -116,6 +119,9 @@ def run(w, until_ns, check=None):
             continue
         if now > until_ns:
             return until_ns
+        if now > w.taken_ns:
+            first = take_window(w, min(now + w.window_ns, until_ns))
+            continue
         if f.rto_at <= now and is_early(f, now):
             first = schedule(w, f)
             continue

@@ -6,14 +6,12 @@ the push timer refills. Record n of `seg` is packet n here; `tx[n].seg` is the p
 a probe.
 """
 
-import numpy as np
-
 from cctrace.lang.memory import words
 from cctrace.sim.core import view
 from cctrace.sim.core.bridge import call_cc
 from cctrace.sim.core.calls import is_traced, trace_call
-from cctrace.sim.core.chance import LATE_STREAM, uniform
 from cctrace.sim.core.entry import forward
+from cctrace.sim.core.lateness import push_lateness
 from cctrace.sim.core.rings import make_room
 from cctrace.sim.core.structs import LOST, NEVER, SACKED, acks, segments, transmissions
 from cctrace.sim.core.tally import count
@@ -110,16 +108,11 @@ def q_push(w, f, now):
         f.q_budget = max(pacing_budget(w, f, now_ms) - f.mss, 0)
     if f.push_at == NEVER:
         f.push_at = (now_ms + PUSH_MS) * MS
-    f.push_at += push_lateness(w, f)
+    if f.q_late_ns > 0:
+        f.push_at += push_lateness(w, f)
     if sent > 0:
         f.burst_id += 1
         set_lost_timer(w, f, now_ms)
-
-
-def push_lateness(w, f):
-    """How late the push timer fires (ns): U(0, q_late), which keeps exactly timed flows from phase-locking."""
-    late = f.q_late_ns
-    return 0 if late == 0 else np.int64(uniform(w, LATE_STREAM) * late)
 
 
 def next_piece(w, f):

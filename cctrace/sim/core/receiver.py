@@ -9,13 +9,12 @@ It refuses packets older, by their time stamp, than what arrived in order: new d
 Function names are the kernel's ([Linux618] tcp_input.c).
 """
 
-import numpy as np
-
 from cctrace.lang.memory import words
 from cctrace.sim.acks import DELAYED
 from cctrace.sim.core import receive_window, structs
 from cctrace.sim.core.bottleneck import has_turn, losing, step_up
-from cctrace.sim.core.chance import LATE_STREAM, PATH_STREAM, uniform
+from cctrace.sim.core.chance import PATH_STREAM, uniform
+from cctrace.sim.core.lateness import lateness
 from cctrace.sim.core.positions import begins, lack_before, length
 from cctrace.sim.core.quic_receiver import quic_at_once
 from cctrace.sim.core.quick_acks import (
@@ -333,13 +332,11 @@ def send_ack(w, f, now):
         w.ack_loss_state = losing(w, w.ack_loss_state, w.ack_loss_p, w.ack_loss_r)
         if w.ack_loss_state == 1 and uniform(w, PATH_STREAM) < w.ack_loss:
             return
-    late = np.int64(uniform(w, LATE_STREAM) * f.ack_late_ns) if f.ack_late_ns > 0 else 0
-    at = max(step_up(w, now + f.rev_ns + late, structs.ACKS), f.last_ack)
-    f.last_ack = at
+    late = lateness(w, f.ack_late_ns) if f.ack_late_ns > 0 and w.window_ns == 0 else 0
+    at = step_up(w, now + f.rev_ns + late, structs.ACKS)
     if is_full(f, f.ack_head, f.ack_tail):
         grow(f)
     ack = structs.acks(f.ack)[f.ack_tail & f.mask]
-    ack.ns = at
     ack.log = f.log_next
     told = structs.told(f.told)[f.ack_tail & f.mask]
     if f.tap_size > 0:
@@ -351,5 +348,9 @@ def send_ack(w, f, now):
         told.ece = said
         told.right = right
     f.ack_tail += 1
+    if f.ack_late_ns > 0 and w.window_ns > 0:
+        ack.ns = at  # as yet: see `take_window`
+        return
+    ack.ns = f.last_ack = max(at, f.last_ack)
     if w.shared == 0:
         f.ack_queued = f.ack_tail

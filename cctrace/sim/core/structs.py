@@ -33,10 +33,10 @@ _FLOW = (
     # First the next event, and the address of the flow's view, which follows it: controllers read it where it is.
     *_FIRST,
     *(_VIEWED.get(name, f"v_{name}") for name in names(LINUX_VIEW)),
-    # what all events share (events.py): where rings are, and `mask`, their size less one; ACKs from
-    # `ack_queued` on have not reached the queue that data and ACKs share; `awaited`: in-order bytes at the receiver at
-    # which `loop.run` returns (served.py); `snd_lack`, and `small_sent`, the segment after the last that was not full:
-    # positions.py
+    # what all events share (events.py): where rings are, and `mask`, their size less one; ACKs from `ack_queued` on
+    # have not reached the queue that data and ACKs share, or wait for their draw (lateness.py); `awaited`: in-order
+    # bytes at the receiver at which `loop.run` returns (served.py); `snd_lack`, and `small_sent`, the segment after the
+    # last that was not full: positions.py
     "way_head", "way_tail", "arr_head", "arr_tail", "ack_head", "ack_tail", "arr", "ack", "told", "mask", "profile",
     "fq", "fq_at", "trace_size", "tap_size", "ack_queued", "awaited", "una", "nxt", "tx", "log", "rcv_nxt",
     "hz", "kernel", "ecn", "snd_lack", "small_sent",
@@ -66,8 +66,8 @@ _FLOW = (
     "goodput_bytes", "ato", "rcv_last_ns", "compressed_at_nxt", "dup_acks", "n_blocks", "sack_blocks", "comp_sack_nr",
     # QUIC (quic_sender.py), and its receivers (acks.py)
     "resend", "decimated_from", "decimated_every", "decimated_ns", "probe_at", "rcv_largest", "rcv_since_gap",
-    "push_at", "pto_count", "probe_kind", "q_late_ns", "q_ssthresh_slot", "q_window", "q_in_flight", "q_send",
-    "q_lost", "q_delivered", "q_delivered_ms", "q_first_sent_ms", "q_po_sent", "q_prior_in_flight",
+    "push_at", "pto_count", "probe_kind", "q_late_ns", "push_drawn", "q_ssthresh_slot", "q_window", "q_in_flight",
+    "q_send", "q_lost", "q_delivered", "q_delivered_ms", "q_first_sent_ms", "q_po_sent", "q_prior_in_flight",
     "q_prior_delivered", "q_largest_ack", "q_latest_rtt", "q_avg_rtt", "q_rttvar", "q_min_rtt", "q_first_rtt_ms",
     "q_start_ms", "q_budget", "q_pending", "q_last_sent", "q_limit_timer", "q_loss_ms", "resend_head", "resend_tail",
     "smp_initialized", "smp_prior_lost", "smp_tx_in_flight", "smp_prior_delivered", "smp_prior_ms",
@@ -100,6 +100,7 @@ _TOLD = {"echo": "i8", "stamp": "i8", "dup": "i8", "right": "i8", "ece": "i4", "
 _WORLD = (
     # addresses; the number of flows, that of places for them in the tournament (a power of two), its latest time
     "flows", "n", "tournament", "entrants", "last_key_ns", "linux_draws", "quic_view", "rng",
+    "window_ns", "taken_ns",  # windows.py: how long these are, and when the last one ends
     "given_draws", "given", "given_used",  # random numbers prescribed to the controllers; how many there are, were used
     # timer resolution, whether both hosts share a kernel, how long a process takes to read the clock
     "timer_step_ns", "timer_phase_ns", "one_host", "instants", "clock_read_ns", "poll_ns", "poll_lasts_ns", "polled",

@@ -1,0 +1,44 @@
+"""Arrivals at receivers that draw random numbers: flow by flow, those of a short time ahead.
+
+One by one, flows would take turns, which costs more than the work: an event each, and memory that has to come back
+to the cache.
+"""
+
+from cctrace.sim.core.arrivals import is_undisturbed, next_arrival, take_ahead, take_timers
+from cctrace.sim.core.events import schedule
+from cctrace.sim.core.lateness import draw_all
+from cctrace.sim.core.structs import NO_JITTER, coming, flows, legs
+
+LONGEST_NS = 2_000_000  # QUIC's sender draws at a push, and the next one comes later (PUSH_MS, in whole ms)
+
+
+def window_ns(w):
+    """Return for how long ahead arrivals can be processed, because all are known; 0 if it is not worth it, or wrong."""
+    longest, late = LONGEST_NS, 0
+    for i in range(w.n):
+        f = flows(w.flows)[i]
+        leg = legs(f.behind)[0]
+        if f.ack_late_ns > 0:
+            late += f.ack_late_ns
+            if leg.kind != NO_JITTER or not is_undisturbed(w, f):
+                return 0
+            longest = min(longest, leg.base_ns + leg.shift_ns - 1)
+    return longest if 0 < late <= longest else 0  # then each flow has a packet in it, or more
+
+
+def take_window(w, until_ns):
+    """Process what arrives until an instant; return the flow with the next event."""
+    table = flows(w.flows)
+    for i in range(w.n):
+        f = table[i]
+        if f.ack_late_ns > 0:
+            while f.arr_head < f.arr_tail and coming(f.arr)[f.arr_head & f.mask].ns <= until_ns:
+                at = coming(f.arr)[f.arr_head & f.mask].ns
+                take_ahead(w, f, next_arrival(f), at)
+            take_timers(w, f, until_ns + 1)
+    draw_all(w, until_ns)
+    w.taken_ns = until_ns
+    first = 0
+    for i in range(w.n):
+        first = schedule(w, table[i])
+    return first
