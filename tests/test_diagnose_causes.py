@@ -106,6 +106,12 @@ def test_a_clock_is_told_from_an_amount_by_what_differs():
     assert not _by_clock(rng.normal(10, 0.3, 200), np.full(200, 8.0))
 
 
+def test_a_window_of_four_packets_that_queues_on_a_slow_path_is_not_called_other_flows():
+    path = cct.Path(rate="200kbit", rtt="60ms", buffer="10bdp")  # four packets take 240 ms, the base RTT is 120
+    sim = cct.simulate(path, cct.Sender("bbr3", ack_every=2), "40s", packets=True)
+    assert "inflated_min_rtt" not in {verdict.name for verdict in diagnose(sim.capture().flow(0), "bbr3").verdicts}
+
+
 def test_acks_in_batches_do_not_make_the_delivered_rate_jump():
     record = Record(simulated({"rtt": "120ms"}, cc="bbr2022", ack_slot="80ms", duration="10s"))
     _, rate, _ = record.path.delivered

@@ -8,7 +8,9 @@ from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.findings import Limit, shares
 from cctrace.diagnosis.groups import NAN, Inflated, Jitter, MinRtt, Reordering
 from cctrace.diagnosis.record import Record
+from cctrace.tcp.wire import HEADER_BYTES
 
+LEAST_CWND = float(BBR2022.params["cwnd_min_target"].default)
 MIN_RTT_S = float(BBR2022.params["min_rtt_win_sec"].default)
 
 
@@ -68,8 +70,18 @@ def inflated(record: Record) -> Inflated | None:
     late = filtered[(time > MIN_RTT_S) & np.isfinite(filtered)]
     if not len(late):
         return None
-    base = float(np.quantile(record.path.rtt_us[np.isfinite(record.path.rtt_us)], 0.001))
-    return Inflated(float(np.quantile(late, 0.75)), base, (MIN_RTT_S, record.duration_s))
+    base, high = float(np.quantile(record.path.rtt_us[np.isfinite(record.path.rtt_us)], 0.001)), np.quantile(late, 0.75)
+    if high < const.QUEUED * _least_window_us(record):
+        return None
+    return Inflated(float(high), base, (MIN_RTT_S, record.duration_s))
+
+
+def _least_window_us(record: Record) -> float:
+    """Return how long the bottleneck takes for the packets that BBR has in flight even in PROBE_RTT, 0 if unknown."""
+    bottleneck = record.path.require_bottleneck
+    if not bottleneck.is_measured:
+        return 0.0
+    return float(LEAST_CWND * (record.table.mss + HEADER_BYTES) / bottleneck.rate)
 
 
 def jitter(record: Record) -> Jitter | None:
