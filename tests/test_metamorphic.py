@@ -152,7 +152,7 @@ def test_both_ends_agree_on_rate_base_rtt_goodput_and_sender(captures):
     sent, arrived = answers(here), answers(there)
     assert sent["rate_bps"][0]["low"] < arrived["rate_bps"][0]["value"] < sent["rate_bps"][0]["high"]
     assert sent["base_rtt_us"].low < arrived["base_rtt_us"].value < sent["base_rtt_us"].high
-    assert arrived["row"]["goodput_bps"] == pytest.approx(sent["row"]["goodput_bps"], rel=0.005)  # half an RTT of 4 s
+    assert arrived["row"]["goodput_bps"] == pytest.approx(sent["row"]["goodput_bps"], rel=0.01)  # half an RTT of 4 s
     assert name in cct.identify(here).group
     assert name in cct.identify(there).group
     lost = sent["row"]["segments_sent"] - arrived["row"]["segments_sent"]

@@ -180,7 +180,7 @@ class Connections:
         mine = sides[np.arange(len(sides)), self.sender[part]]
         duration = (sides["last_ns"].max(axis=1, initial=0) - self.begin_ns[part]) / 1e9
         with np.errstate(divide="ignore", invalid="ignore"):
-            goodput = np.where(duration > 0, mine["distinct_bytes"] * 8 / duration, np.nan)
+            goodput = np.where(duration > 0, _acknowledged(mine) * 8 / duration, np.nan)
         return {
             "src": np.where(flip, table["dst"][part], table["src"][part]),
             "sport": np.where(flip, table["dport"][part], table["sport"][part]),
@@ -228,6 +228,12 @@ class Connections:
 
 _BLOCK = 10_000  # rows made at a time: a flood of SYNs has millions
 _RTTS = ("rtt_min_us", "rtt_median_us", "rtt_p95_us")
+
+
+def _acknowledged(side: Values) -> Ints:
+    """Return how many of the bytes that sides sent were acknowledged; all of them where the capture has no ACKs."""
+    sent, outstanding = side["distinct_bytes"], np.maximum(side["snd_nxt"] - side["max_ack"], 0)
+    return np.where(side["has_ack"] > 0, np.maximum(sent - outstanding, 0), sent)
 
 
 def _warnings(
