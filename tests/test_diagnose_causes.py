@@ -16,6 +16,7 @@ from cctrace.diagnosis.diagnose import diagnose
 from cctrace.diagnosis.findings import shares
 from cctrace.diagnosis.packets.acks import _by_clock
 from cctrace.diagnosis.packets.losses import losses
+from cctrace.diagnosis.packets.policing import policer
 from cctrace.diagnosis.record import Record
 from cctrace.path.evidence import evidence_of
 from cctrace.path.losses import arrived_before, early_share, losses_of
@@ -104,6 +105,13 @@ def test_a_clock_is_told_from_an_amount_by_what_differs():
     assert not _by_clock(late, np.full(200, 8.0))
     assert _by_clock(np.full(200, 10.0), rng.integers(9, 12, 200).astype(float))
     assert not _by_clock(rng.normal(10, 0.3, 200), np.full(200, 8.0))
+
+
+def test_a_full_queue_of_many_flows_is_no_policer_of_those_that_never_saw_it_empty():
+    senders = [cct.Sender("cubic", start=f"{0.2 * k:.1f}s", ack_every=2) for k in range(20)]
+    sim = cct.simulate(cct.Path(rate="20Mbit", rtt="30ms", buffer="1bdp"), senders, "8s", packets=True)
+    capture = sim.capture()
+    assert [policer(Record(capture.flow(k))) for k in (9, 12, 16)] == [None] * 3
 
 
 def test_a_window_of_four_packets_that_queues_on_a_slow_path_is_not_called_other_flows():

@@ -145,6 +145,8 @@ def policer_of(tables: list[Transmissions], start_ns: int, base_us: float) -> Bu
     explained = (at_loss - best.bucket) / PACKET_BYTES > -const.EMPTY_PACKETS
     if _delayed(tables[0], met[place], best, base_us) or _any_does(arrivals, best.rate):
         return None
+    if _delayed_others(tables, met[np.argsort(order)], best, start_ns + 1e3 * np.median(time[order][lost][explained])):
+        return None
     if best.bucket < 2 * _acked_at_once(tables[0]):
         return None  # most of a queue of that size would come and go between two ACKs: delays do not show it
     low, high = _as_likely(arrivals, best)
@@ -334,8 +336,31 @@ def _delayed(table: Transmissions, met: Floats, best: _Hypothesis, base_us: floa
     low = known & (wait < np.median(wait[high]) / 2)
     if low.sum() < 10:  # the bucket was never half full: RTTs are compared with the least
         return float(np.median(np.maximum(rtt[high] - base_us, 0.0) / wait[high])) > const.UNDELAYED
-    (long, after), (short, before) = ((np.median(wait[part]), np.median(rtt[part])) for part in (high, low))
+    return _follows(table, wait, (high, low), base_us)
+
+
+def _follows(table: Transmissions, wait: Floats, parts: tuple[Bools, Bools], base_us: float) -> bool:
+    """Return whether RTTs grew with the deficit: `parts` are the packets that met a high one, and a low one."""
+    (long, after), (short, before) = ((np.median(wait[part]), np.median(table.rtt_us[part])) for part in parts)
     return float((after - before - _jitter_us(table, base_us)) / (long - short)) > const.UNDELAYED
+
+
+def _delayed_others(tables: list[Transmissions], met: Floats, best: _Hypothesis, end_ns: float) -> bool:
+    """Return whether packets of the other flows waited until `end_ns` when the bucket was short of tokens.
+
+    A flow that came when a queue was full never saw it empty, so that its own delays do not tell. Deficits are those
+    of all `tables` in turn; they hold while losses confirm them: flows outside the capture, or too many to be
+    followed, may have taken tokens later.
+    """
+    ends = np.cumsum([len(table) for table in tables])
+    for table, deficit in zip(tables[1:], np.split(met, ends[:-1])[1:], strict=True):
+        known = np.isfinite(table.rtt_us) & ~table.retransmitted & (table.sent_ns <= end_ns)
+        wait = deficit / best.rate
+        high = known & (wait > const.FULL_DEFICIT * best.bucket / best.rate) & (wait > 1e3)
+        low = known & (wait < np.median(wait[high]) / 2) if high.any() else high
+        if min(high.sum(), low.sum()) >= 10 and _follows(table, wait, (high, low), float(np.min(table.rtt_us[known]))):
+            return True
+    return False
 
 
 def _errors(arrivals: _Arrivals, best: float, at_loss: Floats) -> tuple[float, float]:
