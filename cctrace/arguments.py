@@ -50,6 +50,19 @@ def whole(name: str, value: object, least: int = 0, most: int | None = None) -> 
     return int(value)  # type: ignore[call-overload]
 
 
+def place_in(which: object, count: int, whose: str) -> int:
+    """Return the row, from 0, that an argument `which` names among `count` connections; -1 is the last.
+
+    >>> place_in(-1, 3, "the capture")
+    2
+    """
+    if isinstance(which, bool) or not isinstance(which, Integral):
+        raise ArgumentError(f"which={which!r}: a row number or (src, sport, dst, dport)")
+    if not -count <= which < count:
+        raise ArgumentError(f"which={which}: {whose} has {count} connection{'' if count == 1 else 's'}")
+    return int(which) % count
+
+
 def number(name: str, value: object, allowed: str = "a number", above: float = -math.inf) -> float:
     """Return an argument that must be a finite number (numpy's, too), and more than `above`, as a float.
 

@@ -64,7 +64,7 @@ def _written_out(character: str) -> str:
 
 
 def endpoint(host: str | None, port: int | str | None) -> str:
-    """Return an endpoint as people write it; "unknown" where it is None.
+    """Return an endpoint as address:port; "unknown" where it is None.
 
     >>> endpoint("192.0.2.1", 443), endpoint("2001:db8::1", 443), endpoint("192.0.2.1", None), endpoint(None, None)
     ('192.0.2.1:443', '[2001:db8::1]:443', '192.0.2.1', 'unknown')
@@ -86,7 +86,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def connection(src: str | None, sport: int | str | None, dst: str | None, dport: int | str | None) -> str:
-    """Return a connection as people write it, the sender of the data first.
+    """Return a connection as text, the sender of the data first.
 
     >>> connection("192.0.2.1", 443, "198.51.100.7", 50000)
     '192.0.2.1:443 → 198.51.100.7:50000'
@@ -175,7 +175,7 @@ class Carded(Public):
         raise NotImplementedError
 
     def summary(self) -> str:
-        """Return what a person reads of it, as text."""
+        """Return a readable summary."""
         title, rows, notes = self._card()
         return visible("\n".join([title, *(f"{name}: {value}" for name, value in rows), *map(str, notes)]))
 
@@ -184,14 +184,14 @@ class Carded(Public):
 
 
 class Gridded(Public):
-    """An object of like parts: notebooks show a table of them, and `summary()` returns a line for each."""
+    """An object of similar parts: notebooks show a table of them, and `summary()` returns a line for each."""
 
     def _grid(self) -> tuple[str, Sequence[str], Iterable[Iterable[object]], Iterable[object]]:
         """Return title, columns, rows and remarks; see `grid`."""
         raise NotImplementedError
 
     def summary(self) -> str:
-        """Return what a person reads of it, as text."""
+        """Return a readable summary."""
         title, columns, rows, notes = self._grid()
         parts = (", ".join(f"{name} {value}" for name, value in zip(columns, row, strict=True)) for row in rows)
         return visible("\n".join([title, *parts, *map(str, notes)]))
@@ -211,7 +211,7 @@ class Summarized(Public):
     fitted_by = ""
 
     def summary(self) -> str:
-        """Return what a person reads of it, as text."""
+        """Return a readable summary."""
         raise NotImplementedError
 
     def _is_ready(self) -> bool:

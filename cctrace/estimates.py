@@ -127,7 +127,7 @@ def estimate_in(found: Mapping[str, Any]) -> Estimate | None:
     if set(found) - {"level"} != set(Estimate._fields):
         return None
     if any(isinstance(found[side], str | list | dict) for side in Estimate._fields):
-        raise TypeError(f"{dict(found)} are no numbers")
+        raise TypeError(f"{dict(found)} are not numbers")
     kind = Estimate90 if found.get("level") == 0.90 else Estimate
     return kind(found["value"], found["low"], found["high"])
 

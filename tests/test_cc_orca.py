@@ -171,7 +171,7 @@ def test_weights_that_are_not_there_or_are_none_are_named(monkeypatch, model):
     monkeypatch.setitem(sys.modules, "onnxruntime", SimpleNamespace(InferenceSession=refuse))
     with pytest.raises(ArgumentError, match=r"policy='none[.]onnx': no such file; give an ONNX"):
         cct.controller("orca:policy=none.onnx")
-    with pytest.raises(ArgumentError, match=r"policy='model[.]onnx' is no ONNX model [(]INVALID_PROTOBUF failed"):
+    with pytest.raises(ArgumentError, match=r"policy='model[.]onnx' is not an ONNX model [(]INVALID_PROTOBUF failed"):
         cct.controller("orca:policy=model.onnx")
 
 

@@ -65,7 +65,7 @@ def test_one_time_stamp_for_all_packets_tells_no_rate(lossy):
     assert path.sent.lasts
     path = evidence_of(with_columns(lossy))
     path.__dict__["_sent"] = sent, None
-    with pytest.raises(FitError, match="one time stamp"):
+    with pytest.raises(FitError, match="the same time stamp"):
         path.require_sent()
 
 

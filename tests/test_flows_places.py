@@ -126,10 +126,10 @@ def test_without_a_handshake_or_an_echo_nothing_tells_where_a_capture_was_taken(
     flow = mid_flow(rtt_ms=0.4, timestamps=False).flow()
     quality = flow.quality()
     assert (quality["taken_at"], quality["taken_at_confidence"]) == ("unknown", "none")
-    assert any("cannot be told" in warning for warning in quality["warnings"])
+    assert any("cannot be determined" in warning for warning in quality["warnings"])
     found = diagnose(flow)
     assert found.cause == "unknown"
-    assert "Where it was captured cannot be told" in found.verdict
+    assert "Where it was captured cannot be determined" in found.verdict
 
 
 def test_a_receiver_far_away_lets_a_capture_without_an_echo_pass_for_the_senders():

@@ -115,7 +115,7 @@ def test_what_cannot_be_identified_is_refused_by_name(tmp_path):
     table = cct.read(cct.datasets.path("loss_cubic_1pct", "tcpinfo.csv.zst"))
     few = table.flow(0)
     few.polls.columns["rtt"][5:] = 0
-    with pytest.raises(StreamError, match="polls tell cwnd, RTT and progress; identify needs 10"):
+    with pytest.raises(StreamError, match="polls have cwnd, RTT and progress; identify needs 10"):
         cct.identify(few)
 
 

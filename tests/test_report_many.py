@@ -98,7 +98,7 @@ def test_a_folder_without_captures_says_so(run, tmp_path):
     (tmp_path / "empty").mkdir()
     status, _, err = run("analyze", tmp_path / "empty", "-o", tmp_path / "out")
     assert status == 2
-    assert "no captures in there" in err
+    assert "no captures in this folder" in err
 
 
 def test_diff_tells_how_two_captures_differ_and_draws_both(run, tmp_path):

@@ -35,7 +35,7 @@ def test_a_group_is_named_with_how_sure_it_is():
     ],
 )
 def test_nine_names_are_no_answer_and_what_hid_the_sender_is_said(verdict, why):
-    assert sender_words(found(CANDIDATES, 0.69), [verdict]) == f"cannot be told from this record{why}"
+    assert sender_words(found(CANDIDATES, 0.69), [verdict]) == f"cannot be determined from this record{why}"
 
 
 def test_counters_that_name_the_controller_are_believed():

@@ -186,7 +186,7 @@ def test_files_of_sabre_are_read(tmp_path):
         ({"estimate": "none"}, "estimate='none' is not one of ewma, sliding"),
         ({"buffer_s": 5}, "buffer_s=5 (--max-buffer) must hold two segments of 4 s"),
         ({"gamma_p": 0}, "gamma_p=0 must be positive"),
-        ({"bufer_s": 5}, "bufer_s=5 is no setting of a player; there are: rule, estimate, buffer_s"),
+        ({"bufer_s": 5}, "bufer_s=5 is not a setting of a player; there are: rule, estimate, buffer_s"),
     ],
     ids=["rule", "estimate", "buffer", "gamma", "unknown"],
 )

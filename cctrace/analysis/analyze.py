@@ -135,7 +135,6 @@ def analyze(
 
 
 def _analyses(given: Input, counters: Counters, request: _Request) -> Iterator[FlowAnalysis]:
-    """Yield the analyses of one file's flows."""
     chosen = request.identifications
     for flow in given.flows:
         if isinstance(flow, CounterFlow):

@@ -13,7 +13,7 @@ import contextlib
 import csv
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -42,6 +42,11 @@ class Figure(NamedTuple):
     share: float
     polls: int
     need: float
+
+    @classmethod
+    def of(cls, name: str, agrees: Bools, need: float) -> Self:
+        """Return the figure of polls, whether each agrees."""
+        return cls(name, float(agrees.mean()), len(agrees), need)
 
     @property
     def met(self) -> bool:
@@ -145,16 +150,15 @@ class Agreement(Public):
         for name, need, column, *_ in _FIGURES:
             known = self.kernel[column] >= 0
             if known.any() and (name != "min_rtt" or self.flow.facts["complete"]):
-                out.append(Figure(name, float(self.agrees(name)[known].mean()), int(known.sum()), need))
+                out.append(Figure.of(name, self.agrees(name)[known], need))
         disturbed = self.kernel["ca_state"] != 0
         if disturbed.mean() >= NON_OPEN_SHARE:
             state = self.agrees("ca_state")
-            out.append(Figure("ca_state", float(state.mean()), len(state), 0.95))
-            out.append(Figure("ca_state_not_open", float(state[disturbed].mean()), int(disturbed.sum()), 0.9))
+            out += [Figure.of("ca_state", state, 0.95), Figure.of("ca_state_not_open", state[disturbed], 0.9)]
             for name, need in _RECOVERY:
                 some = self.kernel[name] > 0
                 if some.any():
-                    out.append(Figure(name, float(self.agrees(name)[some].mean()), int(some.sum()), need))
+                    out.append(Figure.of(name, self.agrees(name)[some], need))
         return out
 
     def _replay_figures(self) -> list[Figure]:
@@ -183,9 +187,7 @@ class Agreement(Public):
             if quantity in replayed.quantities:
                 agrees = replayed.agrees(quantity, **how)
                 parts = ((label, kept & ~replayed.startup, need), (f"{label}_startup", kept & replayed.startup, 0.0))
-                found += [
-                    Figure(f"replay_{n}", float(agrees[p].mean()), int(p.sum()), m) for n, p, m in parts if p.any()
-                ]
+                found += [Figure.of(f"replay_{n}", agrees[p], least) for n, p, least in parts if p.any()]
         return found
 
     def to_dict(self) -> dict[str, Any]:

@@ -94,7 +94,7 @@ def onnx_policy(path: str | os.PathLike[str]) -> Policy:
     """Return the policy that an ONNX model computes.
 
     `path`: a model of one input of shape (1, 70), float32, and one output, the action. Raises `ArgumentError` if
-    there is no such file, it is no ONNX model, or onnxruntime is not installed.
+    there is no such file, it is not an ONNX model, or onnxruntime is not installed.
     """
     if not os.path.isfile(path):
         raise ArgumentError(f"policy={os.fspath(path)!r}: no such file; give an ONNX model of Orca's learned weights")
@@ -105,7 +105,7 @@ def onnx_policy(path: str | os.PathLike[str]) -> Policy:
     try:
         session = onnxruntime.InferenceSession(str(path))
     except Exception as problem:  # onnxruntime raises classes of its own for each way in which a file is no model
-        raise ArgumentError(f"policy={os.fspath(path)!r} is no ONNX model ({problem})".replace("\n", " ")) from None
+        raise ArgumentError(f"policy={os.fspath(path)!r} is not an ONNX model ({problem})".replace("\n", " ")) from None
     name = session.get_inputs()[0].name
 
     def policy(observations: np.ndarray) -> float:

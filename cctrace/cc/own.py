@@ -89,7 +89,6 @@ def _is_controller(value: object) -> TypeGuard[type[Controller]]:
 
 
 def _run(file: str, text: str) -> types.ModuleType:
-    """Return the module that a text makes."""
     path = os.path.abspath(file)
     module = types.ModuleType(f"_own_{hashlib.sha256(path.encode()).hexdigest()[:16]}")
     module.__file__ = path

@@ -158,7 +158,7 @@ def check_all(source: Any, wanted: Sequence[Expectation], progress: Progress = s
 
 
 def _sources(source: Any) -> Iterator[tuple[str | None, Any]]:
-    """Yield (name, source), where a folder stands for its captures; what is no file has no name."""
+    """Yield (name, source), a folder as its captures; an object that is not a file has no name."""
     if isinstance(source, list | tuple):
         for one in source:
             yield from _sources(one)
@@ -173,7 +173,7 @@ def _sources(source: Any) -> Iterator[tuple[str | None, Any]]:
 
     found = captures_in(Path(source))
     if not found:
-        raise ArgumentError(f"{os.fspath(source)}: no captures in there")
+        raise ArgumentError(f"{os.fspath(source)}: no captures in this folder")
     for file in found:
         yield str(file.relative_to(source)), file
 

@@ -153,7 +153,7 @@ def _files(given: Iterable[str]) -> list[str | Path]:
 
     found: list[str | Path] = [one for file in given for one in (captures_in(file) if os.path.isdir(file) else [file])]
     if not found:
-        raise ArgumentError(f"{' '.join(given)}: no captures in there")
+        raise ArgumentError(f"{' '.join(given)}: no captures in this folder")
     return found
 
 

@@ -6,7 +6,6 @@ import click
 
 from cctrace.cli.arguments import CAPTURE, FOLDER
 from cctrace.cli.common import command_options, echo, print_json, print_table, progress, reading_options
-from cctrace.units import format_rate, format_rtt, format_share, format_size, format_time
 
 
 @click.command(short_help="Compare two captures.")
@@ -22,7 +21,7 @@ def diff(a: str, b: str, folder: str, reading: dict[str, Any], as_json: bool) ->
     writes DIR/report.html: curves from a common start, and both captures down to the packet.
     """
     from cctrace.analysis.analyze import analyze
-    from cctrace.report.compare import differences, pairs, write_comparison
+    from cctrace.report.compare import differences, in_words, pairs, write_comparison
     from cctrace.report.overview import keeper
 
     with progress("loading") as update:
@@ -34,27 +33,9 @@ def diff(a: str, b: str, folder: str, reading: dict[str, Any], as_json: bool) ->
         print_json([{"a": x.title, "b": y.title, "differences": rows} for x, y, rows in found])
     for one, other, rows in () if as_json else found:
         echo(f"A: {one.title} of {one.file}\nB: {other.title} of {other.file}\n")
-        print_table(("figure", "A", "B", "B / A"), [_words(row) for row in rows])
+        print_table(("figure", "A", "B", "B / A"), [in_words(row) for row in rows])
         for mark, side in (("A", one), ("B", other)):
             if side.diagnosis:
                 echo(f"{mark}: {side.diagnosis.verdict}")
         echo()
     echo(f"report: {page}", err=as_json)
-
-
-def _words(row: Any) -> tuple[str, str, str, str]:
-    from cctrace.plot.limits import limit_words
-
-    name = row["figure"]
-    forms = {
-        "bytes_sent": ("sent", format_size),
-        "goodput_bps": ("goodput", format_rate),
-        "rtt_min_us": ("RTT min", format_rtt),
-        "rtt_median_us": ("RTT median", format_rtt),
-        "rtt_p95_us": ("RTT p95", format_rtt),
-        "retransmitted_share": ("retransmitted", format_share),
-        "duration_s": ("duration", lambda s: format_time(s * 1e9)),
-    }
-    words, form = forms.get(name) or (f"limited by {limit_words(name.removeprefix('limit_'))}", format_share)
-    ratio = "" if row["ratio"] is None else f"{row['ratio']:.3g}"
-    return words, form(row["a"]), form(row["b"]), ratio

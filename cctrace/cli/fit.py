@@ -190,7 +190,6 @@ def share(flow: Flow, update: Callable[[str], None]) -> Any:
 
 @functools.lru_cache(maxsize=1)
 def _share_of(capture: Capture, update: Callable[[str], None]) -> Any:
-    """Return the fit of a capture, which all its flows share."""
     from cctrace.fit import Share
 
     return Share().fit(capture, update)

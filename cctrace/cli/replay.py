@@ -88,7 +88,7 @@ def replay(
 
 
 def _flow(source: str, index: int | None, tcpinfo: str | None, controller: str) -> tuple[Any, Any]:
-    """Return the flow that is asked for, and why that one if it was not said."""
+    """Return the requested flow, and why this one if none was named."""
     from cctrace.flows.capture import Capture, read
     from cctrace.flows.counters import CounterTable
     from cctrace.flows.flow import Flow
@@ -129,7 +129,7 @@ def _choice(data: Any, controller: str) -> tuple[int, str]:
 
 
 def _drawn(stream: Any, controller: str) -> list[str]:
-    """Return what has to be recorded for a picture; refuse what there is none of."""
+    """Return the fields to record for a picture; refuse a source that cannot be drawn."""
     from cctrace.cc import controller as resolve
     from cctrace.flows.flow import Flow
     from cctrace.replaying.model import model_fields

@@ -90,7 +90,6 @@ def stream(
 
 
 def _row(name: str, found: Any) -> tuple[Any, ...]:
-    """Return a session as the table has it."""
     ended = "" if found["complete"] else " (left)"
     again = found.get("retransmit_ratio")
     return (

@@ -105,7 +105,6 @@ def _answers(r: Record) -> Values:
 
 
 def _cut(bound: Values, start: Values, latest: Values) -> Values:
-    """Return a bound after a round of loss."""
     return np.maximum(latest, BETA * np.where(np.isinf(bound), start, bound))
 
 

@@ -37,7 +37,6 @@ def pooled(frame: pd.DataFrame, quantity: str, by: str | None) -> pd.DataFrame:
 
 
 def _alone(values: Floats) -> Row:
-    """Return the row of one group: its flows pooled."""
     row = {"flows": len(values)}
     if len(values) < LEAST_FLOWS:
         return row

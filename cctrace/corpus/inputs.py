@@ -156,7 +156,7 @@ def _source_pattern(source: str | None) -> re.Pattern[str]:
     try:
         pattern = re.compile(source)
     except re.error as error:
-        raise ArgumentError(f"source: {source!r} is no regular expression: {error}") from None
+        raise ArgumentError(f"source: {source!r} is not a regular expression: {error}") from None
     if pattern.groups != 1:
         raise ArgumentError(f"source: {source!r} has {pattern.groups} groups; one is needed, which is the source")
     return pattern

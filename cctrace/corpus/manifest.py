@@ -39,7 +39,6 @@ def write(store: Store, entries: Sequence[Entry]) -> None:
 
 
 def _cut(entries: Sequence[Entry], number: int) -> list[str]:
-    """Return the name of the batch of each entry."""
     most = min(MOST, -(-len(entries) // PER_CORPUS))
     names, batch, name, count, size, before = [], -1, "", 0, 0, None
     for entry in entries:

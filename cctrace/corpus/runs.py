@@ -167,7 +167,7 @@ def run(
     OutputError
         The output cannot be written. What is committed stays; the same call goes on from there.
     ClusterError
-        The scheduler cannot be reached, or is lost for good.
+        The scheduler cannot be reached, or is lost permanently.
 
     Examples
     --------

@@ -41,7 +41,6 @@ _REFUSED = (Column("refused", TEXT, "", "why there is no answer; missing if ther
 
 
 def _estimate(name: str, unit: str, meaning: str, sure: int = 95) -> tuple[Column, ...]:
-    """Return the columns of an estimate: value and interval."""
     return (
         Column(name, "f8", unit, meaning),
         Column(f"{name}_low", "f8", unit, f"its {sure} % interval: lower end, missing if there is none"),

@@ -240,7 +240,6 @@ def _whatif(flow: Any, key: dict[str, Any], variant: str) -> Rows:
 
 
 def _figures(sender: str, given: Row | None) -> Row:
-    """Return the columns of the three figures of a sender."""
     columns: Row = {}
     for figure in _CHANGES.values():
         columns |= _estimate(f"{sender}_{figure}", (given or {}).get(figure))

@@ -168,7 +168,7 @@ def removals(verdicts: list[Verdict], scene: Scene) -> tuple[Removals, dict[str,
         unanswered["policer"] = NO_SUCH_PART
         del known["policer"]
     if "ecn_marking" in known and not scene.marking:
-        why = "which queue management marks cannot be told, so that no simulation can leave it out"
+        why = "which AQM marks is unknown, so that no simulation can leave it out"
         unanswered["ecn_marking"] = why
         del known["ecn_marking"]
     for cause in known.keys() & {"shallow_buffer", "congestive_loss"}:

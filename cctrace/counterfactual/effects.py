@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     Figures = dict[str, Estimate]
 
 OF_ACKS = {"ack_thinning", "ack_aggregation", "ack_compression"}
-NO_MORE_DATA = "an application that has hardly more to send than it sent: what kept its data back would hide that"
+NO_MORE_DATA = "an application that had little more to send than it sent: what delayed its data would hide that"
 # Each of these alone can determine a flow's rate.
 LIMITS = {
     "receiver_limited",
@@ -91,7 +91,6 @@ def effect_words(effect: Effect) -> str:
 
 
 def _more(ratio: Estimate) -> Estimate:
-    """Return a ratio as relative increase."""
     return ratio.shifted(-1)
 
 
@@ -202,7 +201,7 @@ def effects_of(
         raise FitError(f"{segments:.0f} segments would take long to simulate: `cctrace whatif` asks single questions")
     draws = draws or int(np.clip(effort.SEGMENTS // max(segments, 1), effort.LEAST_EFFECT_DRAWS, effort.EFFECT_DRAWS))
     if diagnosis.cause == "capture_artefact":
-        raise FitError("the capture itself misleads: a path inferred from it would, too")
+        raise FitError("the capture is unreliable, and so would be a path inferred from it")
     senders = [own] if isinstance(own, str | type) else list(own)
     if isinstance(flow, CounterFlow):
         scene = scene_of_polls(flow, senders[0], diagnosis)
@@ -238,7 +237,7 @@ def effects_of(
             unanswered.pop(one.name, None)
     causes, added = too_short(causes, added, asked)
     names = " or ".join(called(runs.scene.own or "") for runs in kept)
-    doubt = f"that another controller than {names} sent it: which did is not known"
+    doubt = f"that another controller than {names} sent it: which one did is unknown"
     not_excluded = [*scene.not_excluded, *([doubt] if len(senders) > 1 else [])]
     if scene.held.app is None and any(
         (one.effect.goodput.value or 0) > 1 + const.GOODPUT_CHANGES for one in causes.values()

@@ -50,7 +50,7 @@ def recorded_figures(rtts_us: Ints, table: Transmissions) -> dict[str, float]:
     if not len(acked):
         raise StreamError("nothing that was sent was acknowledged, so there is nothing to compare with")
     if acked.max() <= table.start_ns:
-        raise StreamError("all its packets bear one time stamp, so there is no rate to compare with")
+        raise StreamError("all its packets have the same time stamp, so there is no rate to compare with")
     delivered = (table.wire_bytes - HEADER_BYTES)[table.state == DELIVERED].sum()
     rtt_us = float(rtts_us.mean()) if len(rtts_us) else 0.0
     if not delivered or not rtt_us > 0:

@@ -109,7 +109,6 @@ def held_back(record: Record, diagnosis: Diagnosis) -> HeldBack:
 
 
 def _evidence(diagnosis: Diagnosis, name: str) -> Mapping[str, Any]:
-    """Return the evidence of a verdict, nothing without it."""
     return next((one.evidence for one in diagnosis.verdicts if one.name == name), {})
 
 

@@ -64,7 +64,6 @@ def scene_of_polls(flow: CounterFlow, own: Controller, diagnosis: Diagnosis) -> 
 
 
 def _path(polls: Polls, rate_bps: Any, rtt_us: Any, verdicts: dict[str, Verdict]) -> FittedPath:
-    """Return the path that the polls bound."""
     full, undetermined = bool(FULL & verdicts.keys()), []
     if full:
         typical = float(np.median(rate_bps)) * WIRE_PER_PAYLOAD
@@ -100,7 +99,6 @@ def _path(polls: Polls, rate_bps: Any, rtt_us: Any, verdicts: dict[str, Verdict]
 
 
 def _held(polls: Polls, diagnosis: Diagnosis, verdicts: dict[str, Verdict], rtt_us: float) -> HeldBack:
-    """Return the host limits of a polled connection."""
     goodput_bps, not_excluded = float(polls.flow.row["goodput_bps"]), []
     pacing = window = buffer = app = None
     if "pacing_limited" in verdicts:

@@ -148,14 +148,12 @@ def weighed(scene: Scene, recorded: Course, evidence: PathEvidence) -> dict[str,
 
 
 def _own(scene: Scene) -> Sender:
-    """Return the flow's sender."""
     assert scene.own is not None
     options = scene.acks[0] | scene.held.options({}) | {"start": f"{scene.ahead_s:.1f}s"}
     return Sender(scene.own, hz=scene.hz, **options)
 
 
 def _runs(path: FittedPath, senders: tuple[Sender, ...], scene: Scene) -> list[Run]:
-    """Return the runs of one explanation."""
     duration = f"{scene.simulated_s:.3f}s"
     return [Run(one, senders, duration, k) for k, one in enumerate(path.draws(const.RUNS, 1))]
 

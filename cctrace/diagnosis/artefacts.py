@@ -31,7 +31,7 @@ CAPTURE_ARTEFACT = cause(
     ),
     copies=Sentence(
         "Packets were captured at several interfaces: {copies} copies were left out, and {repeated_share} of the "
-        "data appears again for no reason, modified or too late to be told from retransmissions.",
+        "data appears again for no reason, modified or too late to be distinguished from retransmissions.",
         "Capture on one interface (not -i any), or one direction of each.",
         "D-SACKs for the duplicates, which would show that they were sent twice.",
     ),

@@ -42,7 +42,7 @@ CAUSES = {  # the most important first
     "slow_start_only": cause(
         "too short: slow start",
         "The flow ended before it left slow start: [{bytes} in ]{rounds:rounds}[ of {rtt_us}], no loss.",
-        "Fewer or shorter round trips would help: reuse the connection, raise the initial window, serve from nearer.",
+        "Fewer or shorter round trips would help: reuse the connection, raise the initial window, serve from closer.",
         "A round trip that delivered no more than the one before.",
     ),
     "pacing_limited": cause(
@@ -258,8 +258,9 @@ CAUSES = {  # the most important first
         "timeouts",
         "The flow stalled for {stalled_share} of the time: no ACKs arrived until the retransmission timer fired, "
         "{timeouts} times[; no segment of {segment_bytes} was ever acknowledged, although the handshake was].",
-        "[{segment_bytes?}If only large packets vanish, the path has a smaller MTU, of which no ICMP message tells. ]"
-        "Look for outages of the path or lost ACKs (a handover, a firewall, a full queue on the return path).",
+        "[{segment_bytes?}If only large packets vanish, the path has a smaller MTU but sends no ICMP message (a PMTU "
+        "black hole). ]Look for outages of the path or lost ACKs (a handover, a firewall, a full queue on the return "
+        "path).",
         "ACKs or data during these silences in a capture at the receiver.",
     ),
     "receiver_pauses": cause(
@@ -277,8 +278,8 @@ CAUSES = {  # the most important first
     ),
     "window_limited": cause(
         "window held",
-        "Something held the window at {window_bytes}: so much {per_rtt}, round after round, without a loss, a queue or "
-        "a full receive window.",
+        "Something held the window at {window_bytes}: that much {per_rtt}, round after round, without a loss, a queue "
+        "or a full receive window.",
         "A larger send buffer, or a higher limit on the window or the pacing rate; the kernel's counters "
         "[{has_counters?}name none of these|would tell which].",
         "A window that grows while nothing is lost.",

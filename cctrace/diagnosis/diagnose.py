@@ -183,7 +183,6 @@ def _verdicts(facts: Facts) -> list[Verdict]:
 
 
 def _of_counters(flow: CounterFlow, controller: str | None) -> Diagnosis:
-    """Return the diagnosis of several polls, or of a single one."""
     if flow.is_timed and len(flow.polls) > 1 and len(flow.acked()[1]) > 1:
         polls = polled.Polls(flow, controller)
         limits = polled.limits_of(polls)
@@ -191,7 +190,7 @@ def _of_counters(flow: CounterFlow, controller: str | None) -> Diagnosis:
         return Diagnosis.of(limits, polled.events_of(polls), verdicts, coarse=True, note=FROM_POLLS)
     poll = single_poll.SinglePoll(flow, controller)
     if poll.tells_nothing:
-        raise StreamError(f"{flow.polls.source}: the counters tell nothing of what limited this connection")
+        raise StreamError(f"{flow.polls.source}: the counters do not show what limited this connection")
     duration = float(np.nan_to_num(flow.row["duration_s"]))
     limits = [Limit("unknown", 0.0, duration)]
     return Diagnosis.of(limits, [], _verdicts(single_poll.facts_of(poll)), coarse=True, note=poll.note)

@@ -5,7 +5,6 @@ first of `findings.LIMITS` that covers half of it, otherwise by the one that cov
 name form a `Limit`, so that the limits add up to the flow's duration.
 """
 
-import itertools
 from collections.abc import Mapping
 
 import numpy as np
@@ -14,7 +13,7 @@ from numpy.typing import ArrayLike
 from cctrace.cc.bbr2 import BBR2
 from cctrace.cc.bbr2022 import BBR2022
 from cctrace.cc.linux import CA_CWR, CA_RECOVERY, PACING_SHIFT
-from cctrace.columns import Floats
+from cctrace.columns import Floats, spans_of
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.findings import LIMITS, Limit
 from cctrace.diagnosis.record import Record, runs_of
@@ -142,8 +141,7 @@ def account(intervals: Mapping[str, Floats], end_s: float, step_s: float) -> lis
         largest = np.where(share.max(axis=0) > 0.05, np.argmax(share, axis=0), len(names))
         first = np.where(first < len(names), first, largest)
     label = most[first]
-    starts = np.concatenate([[0], np.flatnonzero(label[1:] != label[:-1]) + 1, [len(label)]])
-    return [Limit(str(label[a]), float(edges[a]), float(edges[b])) for a, b in itertools.pairwise(starts)]
+    return [Limit(name, start_s, end_s) for start_s, end_s, name in spans_of(edges, np.append(label, label[-1]))]
 
 
 def covered(intervals: ArrayLike, edges: Floats) -> Floats:

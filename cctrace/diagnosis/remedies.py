@@ -84,7 +84,7 @@ def commands(verdict: str, flow: Flow, own: str | None = None) -> list[str]:
 
 
 def _is_shut(verdict: Verdict) -> bool:
-    """Return whether a receiver did not read most of the time, which no window mends."""
+    """Return whether a receiver did not read most of the time, which a larger window cannot fix."""
     return verdict.name == "receiver_limited" and "shut_s" in verdict.evidence
 
 

@@ -27,7 +27,7 @@ from cctrace.exporting.acked import Acked
 from cctrace.flows.flow import Flow
 from cctrace.identification.identify import identify
 from cctrace.io.write import replacing
-from cctrace.plot.packets import KINDS, packets_of
+from cctrace.plot.packets import KINDS, in_file_order, packets_of
 from cctrace.plot.states import modes_of
 from cctrace.refusals import Attempt
 from cctrace.replaying.model import model_fields, model_of
@@ -52,7 +52,7 @@ def write_qlog(
     """Write a flow as the qlog of its sender; return the number of events written.
 
     `source`: a flow of a capture, recorded or simulated (`Simulation.capture`); or the replay of a Linux controller
-    over one, with ``record="all"``. `target`: by custom its name ends in .sqlog. `controller`: the Linux controller
+    over one, with ``record="all"``. `target`: by convention its name ends in .sqlog. `controller`: the Linux controller
     whose decisions are written; default: the one that sent the flow, as `identify` finds; if nothing tells, cwnd,
     pacing rate and states are left out. Raises `ArgumentError` if the source is neither, `StreamError` if the flow
     cannot be reconstructed from its capture.
@@ -96,7 +96,9 @@ def _replayed(flow: Flow, controller: str | type[Controller] | None) -> Run | No
 
     cls = resolve(controller)[0]
     if cls.view != "linux":
-        raise ArgumentError(f"controller {controller!r} is of the QUIC stack: it decides nothing upon a capture of TCP")
+        raise ArgumentError(
+            f"controller {controller!r} is of the QUIC stack: it cannot be replayed over a capture of TCP"
+        )
     return replay(flow, controller, record=model_fields(cls))
 
 
@@ -128,15 +130,12 @@ def _since(flow: Flow, time_ns: Ints) -> Ints:
 def _packets(flow: Flow) -> Iterator[Event]:
     """Yield the packets, in the order in which the sender sent and received them."""
     sent, received = packets_of(flow)
-    capture = flow.capture
-    clock, rows, _ = capture.at_the_sender(np.array([flow.index]))
-    rows = np.sort(rows)  # file order, as `packets_of` has it
-    forth = capture.packets["direction"][rows] == capture.connections.sender[flow.index]
-    known = np.argsort(clock[rows], kind="stable")
+    clock_ns, rows, forth = in_file_order(flow)
+    known = np.argsort(clock_ns, kind="stable")
     place = np.where(forth, np.cumsum(forth), np.cumsum(~forth)) - 1
     ip_header = 40 if ":" in str(flow.key[0]) else 20
-    size = (capture.packets["ip_len"][rows].astype(np.int64) - ip_header).tolist()
-    time_ns = _since(flow, clock[rows]).tolist()
+    size = (flow.capture.packets["ip_len"][rows].astype(np.int64) - ip_header).tolist()
+    time_ns = _since(flow, clock_ns).tolist()
     kind, seq, payload = sent.kind.tolist(), sent.seq.tolist(), sent.size.tolist()
     edges = list(zip(received.left.tolist(), received.right.tolist(), strict=True))
     counts, ends = received.blocks.tolist(), np.cumsum(received.blocks).tolist()

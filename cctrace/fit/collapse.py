@@ -142,8 +142,8 @@ class Collapse(Serialised):
         self._describe(path, delays, progress)
         if not self.delay_us_ > 0:
             raise FitError(
-                "nothing is left of the RTTs without the queue that the rate of the path would have made: the rate, or "
-                "the capture's times, are not what they seem"
+                "nothing is left of the RTTs without the queue that the rate of the path would cause: the rate or "
+                "the capture's times are wrong"
             )
         floor = floor_us(self.delay_us_, path.least_rtt_us) if self.floor is None else parse_time_ns(self.floor) / 1e3
         if floor > self.delay_us_:

@@ -49,5 +49,5 @@ def of_counters(flow: CounterFlow) -> str:
     known = f"; these tell {' and '.join(reported)}" if reported else ""
     return (
         "counters hold smoothed RTTs, queue and jitter together, at the times of polls: neither distribution nor "
-        f"process can be told from them{known}. A capture at the sender is needed (tcpdump, headers suffice)"
+        f"process can be inferred from them{known}. A capture at the sender is needed (tcpdump, headers suffice)"
     )

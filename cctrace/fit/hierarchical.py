@@ -107,7 +107,7 @@ class Hierarchical(Summarized):
             found.append(estimate)
         if len(found) < LEAST_FLOWS:
             whys = "; ".join(f"flow {k}: {why}" for k, why in list(refused.items())[:3])
-            raise FitError(f"{len(found)} of {len(flows)} flows tell a value, {LEAST_FLOWS} are needed ({whys})")
+            raise FitError(f"{len(found)} of {len(flows)} flows yield a value, {LEAST_FLOWS} are needed ({whys})")
         self.pool(found)
         self.refused_ = refused
         return self

@@ -20,7 +20,7 @@ def observed_draws(delays: Delays, process: Process, most: int) -> Censored:
         # Before a queue, those that found it empty: when the others came is bounded on both sides.
         delay = delays.delay_us if delays.place != "before" else delays.rtt_us[delays.event]
         if not len(delay):
-            raise FitError("no packet found the queue empty: how the delays before it vary does not show")
+            raise FitError("no packet found the queue empty: how the delays before it vary is not visible")
         group = np.arange(len(delay))
         return _thinned(Censored(delay, group, np.ones(len(group), bool), ordered=False), most)
     # Arrivals within the clock's resolution of the previous packet are upper bounds.

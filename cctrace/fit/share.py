@@ -152,7 +152,6 @@ class Share(Summarized):
     def _count(
         self, flows: Sequence[Flow], senders: dict[int, str], kinds: dict[int, str], begin: int, end: int
     ) -> None:
-        """Compute the shares of deliveries."""
         self.common_s_ = (end - begin) / 1e9
         bins = np.array([delivered(flow, begin, end) for flow in flows], float)
         draws = resampled(bins)
@@ -185,7 +184,6 @@ class Share(Summarized):
             self.ratio_ = Estimate.around(middle, middle * float(np.sqrt(np.square(errors).sum())), 0.0)
 
     def _predict(self) -> None:
-        """Evaluate the models."""
         self.predicted_: dict[str, Prediction] = {}
         if self.ratio_.value is None or self.ratio_.value <= 0:
             return

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cctrace.arguments import place_in
 from cctrace.display import Gridded, endpoint
 from cctrace.errors import ArgumentError
 from cctrace.flows import reaction
@@ -194,13 +195,7 @@ class Capture(Gridded):
         """
         if isinstance(which, tuple):
             return self._flow(self._find(which))
-        if isinstance(which, bool) or not isinstance(which, int | np.integer):
-            raise ArgumentError(f"which={which!r}: a row number or (src, sport, dst, dport)")
-        if not -len(self) <= which < len(self):
-            raise ArgumentError(
-                f"which={which}: the capture has {format_counted(len(self), 'connection', 'connections')}"
-            )
-        return self._flow(int(which) % len(self))
+        return self._flow(place_in(which, len(self), "the capture"))
 
     def _flow(self, index: int) -> Flow:
         """Return a connection, when asked for first with the SACK blocks that can be completed."""

@@ -1,7 +1,7 @@
 """Writes of one size on a clock, told to the byte by what TCP sends of them.
 
 A segment that is not full ends all that had been written, so that what had been sent by then is a multiple of the
-writes' size. Two such ends share long divisors hardly by chance. Small writes seldom leave a pause: of each a short end
+writes' size. Two such ends share long divisors hardly by chance. Small writes rarely leave a pause: of each a short end
 is left that waits for the ACK of an earlier one (tcp_nagle_test), or for the next write.
 """
 

@@ -250,7 +250,6 @@ def _in_flight(rows: Values) -> Ints:
 
 
 def _fill_samples(acks: _Acks, known: _Known) -> None:
-    """Fill in RTTs and rate samples."""
     rows, flow = acks.rows, known.flow
     time_ns, delivered = rows["time_ns"], rows["delivered"].astype(np.int64)
     srtt = known.between(flow.rtt_us() if np.any(flow.rtt_us() > 0) else known.rtt_polls, time_ns)

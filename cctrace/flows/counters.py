@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cctrace.arguments import place_in
 from cctrace.columns import Columns, Floats, Ints, Values, frame_of
 from cctrace.display import Carded
 from cctrace.errors import ArgumentError
@@ -64,11 +65,7 @@ class CounterTable(TcpInfo):
             if which not in ends:
                 raise ArgumentError(f"which={which!r}: no such connection in {self.source}")
             which = ends.index(which)
-        if isinstance(which, bool) or not isinstance(which, int | np.integer):
-            raise ArgumentError(f"which={which!r}: a row number or (src, sport, dst, dport)")
-        if not -len(self.connections) <= which < len(self.connections):
-            raise ArgumentError(f"which={which}: {self.source} has {len(self.connections)} connections")
-        return CounterFlow(self, int(which) % len(self.connections))
+        return CounterFlow(self, place_in(which, len(self.connections), str(self.source)))
 
 
 def latest(values: Floats) -> Floats:

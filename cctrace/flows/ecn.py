@@ -301,7 +301,6 @@ def _asked_answered(mine: Any, other: Any) -> tuple[int, int]:
 
 
 def _last(counts: Ints) -> int:
-    """Return the last of several counts; 0 of none."""
     return int(counts[-1]) if len(counts) else 0
 
 

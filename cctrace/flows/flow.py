@@ -68,7 +68,6 @@ class Flow(Carded):
         self._kept: dict[object, Any] = {}  # cached results of other packages
 
     def _like(self, **changes: Any) -> Flow:
-        """Return this flow with other attributes."""
         other = Flow(self.capture, self.index)
         mine, enacted = vars(self), ("_left", "_decided", "_most", "_hz", "_due", "is_missing_marks")
         kept = ("tcpinfo", "alignment", "through_fq", "_kept", "row", *enacted)

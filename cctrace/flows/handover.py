@@ -228,7 +228,7 @@ def note_made(tp, a, size, since_ns):
 
     Learn where skbs of a long write end: the last super-packet, which ends at `a`, is shorter than both its neighbours.
     Since Linux 6.10 it may take a little of the next skb, to fill the room in cwnd (tcp_grow_skb): the earlier of two
-    counts. Other reasons for short ones seldom come twice at the same place of an skb, and do not outweigh a place at
+    counts. Other reasons for short ones rarely come twice at the same place of an skb, and do not outweigh a place at
     which many have ended.
     """
     tp.woken = 1 if since_ns <= AT_ONCE_NS else 0

@@ -1,6 +1,6 @@
 """Selection among polled connections by RTT, if neither addresses nor progress identify the flow.
 
-The history of a smoothed RTT is characteristic: two flows through one queue have similar RTTs, but seldom the same
+The history of a smoothed RTT is characteristic: two flows through one queue have similar RTTs, but rarely the same
 at one time.
 """
 

@@ -125,7 +125,6 @@ class EventColumns(Mapping[str, Values]):
         self._steady.pack()
 
     def _of_states(self, name: str, first: int = 0, last: int | None = None) -> Values:
-        """Return a column of some states."""
         last = len(self._states) if last is None else last
         if name not in _STEADY:
             return self._states.column(name, first, last)

@@ -261,7 +261,7 @@ def _warnings(
         found.append("the receiver's direction is missing")
     if place == vantage.UNKNOWN and samples:
         found.append(
-            "where it was captured cannot be told (no handshake, no time stamp came back): RTTs are from there"
+            "where it was captured cannot be determined (no handshake, no time stamp came back): RTTs are from there"
         )
     elif place in (vantage.RECEIVER, vantage.MIDDLE):
         at = "at the receiver" if place == vantage.RECEIVER else "on the way"

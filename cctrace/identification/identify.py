@@ -145,7 +145,7 @@ def identify(flow: Flow | CounterFlow, check: str | None = None) -> Identificati
     source = f"{flow.capture.packets.source}: connection {flow.index}"
     flow.events  # noqa: B018 (says what is missing)
     if flow.taken_at == "unknown":
-        raise StreamError(f"{source}: where it was captured cannot be told; identify needs that")
+        raise StreamError(f"{source}: where it was captured cannot be determined; identify needs that")
     believed = check if check in (*CANDIDATES, *HEED_MARKS) else None
     sent = Recorded(flow, resolve(believed)[0] if believed else None)
     judgement, part = _judged(sent.record, believed and kernel_name(believed))
@@ -232,12 +232,16 @@ def _concluded(judgement: Judgement, record: Record | None, began: float) -> Ide
     candidates, group = judgement.candidates, judgement.group
     if group == (UNKNOWN,):
         off = f"{judgement.off}{difference(record, judgement.best)}" if record else judgement.off
-        return Identification(candidates, group, _nobody(judgement, off), time.perf_counter() - began)
-    reason = _somebody(judgement, group, record)
+        what = f"no candidate explains {_WHAT[judgement.how]}, as its own sender would"
+        reason = f"{what}; the nearest, {judgement.best}, is {off}"
+        return Identification(candidates, group, reason, time.perf_counter() - began)
+    reason = _in_favour(judgement, group, record)
     if record and record.limit_Bps:
         reason += f"; no send exceeds {format_rate(8 * record.limit_Bps)}, the SO_MAX_PACING_RATE of its socket"
     if record and record.longer:
-        reason += "; later a fixed amount in flight held it, as a full send buffer does, which says nothing of either"
+        reason += (
+            "; later a fixed amount in flight held it, as a full send buffer does, which distinguishes no candidates"
+        )
     return Identification(candidates, group, reason, time.perf_counter() - began, judgement.paced[group[0]])
 
 
@@ -248,7 +252,7 @@ _WHAT = {
 }
 _EACH = {"sends": f"intervals of {BLOCK_US / 1e6:g} s", "flights": "half round trips", "counters": "polls"}
 _PACES, _WINDOW = "packets leave by a pacing timer, at the rate", "packets leave upon ACKs, as many as the window"
-_PACED = "packets leave as cwnd lets them, paced, as under fq or SO_MAX_PACING_RATE, by the window"
+_PACED = "packets leave as cwnd allows, paced, as under fq or SO_MAX_PACING_RATE, by the window"
 
 # Of Linux's others, not replayed [Linux618] net/ipv4/tcp_lp.c, tcp_htcp.c htcp_alpha_update, tcp_vegas.c
 # tcp_vegas_cong_avoid: a segment a round trip until two are queued, which only the sender's capture tells apart.
@@ -256,23 +260,17 @@ _LIKE_RENO = "; LP would send the same as reno, and so would H-TCP where losses 
 _NEARLY_RENO = ", and Vegas, to a segment, where losses come before a queue"
 
 
-def _nobody(judgement: Judgement, off: str) -> str:
-    """Return the evidence against all candidates, in a sentence."""
-    what = f"no candidate explains {_WHAT[judgement.how]}, as its own sender would"
-    return f"{what}; the nearest, {judgement.best}, is {off}"
-
-
-def _somebody(judgement: Judgement, group: tuple[str, ...], record: Record | None) -> str:
+def _in_favour(judgement: Judgement, group: tuple[str, ...], record: Record | None) -> str:
     """Return the evidence for a group, in a sentence."""
     best, how, paced = group[0], judgement.how, judgement.paced[group[0]]
     others = {name: value for name, value in judgement.evidence.items() if name not in group}
     if not others and record and record.is_timed_by_application:
         return "its application timed nearly all that it sent, too little to fill a window, which fits any candidate"
     if not others:
-        return "this flow is too short to tell the candidates apart, or something else than their windows held it back"
+        return "this flow is too short to distinguish the candidates, or was not limited by their windows"
     second = max(others, key=others.__getitem__)
     how_sent = _PACED if paced else _PACES if resolve(best)[0].sets_pacing_rate else _WINDOW
-    alike = f" ({', '.join(group[1:])} cannot be told from it on this flow)" if len(group) > 1 else ""
+    alike = f" ({', '.join(group[1:])} cannot be distinguished from it on this flow)" if len(group) > 1 else ""
     limited = ", on a socket with SO_MAX_PACING_RATE," if how == "counters" and paced else ""
     start = f"{how_sent} of {best}{alike}" if how == "sends" else f"{best}{alike}{limited} explains best {_WHAT[how]}"
     lead = judgement.pieces[best] - judgement.pieces[second]

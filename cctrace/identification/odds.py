@@ -112,7 +112,6 @@ def judge(record: Record, fits: dict[str, Fit], cycles: Cycles | None) -> Judgem
 
 
 def _evidence(record: Record, fits: dict[str, Fit], cycles: Cycles | None) -> dict[str, float]:
-    """Return the log evidence for each candidate."""
     if cycles is None:
         own = {name: const.TEMPER * float(np.sum(fit.replay.sends)) for name, fit in fits.items()}
         if record.rebuilt:  # when losses were detected, which decides what they leave of inflight_hi, is a guess

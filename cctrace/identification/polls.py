@@ -104,7 +104,7 @@ def judge_polls(flow: CounterFlow, candidates: Iterable[str]) -> Judgement:
     polls = Polls(flow)
     if len(polls) < const.FEW:
         raise StreamError(
-            f"{flow.polls.source}: {len(polls)} polls tell cwnd, RTT and progress; identify needs {const.FEW} or more"
+            f"{flow.polls.source}: {len(polls)} polls have cwnd, RTT and progress; identify needs {const.FEW} or more"
         )
     fits = {name: _of_paced(polls, name) if name in GAINS else _of_unpaced(polls, name) for name in candidates}
     least = min((fit.foreign for name, fit in fits.items() if name not in GAINS), default=0.0)

@@ -10,7 +10,7 @@ from cctrace.identification.odds import UNKNOWN, Candidate
 from cctrace.units import format_percent
 
 NAMES = 3  # most controllers named; of more, their family if they have one
-OF_EITHER_FAMILY = "cannot be told from this record"
+OF_EITHER_FAMILY = "cannot be determined from this record"
 # Verdict -> why such a flow says little about its controller.
 _HELD = {
     "receiver_limited": "it was limited by the receiver",

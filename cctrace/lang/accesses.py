@@ -31,7 +31,6 @@ def canonical(dtype: np.dtype) -> int:
 
 @functools.lru_cache(maxsize=256)
 def _share_bytes(dtype: np.dtype) -> bool:
-    """Whether fields of a record overlap."""
     places = sorted((offset, offset + field.itemsize) for field, offset, *_ in (dtype.fields or {}).values())
     return any(end > begin for (_, end), (begin, _) in itertools.pairwise(places))
 

@@ -242,7 +242,6 @@ def _columns(cls: type[Controller], entries: Mapping[str, Entry]) -> tuple[str, 
 
 
 def _build(cls: type[Controller], functions: list[FunctionType]) -> cache.Made:
-    """Return what the cache keeps of a class."""
     if cls.interpreted_only:
         raise CompileError(f"{cls.__name__} cannot be compiled: {cls.interpreted_only}; use mode='interpreted'")
     module = Module(controller=cls)

@@ -82,7 +82,7 @@ class Search:
     def note(self, utility: float) -> None:
         """Take the mean utility of what was `wanted`.
 
-        Raises `ArgumentError` if the search is over, or the utility is no finite number.
+        Raises `ArgumentError` if the search is over, or the utility is not a finite number.
         """
         wanted = self.wanted()
         if wanted is None or not abs(utility) < float("inf"):

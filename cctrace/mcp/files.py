@@ -34,7 +34,7 @@ class Files:
     def path(self, name: str) -> Path:
         """Return the file of a name, which is relative to the root.
 
-        Raises `ArgumentError` if there is none, or it is no regular file below the root, or too large.
+        Raises `ArgumentError` if there is none, or it is not a regular file below the root, or too large.
         """
         found = self._inside(name)
         if not found.is_file():

@@ -39,7 +39,7 @@ class Claim:
     paper, here : str
         The paper's figures and ours, with units.
     mark : str
-        ``held``, ``held in part``, ``not held``, or ``not reproducible`` (something is not to be had).
+        ``held``, ``held in part``, ``not held``, or ``not reproducible`` (something it needs is not available).
     direction : str
         Ours against the paper's number: ``same`` (within 10 %), ``higher``, ``lower``, or empty without numbers.
     size : float or None

@@ -160,7 +160,6 @@ class Fig2(OverJitter):
         yield from _more_window(made)
 
     def _throughput(self, made: Reproduction) -> Iterator[Claim]:
-        """The claims on Fig. 2d."""
         old, new = (self.over(made, "throughput_mbps", cc) for cc in ("bbr2016", "bbr2019"))
         sds, most = list(old), max(old)
         texts = [listed(rates.values(), "{:.0f}") for rates in (old, new)]

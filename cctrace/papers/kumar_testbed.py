@@ -76,7 +76,6 @@ class Details(OverTestbed):
 
 
 def _path(name: str, sd_ms: float) -> Fields:
-    """Return the fields of `Path` that a variation changes."""
     if name == "netem":  # the whole delay is drawn; what remains is the propagation
         return {"jitter_before": table(MEAN_US, 1e3 * sd_ms, True), "rtt": f"{FLOOR_US}us"}
     if name == "behind":

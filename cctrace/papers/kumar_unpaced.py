@@ -26,7 +26,7 @@ class Unpaced(BBR2016):
         self.pacing_rate = NO_LIMIT
 
     def tso_segs(self, ack: Ack) -> int:
-        """As the parent, at the rate that is asked for."""
+        """As the parent, at the requested rate."""
         self.pacing_rate = self.asked
         segments = super().tso_segs(ack)
         self.pacing_rate = NO_LIMIT

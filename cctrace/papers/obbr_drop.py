@@ -1,4 +1,4 @@
-"""oBBR, Figs. 4 and 5: a bandwidth that drops for good.
+"""oBBR, Figs. 4 and 5: a bandwidth that drops permanently.
 
 Fig. 4 (section 3.2): 20 Mbit/s, 100 ms, 200 KB of buffer, 5 or 2 Mbit/s after 10 s. 200 KB at 5 Mbit/s are 320 ms,
 which give the stated RTT of some 700 ms only if data and ACKs wait in that queue. Fig. 5 (section 4.2): the caption
@@ -80,7 +80,7 @@ def _dropping(at: Fields) -> Fields:
 
 
 class Fig4(ob.Bi23):
-    """What BBR does when the bandwidth drops for good."""
+    """What BBR does after a permanent drop of the bandwidth."""
 
     varied = {"buffer_kb": "buffers_kb", "after_mbps": "after_mbps", "client": "clients"}
 
@@ -227,11 +227,6 @@ class Fig5(ob.Bi23):
         return drawing
 
 
-def _reaches(buffer_kb: float) -> bool:
-    """Whether a full buffer gives an RTT of 2.5 RTprop before the drop, so that a run of such RTTs is possible."""
-    return RTT_MS + buffer_kb * 8 / BEFORE_MBPS > 2.5 * RTT_MS
-
-
 def _streaks(made: Reproduction, buffer_kb: float, column: str) -> Claim:
     """Judge whether the longest run distinguishes a drop from a constant link."""
     kind, _, reading = column.partition(", ")
@@ -241,6 +236,7 @@ def _streaks(made: Reproduction, buffer_kb: float, column: str) -> Claim:
     drops = [v for a, v in got.items() if a != BEFORE_MBPS]
     what = "samples below 0.75 of the estimate" if low else "RTTs above 2.5 RTprop"
     most = 22 if low else 15
+    is_reached = RTT_MS + buffer_kb * 8 / BEFORE_MBPS > 2.5 * RTT_MS  # by RTTs before the drop, if the buffer is full
     return Stated(
         "5",
         f"the longest run of {what} distinguishes a drop from a constant link",
@@ -248,7 +244,7 @@ def _streaks(made: Reproduction, buffer_kb: float, column: str) -> Claim:
         + ("; clear after drops" if low else "; 373 and 328 after drops to 10 and 5 Mbit/s"),
     ).judged(
         {"more than k = 30 after every drop": min(drops) > 30}
-        | ({f"at most {most} on the constant link": got[BEFORE_MBPS] <= most} if low or _reaches(buffer_kb) else {}),
+        | ({f"at most {most} on the constant link": got[BEFORE_MBPS] <= most} if low or is_reached else {}),
         ", ".join(f"{v:.0f} at {a}" for a, v in got.items()) + " Mbit/s",
         {f"after the drop to {a}": (n, got[a]) for a, n in RTT_RUNS.items() if a in got and not low},
         reading=f"{reading}; buffer {buffer_kb} KB",

@@ -108,7 +108,6 @@ class Fig13(OverPaths):
 
 
 def _bulk(goodput: ByPath, again: ByPath, form: str, ending: str) -> Iterator[Claim]:
-    """The claims on one form of oBBR, path by path."""
     names, rival = ob.obbrs(ending), ob.BBR_S + ending
     for path, rate in goodput.items():
         lost, reading = again[path], f"{path}; {form}"
@@ -204,7 +203,6 @@ class Fig14(OverPaths):
                 yield from self._video(made, path, form, ending)
 
     def _video(self, made: Reproduction, path: str, form: str, ending: str) -> Iterator[Claim]:
-        """The claims on one form of oBBR over one path."""
         again, quality, down, stalled = (self.of(made, column)[path] for column, _ in self.drawn.arguments[1])
         names, most, few = (ob.obbrs(ending), [ob.BBR, ob.B3R + ending], [ob.BBR_S + ending, ob.BBR2, ob.CUBIC])
         reading = f"{path}; {form}"

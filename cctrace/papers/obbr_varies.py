@@ -73,7 +73,6 @@ class Fig9(ob.Bi23):
 
 
 def _timely(made: Reproduction, buffer_kb: int, system: str) -> Claim:
-    """Compare one oBBR with BBR."""
     mine, plain = (
         {c: made.value(c, system=s, buffer_kb=buffer_kb) for c in ("late_s", "retransmitted_mb", "goodput_mbps")}
         for s in (system, ob.BBR)

@@ -210,7 +210,7 @@ def delays_of(
     departed = flow.departures(steps, bucket_bytes)
     rows = flow.acked[flow.first[flow.acked]]
     if not len(rows):
-        raise FitError("no ACK tells of single packets: each one's RTT is hidden by those sent with it")
+        raise FitError("no ACK is for a single packet: each one's RTT is hidden by those sent with it")
     rows = rows[np.argsort(flow.row[rows], kind="stable")]
     acked_us = flow.acked_us[np.sort(rows)]
     inverted = float((acked_us < np.maximum.accumulate(acked_us) - 1.0).mean())

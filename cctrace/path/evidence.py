@@ -79,7 +79,7 @@ class PathEvidence:
         if known < LEAST_RTTS:
             raise FitError(f"only {known} RTTs are known; at least {LEAST_RTTS} are needed, so capture a longer flow")
         if not self.sent.lasts:
-            raise FitError("all packets have one time stamp, which tells no rate; capture with a working clock")
+            raise FitError("all packets have the same time stamp, which shows no rate; capture with a working clock")
         return self.sent
 
     @property
@@ -187,7 +187,7 @@ class PathEvidence:
     def require_bottleneck(self) -> own_queue.Bottleneck:
         """`bottleneck`, or a `FitError` if it is None."""
         if self.bottleneck is None:
-            raise FitError(f"fewer than {ENOUGH_RTTS} RTTs are known: the bottleneck does not show")
+            raise FitError(f"fewer than {ENOUGH_RTTS} RTTs are known: the bottleneck cannot be determined")
         return self.bottleneck
 
     @functools.cached_property

@@ -114,7 +114,6 @@ def _averaged(name: str, scores: Floats, thresholds: Floats) -> Law:
 
 
 def _sums(part: Ints, column: Floats, parts: int) -> Floats:
-    """Return the sum of a column over each part."""
     total: Floats = np.bincount(part, column, parts).astype(np.float64)
     return total
 

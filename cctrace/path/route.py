@@ -1,6 +1,6 @@
 """The traffic through a flow's bottleneck, and its rate: alone or with other flows, over one or several routes.
 
-Residual delays lie at a constant level plus jitter. A route change, a step of the base RTT, shifts that level for good,
+Residual delays lie at a constant level plus jitter. A route change, a step of the base RTT, moves it permanently,
 while other flows' queues and stalled hosts come and go. Steps are therefore sought in medians over a tenth of a second,
 at least a second apart, and kept if the level is stable on both sides.
 """

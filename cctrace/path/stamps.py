@@ -5,7 +5,6 @@ constant, up to the stamp's resolution, unless packets were held in between. Onl
 changes it for both ends at once, by the same amount.
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -109,11 +108,11 @@ def clock_set(flow: Flow) -> ClockSet | None:
         undone = odd[-spacing * np.sign(spacing[k]) > abs(spacing[k]) / 2]
         behind = undone[undone > odd[k]]
         places.append((int(undone[undone < odd[k]].max(initial=-1)), int(odd[k]), int(behind.min(initial=_LAST))))
-    ends = [_lags(stamps_of(flow, of_sender), places) for of_sender in (True, False)] if places else []
-    for n, k in enumerate(chosen):
-        by = [lags[n] for lags, _ in ends]
+    ends = [stamps_of(flow, of_sender) for of_sender in (True, False)] if places else []
+    for k, place in zip(chosen, places, strict=True):
+        by = [_later(stamps, *place) for stamps in ends]
         least = min(by, key=abs)
-        agree = max(abs(one - least) for one in by) < max(5 * max(tick_us for _, tick_us in ends), 0.1 * abs(least))
+        agree = max(abs(one - least) for one in by) < max(5 * max(one.tick_us for one in ends), 0.1 * abs(least))
         if agree and abs(least) > abs(spacing[k]) / 2:
             return ClockSet(float(at_s[k]), least)
         if shown_by := _impossible(flow, int(odd[k]), float(spacing[k])):
@@ -163,11 +162,6 @@ def _impossible(flow: Flow, k: int, silence_us: float) -> str:
     sent_ns = times[data[is_before & (ends > una) & (ends <= ack)]]
     is_early = len(sent_ns) and sent_ns.min() > times[acks[so_far]] + 1000 * const.CLOCK_BACK_US
     return "an ACK came before the data that it acknowledges" if is_early else ""
-
-
-def _lags(stamps: Stamps, places: Sequence[tuple[int, int, int]]) -> tuple[list[float], int]:
-    """Return what `_later` finds at each of several places, and the stamps' resolution, us."""
-    return [_later(stamps, *place) for place in places], stamps.tick_us
 
 
 def _later(stamps: Stamps, first: int, place: int, last: int) -> float:

@@ -104,7 +104,6 @@ def transmissions(source: Flow | Simulation) -> Transmissions:
 
 
 def _of(flow: Flow) -> Transmissions:
-    """Return the `Transmissions` of a captured flow."""
     flow.require_both_directions()
     capture, index = flow.capture, flow.index
     table, packets = capture.connections, capture.packets
@@ -156,7 +155,6 @@ class _Segments(NamedTuple):
 
 
 def _segments(data: Bools, seq: Ints, payload: Ints, flags: Values, mss: int) -> _Segments:
-    """Split super-packets."""
     at = np.flatnonzero(data)
     many = np.maximum(1, -(-payload[at] // mss))
     first, pieces = np.full(len(data), -1, np.int64), np.zeros(len(data), np.int64)
@@ -202,7 +200,6 @@ def _fates(time_ns: Ints, segments: _Segments, acks: tuple[Ints, ...]) -> _Fates
 
 
 def _table(time_ns: Ints, rows: Ints, segments: _Segments, fates: _Fates, mss: int) -> Transmissions:
-    """Return the table of segments, whose packets are `rows` of the capture."""
     state, ack_row = fates.state, fates.ack_row
     again = fates.before >= 0
     return Transmissions(
@@ -225,7 +222,6 @@ def _table(time_ns: Ints, rows: Ints, segments: _Segments, fates: _Fates, mss: i
 def _run(
     rows: tuple[Ints, ...], sacks: tuple[Ints, Ints], starts: Ints, ends: Ints, least_ns: int, unit: Ints
 ) -> _Fates:
-    """Return what `match` finds."""
     n, when = len(unit), np.zeros(len(rows[0]), np.int64)
     latest, after = np.full(len(starts), -1, np.int64), np.arange(len(starts) + 1)
     before, ack_row, reported, state = (np.full(n, value, np.int64) for value in (-1, -1, 0, WAITING))

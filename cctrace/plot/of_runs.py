@@ -202,7 +202,6 @@ def _table_with(corpus: Any, column: str, called: str) -> Any:
 
 
 def _items(of: Any, by: str | None) -> Iterator[_Item]:
-    """Yield the flows that are meant, each an `_Item`."""
     if isinstance(of, list | tuple):
         files = [os.fspath(one) for one in of if isinstance(one, str | os.PathLike)]
         if files:
@@ -306,7 +305,6 @@ def _of_simulation(simulation: Simulation, index: int, quantity: str) -> Values:
 
 
 def _rtt_us(view: View) -> Values:
-    """Return the RTT samples of a simulated flow."""
     if view.kind == "quic":
         rtt_ms = view.columns["smp_rtt_ms"]
         return rtt_ms[rtt_ms > 0] * 1e3

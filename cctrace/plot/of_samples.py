@@ -170,7 +170,6 @@ _SHARES = np.arange(1, 200) / 200
 
 
 def _known(of: Any, quantity: str | None, by: str | None) -> dict[str, Values]:
-    """Return the finite samples of each group."""
     if quantity is None and not isinstance(of, dict):
         raise ArgumentError(f"of={of!r}: a dict of samples by name, or say which quantity: cdf(of, 'goodput')")
     by_name = of if quantity is None else samples(of, quantity, by)

@@ -393,7 +393,7 @@ def over_time(
 
 
 def _has(table: pd.DataFrame, *names: str | None) -> None:
-    """Refuse what is no table of at least one row with these columns; None is no column."""
+    """Refuse what is not a table of at least one row with these columns; None stands for no column."""
     check_argument(hasattr(table, "columns") and len(table), "table", table, "a DataFrame of one or more rows")
     missing = [name for name in names if name is not None and name not in list(table.columns)]
     if missing:

@@ -6,13 +6,13 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from cctrace.columns import Bools, Values, rows_of_spans
+from cctrace.columns import Bools, Ints, Values, rows_of_spans
 from cctrace.flows.flow import Flow
 from cctrace.flows.state import ACK, OPT_COPY, RST, SYN
 from cctrace.tcp.sequence import unwrap, unwrapped
 
-# What a segment of the sender is, `Sent.kind`; the first ones are the reasons of `Flow.retransmissions`.
-KINDS = ("new", "fast", "probe", "timeout", "unexplained", "unclassified")
+# What a segment of the sender is, and its words; `Sent.kind` is the index. The first are those of
+# `Flow.retransmissions`.
 KIND_WORDS = {
     "new": "new data",
     "fast": "retransmission: loss detection marked it",
@@ -21,6 +21,7 @@ KIND_WORDS = {
     "unexplained": "retransmission: no rule of Linux TCP explains it",
     "unclassified": "retransmitted or captured out of order",
 }
+KINDS = tuple(KIND_WORDS)
 # How plots draw them: kind -> meaning of the colour (a key of `panels.COLOURS`), label.
 RETRANSMISSIONS = {
     "fast": ("lost", "retransmitted"),
@@ -85,6 +86,13 @@ def in_time(side: Side) -> Side:
     """Return the packets in the order of time: several CPUs feeding one capture may disorder it by microseconds."""
     in_order = (side.time_ns[1:] >= side.time_ns[:-1]).all()
     return side if in_order else rows_of(side, np.argsort(side.time_ns, kind="stable"))
+
+
+def in_file_order(flow: Flow) -> tuple[Ints, Ints, Bools]:
+    """Return times (ns) at the sender, rows and directions (True: sent) of the packets, as `packets_of` orders them."""
+    time_ns, rows, forth = flow.capture.seen_by_sender(flow.index)
+    order = np.argsort(rows, kind="stable")
+    return time_ns[order], rows[order], forth[order]
 
 
 def packets_of(flow: Flow) -> tuple[Sent, Received]:

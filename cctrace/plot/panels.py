@@ -14,63 +14,38 @@ from numpy.typing import ArrayLike
 
 from cctrace.columns import Columns, Ints, Values, spans_of
 
-# Meaning -> colour.
-COLOURS = {
-    "observed": "#6b7f99",  # what the capture shows
-    "estimate": "#0b6e4f",  # the controller's model of the path
-    "window": "#c2570c",  # cwnd
-    "pacing": "#7b3fa0",  # pacing rate
-    "bound": "#b08900",  # BDP, receive window
-    "kernel": "#111827",  # what the kernel logged
-    "lost": "#d21f3c",  # losses and retransmissions
-    "limit": "#0f7ea8",  # the controller's own bounds: inflight_hi, inflight_lo
-    "ssthresh": "#8a4b2a",
+# Meaning -> colour on white, and on a dark page.
+COLOUR_PAIRS = {
+    "observed": ("#6b7f99", "#93a7c1"),  # what the capture shows
+    "estimate": ("#0b6e4f", "#3cc795"),  # the controller's model of the path
+    "window": ("#c2570c", "#f0924c"),  # cwnd
+    "pacing": ("#7b3fa0", "#c48cf0"),  # pacing rate
+    "bound": ("#b08900", "#e0be4a"),  # BDP, receive window
+    "kernel": ("#111827", "#e5e9f0"),  # what the kernel logged
+    "lost": ("#d21f3c", "#ff6b81"),  # losses and retransmissions
+    "limit": ("#0f7ea8", "#5cc3ea"),  # the controller's own bounds: inflight_hi, inflight_lo
+    "ssthresh": ("#8a4b2a", "#d9a066"),
     # Flows that are compared: Okabe and Ito's colours, which are distinguishable with colour blindness.
-    "flow0": "#0072b2",
-    "flow1": "#d55e00",
-    "flow2": "#007a58",
-    "flow3": "#b4568f",
-    "flow4": "#8a6d00",
-    "flow5": "#2f8fc4",
-    "flow6": "#4b4b4b",
-    "flow7": "#7a4fbf",
+    "flow0": ("#0072b2", "#56b4e9"),
+    "flow1": ("#d55e00", "#f08a4b"),
+    "flow2": ("#007a58", "#3cc795"),
+    "flow3": ("#b4568f", "#e08fc0"),
+    "flow4": ("#8a6d00", "#e0be4a"),
+    "flow5": ("#2f8fc4", "#8fd0f5"),
+    "flow6": ("#4b4b4b", "#c7ccd4"),
+    "flow7": ("#7a4fbf", "#b79cf0"),
 }
-# The same meanings on a dark page.
-DARK_COLOURS = {
-    "observed": "#93a7c1",
-    "estimate": "#3cc795",
-    "window": "#f0924c",
-    "pacing": "#c48cf0",
-    "bound": "#e0be4a",
-    "kernel": "#e5e9f0",
-    "lost": "#ff6b81",
-    "limit": "#5cc3ea",
-    "ssthresh": "#d9a066",
-    "flow0": "#56b4e9",
-    "flow1": "#f08a4b",
-    "flow2": "#3cc795",
-    "flow3": "#e08fc0",
-    "flow4": "#e0be4a",
-    "flow5": "#8fd0f5",
-    "flow6": "#c7ccd4",
-    "flow7": "#b79cf0",
-}
+COLOURS = {meaning: light for meaning, (light, _) in COLOUR_PAIRS.items()}
 THIN_SHARE = 0.004  # of the time shown: a stripe of four pixels on a page of a thousand
 # Background of a phase; phases that are not listed (cruising in PROBE_BW) stay white.
-PHASE_COLOURS = {
-    "STARTUP": "#fde3c8",
-    "DRAIN": "#e2e5ea",
-    "PROBE_BW up": "#dcf0e3",
-    "PROBE_BW down": "#f1e6f6",
-    "PROBE_RTT": "#cfe3fb",
+PHASE_PAIRS = {
+    "STARTUP": ("#fde3c8", "#4a3524"),
+    "DRAIN": ("#e2e5ea", "#343b45"),
+    "PROBE_BW up": ("#dcf0e3", "#1f4030"),
+    "PROBE_BW down": ("#f1e6f6", "#3f2d4b"),
+    "PROBE_RTT": ("#cfe3fb", "#1f3d5c"),
 }
-DARK_PHASE_COLOURS = {
-    "STARTUP": "#4a3524",
-    "DRAIN": "#343b45",
-    "PROBE_BW up": "#1f4030",
-    "PROBE_BW down": "#3f2d4b",
-    "PROBE_RTT": "#1f3d5c",
-}
+PHASE_COLOURS = {phase: light for phase, (light, _) in PHASE_PAIRS.items()}
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Two captures side by side: figures, curves from a common start, and both in full."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,19 @@ from cctrace.plot.limits import limit_words
 from cctrace.plot.panels_of_many import comparison_panels
 from cctrace.report.overview import COLUMNS, report_of, row_of, write_pages
 from cctrace.report.page import FlowSection, Report
-from cctrace.units import format_share
+from cctrace.units import format_rate, format_rtt, format_share, format_size, format_time
 
 _PAIRS = 4  # flows of each capture: its largest
-FIGURES = ("bytes_sent", "goodput_bps", "rtt_min_us", "rtt_median_us", "rtt_p95_us", "retransmitted_share",
-           "duration_s")  # fmt: skip
+# Key of a flow's row -> words, and the function that formats its value.
+FIGURES: dict[str, tuple[str, Callable[[float], str]]] = {
+    "bytes_sent": ("sent", format_size),
+    "goodput_bps": ("goodput", format_rate),
+    "rtt_min_us": ("RTT min", format_rtt),
+    "rtt_median_us": ("RTT median", format_rtt),
+    "rtt_p95_us": ("RTT p95", format_rtt),
+    "retransmitted_share": ("retransmitted", format_share),
+    "duration_s": ("duration", lambda s: format_time(s * 1e9)),
+}
 
 
 def pairs(left: Sequence[FlowAnalysis], right: Sequence[FlowAnalysis]) -> list[tuple[FlowAnalysis, FlowAnalysis]]:
@@ -41,6 +49,13 @@ def differences(one: FlowAnalysis, other: FlowAnalysis) -> list[dict[str, Any]]:
         {"figure": name, "a": a, "b": b, "ratio": b / a if a and np.isfinite([a, b]).all() else None}
         for name, a, b in rows
     ]
+
+
+def in_words(row: dict[str, Any]) -> tuple[str, str, str, str]:
+    """Return a row of `differences` as texts: figure, both values, and their ratio."""
+    limit = f"limited by {limit_words(row['figure'].removeprefix('limit_'))}"
+    words, form = FIGURES.get(row["figure"], (limit, format_share))
+    return words, form(row["a"]), form(row["b"]), "" if row["ratio"] is None else f"{row['ratio']:.3g}"
 
 
 def _limits(one: FlowAnalysis, other: FlowAnalysis) -> list[dict[str, float]]:

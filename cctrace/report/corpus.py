@@ -136,7 +136,6 @@ def _identified(corpus: Corpus, capture: str) -> dict[int, Identification]:
 
 
 def _stem(capture: str) -> str:
-    """Return a name for a folder that only this capture has."""
     import hashlib
 
     base = re.sub(r"[^\w.-]", "_", capture.rpartition("/")[2], flags=re.ASCII).lstrip(".")

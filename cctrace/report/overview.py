@@ -283,7 +283,6 @@ def with_plots(section: FlowSection, view: FlowView, packets: tuple[Sent, Receiv
 
 
 def _in_words(analysis: FlowAnalysis) -> FlowSection:
-    """Return the section of a flow without its time plots."""
     row, diagnosis, found = analysis.row, analysis.diagnosis, analysis.identification
     figures = [
         *zip(COLUMNS[2:-1], row_of(analysis)[2:-1], strict=True),

@@ -17,7 +17,7 @@ from cctrace.display import escape
 from cctrace.io.write import replacing
 from cctrace.plot.limits import LIMITS
 from cctrace.plot.packets import Received, Sent
-from cctrace.plot.panels import COLOURS, DARK_COLOURS, DARK_PHASE_COLOURS, PHASE_COLOURS, Panel, Phases
+from cctrace.plot.panels import COLOUR_PAIRS, PHASE_PAIRS, Panel, Phases
 from cctrace.plot.states import STATE_COLOURS, Lane
 from cctrace.refusals import Attempt, Refusal
 from cctrace.report.data import page_data
@@ -152,19 +152,15 @@ def _text(name: str) -> str:
 
 def _colours() -> str:
     """Return the style sheet's variables: one name per meaning, with a light and a dark colour."""
-    light = {f"c-{name}": colour for name, colour in COLOURS.items()}
-    light |= {f"p-{_key(name)}": colour for name, colour in PHASE_COLOURS.items()}
-    light |= {f"l-{name}": colour for name, (_, colour, _) in LIMITS.items()}
-    light |= {f"s-{_key(name)}": colour for name, (colour, _) in STATE_COLOURS.items()}
-    dark = {f"c-{name}": colour for name, colour in DARK_COLOURS.items()}
-    dark |= {f"p-{_key(name)}": colour for name, colour in DARK_PHASE_COLOURS.items()}
-    dark |= {f"l-{name}": colour for name, (_, _, colour) in LIMITS.items()}
-    dark |= {f"s-{_key(name)}": colour for name, (_, colour) in STATE_COLOURS.items()}
-    light_text, dark_text = ("".join(f"--{name}:{value};" for name, value in side.items()) for side in (light, dark))
-    marks = "".join(f".{name}{{--mark:var(--{name})}}" for name in light)  # a class each: see `document`
+    pairs = {f"c-{name}": pair for name, pair in COLOUR_PAIRS.items()}
+    pairs |= {f"p-{_key(name)}": pair for name, pair in PHASE_PAIRS.items()}
+    pairs |= {f"l-{name}": (light, dark) for name, (_, light, dark) in LIMITS.items()}
+    pairs |= {f"s-{_key(name)}": pair for name, pair in STATE_COLOURS.items()}
+    light, dark = ("".join(f"--{name}:{pair[side]};" for name, pair in pairs.items()) for side in (0, 1))
+    marks = "".join(f".{name}{{--mark:var(--{name})}}" for name in pairs)  # a class each: see `document`
     return (
-        f"{marks}\n:root {{ {light_text} }}\n:root[data-theme=dark] {{ {dark_text} }}\n"
-        f"@media (prefers-color-scheme: dark) {{ :root:not([data-theme=light]) {{ {dark_text} }} }}"
+        f"{marks}\n:root {{ {light} }}\n:root[data-theme=dark] {{ {dark} }}\n"
+        f"@media (prefers-color-scheme: dark) {{ :root:not([data-theme=light]) {{ {dark} }} }}"
     )
 
 
@@ -172,7 +168,7 @@ def _key(phase: str) -> str:
     return phase.replace(" ", "-")
 
 
-_SEARCHED = 8  # flows from which on a search field is of use
+_SEARCHED = 8  # flows from which on a search field is useful
 
 
 def _table(report: Report, flows: Mapping[int, FlowSection]) -> str:

@@ -62,7 +62,6 @@ def csv_parts(table: Table) -> Iterator[bytes]:
 
 
 def _rows(table: Table) -> Iterator[bytes]:
-    """Yield the rows of a part of a table as CSV."""
     columns = [_numbers(values) for values in table.values()]
     rows = len(columns[0][0]) if columns else 0
     texts = [text for _, text in columns]

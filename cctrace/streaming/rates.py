@@ -101,7 +101,6 @@ class Rates:
         return Progress(quality, size, bits, ms, first_ms)
 
     def _latency(self) -> float:
-        """Wait for one latency."""
         units, total = 1.0, 0.0
         while units > 0:
             ms = units * self.now.latency_ms

@@ -261,12 +261,11 @@ def _settings(settings: Settings | None, changes: dict[str, Any]) -> Settings:
     known = [one.name for one in fields(Settings)]
     for name in changes:
         if name not in known:
-            raise ArgumentError(f"{name}={changes[name]!r} is no setting of a player; there are: {', '.join(known)}")
+            raise ArgumentError(f"{name}={changes[name]!r} is not a setting of a player; there are: {', '.join(known)}")
     return replace(Settings() if settings is None else settings, **changes)
 
 
 def _session(player: Player, complete: bool, simulation: Simulation | None) -> Session:
-    """Return the `Session` of a player."""
     rows = pd.DataFrame(player.downloads)
     rows.insert(2, "bitrate_kbps", [player.video.bitrates_kbps[q] for q in rows.quality])
     given_up = rows.pop("abandoned")

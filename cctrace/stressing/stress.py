@@ -73,7 +73,6 @@ class Finding(Summarized, Jsonable):
 
 
 def _lines(setting: Setting, history: History) -> list[str]:
-    """Return a line for each part of a history."""
     lines = []
     for one in history.disturbances:
         what = {

@@ -140,7 +140,7 @@ class _Counted(Iterator["Comment"]):
 
 
 def _require_annotatable(source: str, target: str, limit: int | None) -> None:
-    """Refuse what is no capture, or was annotated, and a target that is no file of its own."""
+    """Refuse a source that is not a capture or was annotated already, and a target that is not a separate file."""
     if source == "-":
         raise ArgumentError("annotate reads a capture twice, which standard input does not allow: give a file")
     with open_source(source, limit) as opened:
@@ -150,6 +150,6 @@ def _require_annotatable(source: str, target: str, limit: int | None) -> None:
         if is_annotated(opened.head):
             raise ArgumentError(f"{source} is annotated already: annotate the capture that it was made of")
     if os.path.exists(target) and not os.path.isfile(target):
-        raise ArgumentError(f"target={target!r} is no regular file: a second file is written beside it")
+        raise ArgumentError(f"target={target!r} is not a regular file: a second file is written beside it")
     if os.path.isfile(source) and os.path.isfile(target) and os.path.samefile(source, target):
         raise ArgumentError(f"{target} is the capture itself: give another file to write to")

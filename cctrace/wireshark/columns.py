@@ -13,7 +13,7 @@ from cctrace.analysis.flow_analysis import FlowAnalysis
 from cctrace.columns import Bools, Floats, Ints, Values
 from cctrace.diagnosis.findings import LIMITS
 from cctrace.flows.flow import Flow
-from cctrace.plot.packets import packets_of
+from cctrace.plot.packets import in_file_order, packets_of
 from cctrace.plot.states import modes_of
 from cctrace.replaying.stack import flight_of
 from cctrace.schema import LINUX_EVENTS
@@ -62,11 +62,9 @@ def columns_of(flow: Flow, analysis: FlowAnalysis) -> PacketColumns:
     """
     capture = flow.capture
     sent, received = packets_of(flow)
-    clock, rows, _ = capture.at_the_sender(np.array([flow.index]))
-    rows = np.sort(rows)  # file order, as `packets_of` has it
-    forth = capture.packets["direction"][rows] == capture.connections.sender[flow.index]
+    clock_ns, rows, forth = in_file_order(flow)
     delay_ns = int(capture.params([flow.index])["ack_delay_ns"][0])  # until TCP has processed an ACK
-    known_ns = clock[rows] + np.where(forth, 0, delay_ns)
+    known_ns = clock_ns + np.where(forth, 0, delay_ns)
     data = _spread(forth, sent.size > 0, False)
     has_edge = (received.ack >= 0) & (received.window >= 0)
     edge = _spread(~forth, np.where(has_edge, received.ack + received.window, _NEVER), _NEVER)
@@ -79,10 +77,10 @@ def columns_of(flow: Flow, analysis: FlowAnalysis) -> PacketColumns:
         frame=capture.packets["frame"][rows].astype(np.int64),
         sent=forth,
         data=data,
-        limit=_limits(analysis, flow.seconds(clock[rows])),
+        limit=_limits(analysis, flow.seconds(clock_ns)),
         kind=_spread(forth, sent.kind.astype(np.int8), 0),
         spurious=_spread(forth, sent.spurious, False),
-        window_left=_window_left(clock[rows], edge, end, data),
+        window_left=_window_left(clock_ns, edge, end, data),
         **known_of_stream(flow, known_ns, forth),
         **_model(analysis, known_ns),
     )

@@ -50,7 +50,6 @@ def write_companion(flows: Sequence[PacketColumns], file: str) -> int:
 
 
 def _lines(c: PacketColumns, rows: NDArray[np.intp]) -> Iterator[str]:
-    """Return the lines of some packets of a flow."""
     names = {kind: short for kind, (short, _) in resent(c).items()} | {NEW: ""}
     kind = np.where(c.data[rows], c.kind[rows], NEW)
     cells = (

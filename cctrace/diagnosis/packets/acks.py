@@ -109,7 +109,8 @@ def ack_counts(record: Record) -> AckCounts | None:
     packet_us = (record.table.mss + HEADER_BYTES) / record.path.require_bottleneck.rate
     close = np.mean(np.diff(time) * 1e6 < packet_us) > const.SEVERAL
     jittered = bool(spread > JITTERY * mean and (close or len(time) / begins.sum() >= 2))
-    per_packet = _segments_per_packet(record)
+    segments = record.events.sent["segments"]
+    per_packet = float(np.mean(segments)) if len(segments) else 1.0  # segments that the sender's NIC cuts from one
     return AckCounts(float(size.mean()), float(np.quantile(size, 0.95)), per_packet, jittered)
 
 
@@ -133,9 +134,3 @@ def _varies(values: Floats, weights: NDArray[np.number[Any]]) -> float:
     """Return the weighted coefficient of variation."""
     mean = np.average(values, weights=weights)
     return float(np.sqrt(np.average((values - mean) ** 2, weights=weights)) / mean)
-
-
-def _segments_per_packet(record: Record) -> float:
-    """Return the mean number of segments that arrive together because the sender's NIC split one packet."""
-    segments = record.events.sent["segments"]
-    return float(np.mean(segments)) if len(segments) else 1.0

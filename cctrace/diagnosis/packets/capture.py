@@ -113,7 +113,7 @@ def _missing(record: Record) -> Artefact | None:
 def too_short(record: Record) -> str:
     """Return why the capture does not characterise the path, or ""."""
     if record.flow.taken_at == "unknown":
-        return "Where it was captured cannot be told"
+        return "Where it was captured cannot be determined"
     if record.duration_s * 1e6 < const.SEPARATE_RTTS * record.path.median_rtt_us:
         lasted, rtt = format_time(record.duration_s * 1e9), format_time(record.path.median_rtt_us * 1000)
         return f"A capture of {lasted} cannot tell what happens in RTTs of {rtt}"

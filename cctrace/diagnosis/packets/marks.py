@@ -9,7 +9,6 @@ from cctrace.diagnosis.groups import NAN, Marks
 from cctrace.diagnosis.record import Record
 from cctrace.flows.ecn import Ecn
 from cctrace.path.markers import marker_of
-from cctrace.schema import LINUX_EVENTS
 
 
 def marks(record: Record) -> Marks | None:
@@ -67,7 +66,6 @@ def _ramp(record: Record, at: Floats) -> tuple[float, float]:
 
 
 def _reports(record: Record) -> Bools:
-    """Return which ACKs reported marks."""
     return np.diff(record.acks["delivered_ce"].astype(np.int64), prepend=int(record.events["delivered_ce"][0])) > 0
 
 
@@ -80,10 +78,7 @@ def reductions_s(record: Record) -> Floats:
 
 def _queue_us(record: Record, at: Floats) -> float:
     """Return the typical queueing delay at the marks that reduced the window, us; NaN unknown."""
-    event, time_ns, rtt_us = (record.events[name] for name in ("event", "time_ns", "rs_rtt_us"))
-    taken = np.flatnonzero((event == LINUX_EVENTS["pkts_acked"]) & (rtt_us >= 0))
-    if not len(taken) or not len(at):
-        return NAN
-    place = np.searchsorted(record.seconds(time_ns[taken]), at, side="right") - 1
-    rtt = rtt_us[taken][place[place >= 0]]
+    samples = record.flow.rtt_samples
+    place = np.searchsorted(samples["time_s"], at, side="right") - 1
+    rtt = samples["rtt_us"][place[place >= 0]]
     return float(max(np.median(rtt) - record.path.least_rtt_us, 0.0)) if len(rtt) else NAN

@@ -71,7 +71,7 @@ def _with_tokens_left(facts: Facts, lost: Losses, policer: Policer) -> Iterator[
 def _placed(facts: Facts, lost: Losses, met: Met) -> Iterator[Finding]:
     """Losses with known backlogs."""
     at_its_end = met.waits_us[0] >= const.NEARLY_ALL * met.waits_us[3] and met.early_share < EARLY
-    # Two losses may reveal an AQM: random ones seldom hit long queues only, a full queue drops at its longest.
+    # Two losses may reveal an AQM: random ones rarely hit long queues only, a full queue drops at its longest.
     managed = met.rests > 1 and met.chance < CHANCE and met.is_managed_length and not at_its_end
     if lost.lost < const.FEWEST:
         if managed and met.avoids_short:
