@@ -19,6 +19,7 @@ from cctrace.extras import needed
 if TYPE_CHECKING:
     import pandas as pd
 
+Card = tuple[str, list[tuple[str, object]], list[str]]  # title, figures and remarks of an object, see `card`
 Progress = Callable[[str], object]  # receives lines of progress, for the argument `progress=` of what takes long
 
 

@@ -183,7 +183,7 @@ def test_a_search_is_repeatable_and_its_reduction_needs_every_part():
     margin, history, tried = search(hard, 3, 500)
     assert (margin, history, tried) == search(hard, 3, 500)
     assert margin < CLEAR
-    small, _ = minimised(hard, history)
+    small = minimised(hard, history)
     assert hard.margin(small) < CLEAR
     assert small.size <= history.size
     for k in range(len(small.disturbances)):

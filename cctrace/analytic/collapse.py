@@ -28,7 +28,7 @@ from cctrace.analytic.domain import Domain, Real, checked, domain_of, not_negati
 from cctrace.analytic.roots import first_root
 from cctrace.arguments import check_choice
 from cctrace.columns import Floats
-from cctrace.display import Carded, texts_of
+from cctrace.display import Card, Carded, texts_of
 from cctrace.errors import ArgumentError
 
 COLLAPSED = 0.5  # of the mean RTT: a window of two such min_rtt no longer fills the path
@@ -217,7 +217,7 @@ class Collapse(Carded):
     def __repr__(self) -> str:
         return f"<Collapse, closed form: {', '.join(f'{name} {value}' for name, value in texts_of(self.values))}>"
 
-    def _card(self) -> tuple[str, list[tuple[str, object]], list[str]]:
+    def _card(self) -> Card:
         rows: list[tuple[str, object]] = [*texts_of(self.values)]
         single = all(value is not None and np.ndim(value) == 0 for value in self.values.values())
         if single:

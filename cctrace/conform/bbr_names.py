@@ -10,7 +10,7 @@ import numpy as np
 from cctrace.cc.base import Controller
 from cctrace.cc.bbr2_model import BBR_UNIT, BW_UNIT, BBR2Model
 from cctrace.cc.bbr_draft_model import UNSET_BW, BBRDraftModel
-from cctrace.columns import Floats, Values
+from cctrace.columns import Columns, Floats, Values
 
 STARTUP, DRAIN, DOWN, CRUISE, REFILL, UP, PROBE_RTT = range(7)
 STATES = ("STARTUP", "DRAIN", "DOWN", "CRUISE", "REFILL", "UP", "PROBE_RTT")
@@ -35,9 +35,7 @@ _RATES = {"bw_latest": "bw_latest", "full_bw": "full_bw"}
 _STAMPS = ("min_rtt_stamp", "probe_rtt_min_stamp", "probe_rtt_done_stamp")  # jiffies
 
 
-def named(
-    cls: type[Controller], held: dict[str, Values], mss: float, hz: float, clock: tuple[Any, Any]
-) -> dict[str, Values]:
+def named(cls: type[Controller], held: Columns, mss: float, hz: float, clock: tuple[Any, Any]) -> Columns:
     """Return a controller's state under the draft's names; other controllers' fields are unchanged.
 
     `clock` has now_us and jiffies of each row, for stamps that are jiffies.
@@ -69,7 +67,7 @@ def named(
     )
 
 
-def _bounds(held: dict[str, Values]) -> dict[str, Values]:
+def _bounds(held: Columns) -> Columns:
     return {name: _unset(values, _UNSET) for name, values in held.items() if name.endswith(("longterm", "shortterm"))
             and not name.startswith("bw") and not name.startswith("undo_bw")}  # fmt: skip
 
@@ -79,6 +77,6 @@ def _unset(values: Values, least: float, unit: float = 1.0) -> Floats:
     return np.where(values >= least, np.inf, values * unit)
 
 
-def _states(held: dict[str, Values]) -> Values:
+def _states(held: Columns) -> Values:
     modes = _OF_MODES[np.clip(held["mode"], 0, 3)]
     return np.where(modes < 0, _OF_PHASES[np.clip(held["cycle_idx"], 0, 7)], modes)

@@ -10,13 +10,13 @@ import numpy as np
 from cctrace.cc.base import Controller
 from cctrace.cc.cubic import Cubic
 from cctrace.cc.cubic6 import Cubic6
-from cctrace.columns import Values
+from cctrace.columns import Columns
 
 _SAME = {"w_max": "last_max_cwnd", "w_est": "tcp_cwnd", "w_origin": "bic_origin_point", "per_increment": "cnt"}
 _CURVE_HZ = 1024.0  # bic_K counts in these
 
 
-def named(cls: type[Controller], held: dict[str, Values], hz: float, clock: tuple[Any, Any]) -> dict[str, Values]:
+def named(cls: type[Controller], held: Columns, hz: float, clock: tuple[Any, Any]) -> Columns:
     """Return the state of a Linux CUBIC under the names of RFC 9438, beside its own; nothing for other controllers.
 
     `epoch_us` is the start of the epoch, on the clock of now_us; NaN before. `clock` has now_us and jiffies of each

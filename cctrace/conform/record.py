@@ -14,7 +14,7 @@ import numpy as np
 
 from cctrace import schema
 from cctrace.cc.base import Controller
-from cctrace.columns import Values
+from cctrace.columns import Columns, Values
 from cctrace.conform import bbr_names, cubic_names
 from cctrace.errors import ArgumentError
 from cctrace.flows.flow import Flow
@@ -28,7 +28,7 @@ class NotHeldError(KeyError):
     """The sender, or its record, has no such column."""
 
 
-class Held(dict[str, Values]):
+class Held(Columns):
     """Columns of a sender's state by name; to ask for another one raises `NotHeldError`."""
 
     def __missing__(self, name: str) -> Values:

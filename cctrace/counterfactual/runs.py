@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cctrace.cc import controller
-from cctrace.columns import Bools, Floats
+from cctrace.columns import Bools, Columns
 from cctrace.counterfactual import constants as const
 from cctrace.counterfactual.figures import FIGURES, NEAR, SHARE, difference, estimated, log, missed, near, sides
 from cctrace.counterfactual.held_back import OPTIONS, HeldBack
@@ -35,7 +35,6 @@ from cctrace.tcp.wire import PACKET_BYTES
 # may decide on which of two courses a flow over a short queue settles.
 RELEASES = "6.18", "6.12"
 Figures = dict[str, Estimate]
-Values = dict[str, Floats]
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,7 @@ class Runs:
         self._held, self._acks = scene.held, scene.acks[0]
         self.original: Figures | None = None
         self.reproduces = False
-        self._own: Values | None = None
+        self._own: Columns | None = None
         self._misfit: dict[str, float] = {}
         if scene.own:
             self._check(scene.own)
@@ -157,7 +156,7 @@ class Runs:
         self._own = {name: values[kept] for name, values in runs.items()}
         return True
 
-    def _alike(self, runs: Values) -> Bools:
+    def _alike(self, runs: Columns) -> Bools:
         """Return which runs have all figures of the recording."""
         wanted = self.scene.recorded
         return np.all([[near(name, one, wanted[name]) for one in values] for name, values in runs.items()], axis=0)
@@ -184,7 +183,7 @@ class Runs:
         fq, size = min(tried, key=lambda one: tried[one])
         return replace(self._held, send_buffer_bytes=size, fq=fq)
 
-    def _unlike(self, runs: Values) -> float:
+    def _unlike(self, runs: Columns) -> float:
         """Return the distance of a run's goodput and RTT from the recording."""
         names = ("goodput_bps", "rtt_mean_us")
         return sum(float(abs(np.log(runs[name][0] / self.scene.recorded[name]))) for name in names)
@@ -204,14 +203,14 @@ class Runs:
             return False
         return all(alike(question.change(path), path) for path in self.paths)
 
-    def _answer(self, runs: Values, question: Question) -> Answer:
+    def _answer(self, runs: Columns, question: Question) -> Answer:
         figures = estimated(runs, self._misfit)
         differ = None if self._own is None else difference(runs, self._own, self._misfit)
         for found in (figures, differ or {}):
             self._unbound(found, runs, question)
         return Answer(figures, differ)
 
-    def _unbound(self, answer: Figures, runs: Values, question: Question) -> None:
+    def _unbound(self, answer: Figures, runs: Columns, question: Question) -> None:
         """Remove interval bounds that the capture does not support."""
         if not answer:
             return
@@ -234,7 +233,7 @@ class Runs:
         if "buffer" in bounded and self._grows_with_buffer(runs):
             answer["rtt_mean_us"] = answer["rtt_mean_us"]._replace(high=None)
 
-    def _grows_with_buffer(self, runs: Values) -> bool:
+    def _grows_with_buffer(self, runs: Columns) -> bool:
         """Return whether longer queues have longer RTTs, or would have if no drawn loss, or chance, kept them empty."""
         goodput, longer = runs["goodput_bps"], np.argsort([path.buffer_bytes for path in self.paths], kind="stable")
         fills = longer[goodput[longer] > (1 - NEAR["goodput_bps"]) * goodput.max()]
@@ -244,7 +243,7 @@ class Runs:
                 return True
         return False
 
-    def _is_more(self, runs: Values) -> bool:
+    def _is_more(self, runs: Columns) -> bool:
         """Return whether more is delivered than by the flow's own controller over the inferred path."""
         if self._own is None:
             return False
@@ -260,7 +259,7 @@ class Runs:
 
     def _over(
         self, paths: Sequence[Path], questions: Sequence[Question], seeds: Sequence[int] | None = None
-    ) -> list[Values]:
+    ) -> list[Columns]:
         """Return {figure: value per path} of each question; all runs form one batch."""
         rows = []
         seeds = self._seeds if seeds is None else seeds

@@ -4,14 +4,14 @@ from typing import Any
 
 import numpy as np
 
-from cctrace.columns import Bools, Values, rows_of_spans
+from cctrace.columns import Bools, Columns, Values, rows_of_spans
 from cctrace.tcp.sequence import unwrapped
 
 BLOCKS = 4  # per ACK
 NO_TIME = 0.8  # of the minimum RTT, in which no retransmission is answered
 
 
-def segments_of(columns: dict[str, Values], mine: Values, p: Any) -> tuple[Values, ...]:
+def segments_of(columns: Columns, mine: Values, p: Any) -> tuple[Values, ...]:
     """Return each segment's departure time, start and end; super-packets are split."""
     sent = np.flatnonzero(mine & (columns["payload"] > 0))
     first, payload = unwrapped(columns["seq"][sent], int(p["isn"])), columns["payload"][sent].astype(np.int64)

@@ -28,7 +28,7 @@ import numpy as np
 
 from cctrace import schema
 from cctrace.cc.linux import CA_CWR, CA_DISORDER, CA_LOSS, CA_RECOVERY, EVENT_COMPLETE_CWR, EVENT_LOSS, EVENT_TX_START
-from cctrace.columns import Floats, Ints, Values, rows_of_spans
+from cctrace.columns import Columns, Floats, Ints, Values, rows_of_spans
 from cctrace.errors import StreamError
 from cctrace.flows.events import Events
 from cctrace.flows.state import EVENT
@@ -178,7 +178,7 @@ def _begin(rtt_us: Values, delivered: Values) -> int:
     return int(established[0]) if len(established) else int(empty[-1])
 
 
-def _datagram(packets: dict[str, Values] | None) -> int | None:
+def _datagram(packets: Columns | None) -> int | None:
     """Return the most common size of a log's larger packets, None without any."""
     if packets is None:
         return None

@@ -18,7 +18,7 @@ import numpy as np
 
 from cctrace.arguments import place_in
 from cctrace.columns import Columns, Floats, Ints, Values, frame_of
-from cctrace.display import Carded
+from cctrace.display import Card, Carded
 from cctrace.errors import ArgumentError
 from cctrace.flows import coarse, quantized
 from cctrace.flows.state import DEFAULT_HZ
@@ -209,7 +209,7 @@ class CounterFlow(Carded):
         once = _largest(self.values("bytes_sent") - np.nan_to_num(self.values("bytes_retrans")))
         return once if not np.isnan(once) else _largest(acked.astype(float))
 
-    def _card(self) -> tuple[str, list[tuple[str, object]], list[str]]:
+    def _card(self) -> Card:
         row = self.row
         rows: list[tuple[str, object]] = [
             ("acknowledged", format_size(row["bytes_sent"])),
@@ -334,7 +334,7 @@ def _in_time_order(polls: TcpInfo) -> TcpInfo:
     return polls
 
 
-def _acked_packets(packets: dict[str, Values]) -> tuple[Ints, Ints]:
+def _acked_packets(packets: Columns) -> tuple[Ints, Ints]:
     """Return (time_ns, bytes) of a log of packets: sizes of those sent, at their first acknowledgement."""
     sent, acks = packets["kind"] == "sent", np.flatnonzero(packets["kind"] == "acked")
     times, sizes = [], []

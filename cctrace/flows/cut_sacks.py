@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from cctrace.columns import Ints, Values
+from cctrace.columns import Columns, Ints, Values
 from cctrace.flows.arrivals import BLOCKS, Receiver, arrived_of, segments_of
 from cctrace.flows.cut_options import blocks_sent
 from cctrace.flows.state import ACK, SYN
@@ -62,7 +62,7 @@ def complete(flow: Flow) -> None:
         _write(flow, found, int(p["isn"]))
 
 
-def _acks(flow: Flow, columns: dict[str, Values], rows: Ints, places: Ints, isn: int) -> _Acks:
+def _acks(flow: Flow, columns: Columns, rows: Ints, places: Ints, isn: int) -> _Acks:
     packets, mine = flow.capture.packets, rows[places]
     held, first = packets["sack_count"][mine].astype(np.int64), np.maximum(packets["sack_row"][mine], 0)
     number = unwrapped(columns["ack"][places], isn)

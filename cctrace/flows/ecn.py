@@ -29,7 +29,7 @@ from cctrace.units import format_count, format_share, format_size
 if TYPE_CHECKING:
     import pandas as pd
 
-    from cctrace.columns import Bools, Floats, Ints, Values
+    from cctrace.columns import Bools, Columns, Floats, Ints, Values
     from cctrace.flows.events import Events
     from cctrace.flows.flow import Flow
     from cctrace.io.packets import Packets
@@ -326,7 +326,7 @@ def alpha_of(delivered: Values, marked: Values, prior_delivered: Values) -> Valu
     return alpha
 
 
-def _of_handshake(mine: Any, other: Any, columns: dict[str, Values], sender: int, handshake: bool) -> Iterator[str]:
+def _of_handshake(mine: Any, other: Any, columns: Columns, sender: int, handshake: bool) -> Iterator[str]:
     """Yield evidence in the handshake of tampering by the path or an end."""
     asked, answered = _asked_answered(mine, other)
     if not handshake or asked == 0:

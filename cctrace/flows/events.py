@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cctrace import schema
-from cctrace.display import Carded, Framed
+from cctrace.display import Card, Carded, Framed
 from cctrace.errors import FormatError, StreamError
 from cctrace.flows.clock import NOTHING_DUE, Writes, writes_on_clock
 from cctrace.flows.packed import EventColumns, Records
@@ -184,7 +184,7 @@ class Events(Carded, Framed):
         codes = [schema.LINUX_EVENTS[name] for name in names]
         return np.flatnonzero(np.isin(self["event"], codes))
 
-    def _card(self) -> tuple[str, list[tuple[str, object]], list[str]]:
+    def _card(self) -> Card:
         codes, counts = np.unique(self["event"], return_counts=True)
         names = {code: name for name, code in schema.EVENT_CODES.items()}
         calls = ", ".join(f"{names[code]} {count}" for code, count in zip(codes, counts, strict=True))

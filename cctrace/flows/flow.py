@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cctrace.columns import Columns, Floats, Ints, Values, frame_of
-from cctrace.display import Carded, connection, endpoint
+from cctrace.display import Card, Carded, connection, endpoint
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.align import matching
 from cctrace.flows.ecn import Ecn, ecn_of, feedback_of, misses_marks
@@ -89,7 +89,7 @@ class Flow(Carded):
     def __repr__(self) -> str:
         return f"<Flow {endpoint(*self.key[:2])} -> {endpoint(*self.key[2:])}, {self.row['bytes_sent']} bytes>"
 
-    def _card(self) -> tuple[str, list[tuple[str, object]], list[str]]:
+    def _card(self) -> Card:
         row = self.row
         rtts = [row[f"rtt_{which}_us"] for which in ("min", "median", "p95")]  # None without a sample
         rtt_texts = ", ".join(format_rtt(value) for value in rtts)

@@ -19,7 +19,7 @@ Sources: RFC 2018; [Linux618] net/ipv4/tcp_input.c tcp_sack_new_ofo_skb, __tcp_a
 
 import numpy as np
 
-from cctrace.columns import Ints, Values
+from cctrace.columns import Columns, Ints, Values
 from cctrace.flows.arrivals import Receiver, arrived_of, segments_of
 from cctrace.flows.capture import Capture
 from cctrace.flows.flow import Flow
@@ -172,9 +172,7 @@ class _Receiver(Receiver):
         return beyond >= (1 if recovers or late else DUPLICATES) * self.size
 
 
-def _with_blocks(
-    flow: Flow, columns: dict[str, Values], acks: Values, blocks: list[list[tuple[int, int]]], isn: int
-) -> Flow:
+def _with_blocks(flow: Flow, columns: Columns, acks: Values, blocks: list[list[tuple[int, int]]], isn: int) -> Flow:
     """Return the flow of a capture in which the ACKs have these blocks."""
     count = np.array([len(each) for each in blocks], np.int64)
     edges = np.array([edge for each in blocks for edge in each], np.int64).reshape(-1, 2)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cctrace.blocks import Packed
-from cctrace.columns import Ints, Values
+from cctrace.columns import Columns, Ints, Values
 from cctrace.flows.state import CALL, EVENT, STATE, STEADY
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class EventColumns(Mapping[str, Values]):
         """Return a column of the rows from `begin` to before `end`."""
         return self[name] if (begin, end) == (0, self.count) else self.part(begin, end, (name,))[name]
 
-    def part(self, begin: int, end: int, names: Collection[str] = EVENT.names or ()) -> dict[str, Values]:
+    def part(self, begin: int, end: int, names: Collection[str] = EVENT.names or ()) -> Columns:
         """Return columns of the rows from `begin` to before `end`."""
         end = min(end, self.count)
         of = self._states_of(begin, end) if self.is_packed else self._calls["of"][begin:end]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cctrace.columns import Bools, Ints, Values
+from cctrace.columns import Bools, Columns, Ints, Values
 from cctrace.flows.ecn import feedback_of
 from cctrace.flows.state import ACK, FIN, OPT_COPY, OPT_TIMESTAMPS, RST, SYN
 from cctrace.tcp.ecn import ACE_MASK, ACE_SHIFT, ECHO
@@ -85,7 +85,7 @@ def _report_marks(flags: Values, feedback: str) -> int:
     return int((ace[1:] != ace[:-1]).sum() if feedback == "accurate" else (ace & ECHO != 0).sum())
 
 
-def _answers(back: dict[str, Values], ahead: dict[str, Values], carries: Bools) -> tuple[Any, ...]:
+def _answers(back: Columns, ahead: Columns, carries: Bools) -> tuple[Any, ...]:
     """Return the payload bytes, each once; whether each data packet is new; and the times until new ones' ACKs."""
     if not carries.any():
         return 0, np.zeros(0, bool), np.zeros(0, np.int64)
@@ -108,7 +108,7 @@ def _answers(back: dict[str, Values], ahead: dict[str, Values], carries: Bools) 
     return int((last - first).sum()), new, waited[waited >= 0]
 
 
-def _echoes(back: dict[str, Values], ahead: dict[str, Values]) -> Ints:
+def _echoes(back: Columns, ahead: Columns) -> Ints:
     """Return the times from each new time stamp to the first packet that echoes it, ns."""
     stamped, echoing = (side["options"] & OPT_TIMESTAMPS != 0 for side in (back, ahead))
     echoing &= ahead["tsecr"] != 0  # a SYN has nothing to echo

@@ -27,7 +27,7 @@ from cctrace.units import format_counted, format_time
 if TYPE_CHECKING:
     import pandas as pd
 
-    from cctrace.columns import Bools, Ints, Values
+    from cctrace.columns import Bools, Columns, Ints, Values
     from cctrace.io.packets import Packets
 
 CHUNK = 1 << 15  # packets per part of a file, at least: few enough to stay in the cache
@@ -284,7 +284,7 @@ def _warnings(
     return found
 
 
-def _mss_option(table: dict[str, Values]) -> Ints:
+def _mss_option(table: Columns) -> Ints:
     """Return the smaller of the two MSS options, at least what a sender accepts; -1 if one is unknown."""
     smaller = np.minimum(table["mss_a"], table["mss_b"]).astype(np.int64)
     return np.where(smaller > 0, np.maximum(smaller, LEAST_MSS), -1)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cctrace import schema
-from cctrace.columns import Ints, Values
+from cctrace.columns import Columns, Ints, Values
 from cctrace.errors import StreamError
 from cctrace.flows.events import Events
 from cctrace.units import format_counted
@@ -188,7 +188,7 @@ def quic_view(events: Events) -> View:
     return View("quic", event, columns, unknown=unknown, time_ns=events["time_ns"][row])
 
 
-def _quic_columns(events: Events) -> tuple[dict[str, Values], Values]:
+def _quic_columns(events: Events) -> tuple[Columns, Values]:
     """Return the QUIC columns of every row of the stream, and the send time (ms) of the row's segment."""
     now_us = events.now_us
     now_ms = now_us // 1000
@@ -233,7 +233,7 @@ def _quic_columns(events: Events) -> tuple[dict[str, Values], Values]:
     return columns, sent_ms
 
 
-def _nonnegative(events: Events) -> dict[str, Values]:
+def _nonnegative(events: Events) -> Columns:
     """Return the columns of counts as int64, what was not observed as 0."""
     names = "packets_out sacked_out lost_out retrans_out delivered lost srtt_us8 skb_tx_delivered rs_prior_delivered "
     names += "rs_delivered rs_acked_sacked rs_prior_in_flight rs_is_app_limited rs_losses rs_tx_in_flight rs_lost "

@@ -21,7 +21,7 @@ from cctrace.cc.base import Controller, checked_params
 from cctrace.cc.bbr2_model import BBR_UNIT as GAIN_UNIT
 from cctrace.cc.bbr2_model import PROBE_BW
 from cctrace.cc.linux import TCP_INFINITE_SSTHRESH
-from cctrace.columns import Floats, Ints, Values
+from cctrace.columns import Columns, Floats, Ints
 from cctrace.flows.clock import found_nothing
 from cctrace.flows.events import Events
 from cctrace.flows.flow import Flow
@@ -237,7 +237,7 @@ def _replayed(record: Record, name: str, more: dict[str, Any], hz: int, hz_known
     return Replay(name, cls, sends, cwnd, ssthresh, pacing_Bps, bw, follower.counts_ticks, paced), guessed
 
 
-def _bandwidth(recorded: dict[str, Values], halves: HalfRounds, cls: type[Controller]) -> Floats:
+def _bandwidth(recorded: Columns, halves: HalfRounds, cls: type[Controller]) -> Floats:
     """Return a BBR's bandwidth estimate after each ACK, segments/s; NaN before its first PROBE_BW."""
     rate, gain, mode = (recorded[name][halves.acks].astype(float) for name in ("pacing_rate", "pacing_gain", "mode"))
     bw = rate / np.maximum(gain / GAIN_UNIT, 1 / GAIN_UNIT) / (halves.mss + cls.pacing_overhead_bytes)

@@ -24,7 +24,7 @@ from typing import Self
 import numpy as np
 
 from cctrace.columns import Bools, Floats, Ints, distinct, give_back, rows_of_spans
-from cctrace.display import Carded
+from cctrace.display import Card, Carded
 from cctrace.errors import FitError
 from cctrace.estimates import Estimate
 from cctrace.path import constants as const
@@ -169,7 +169,7 @@ class Delays(Carded):
         step_us = float((departed[-1] - departed[0]) / max(free.sum() - 1, 1))
         return correlation_time(self.rtt_us[free], step_us) if free.sum() > 2 else Estimate(None)
 
-    def _card(self) -> tuple[str, list[tuple[str, object]], list[str]]:
+    def _card(self) -> Card:
         figures: list[tuple[str, object]] = [
             ("packets", f"{len(self)}, worth {self.effective_samples:.0f} independent ones"),
             ("mean", f"{self.mean_us.text('{:.0f}')} us"),

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cctrace.analysis.inputs import Counters
-from cctrace.columns import Values
+from cctrace.columns import Columns, Values
 from cctrace.display import connection
 from cctrace.errors import ArgumentError
 from cctrace.flows.capture import Capture, read
@@ -73,7 +73,7 @@ class _Item(NamedTuple):
     source: Any
 
 
-def samples(of: Any, quantity: str, by: str | None = None) -> dict[str, Values]:
+def samples(of: Any, quantity: str, by: str | None = None) -> Columns:
     """Return a quantity of many flows, by group.
 
     Parameters
@@ -166,7 +166,7 @@ def _corpus(of: Any) -> Any:
     return None
 
 
-def _of_corpus(corpus: Any, column: str, by: str) -> dict[str, Values]:
+def _of_corpus(corpus: Any, column: str, by: str) -> Columns:
     if column in SAMPLED:
         raise ArgumentError(f"quantity={column!r}: a corpus keeps rtt_min, rtt_median and rtt_p95 of each flow")
     column = "retransmitted_segments" if column == "retransmitted_share" and "flows" in corpus.tables else column

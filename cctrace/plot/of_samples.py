@@ -17,7 +17,7 @@ from cctrace.plot.of_tables import COLOURS
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from cctrace.columns import Values
+    from cctrace.columns import Columns
 
 _BESIDE = 6  # groups from which on the legend is placed beside the axes
 _STEPS = 5000  # of a curve: more than a page resolves
@@ -169,7 +169,7 @@ def qq(
 _SHARES = np.arange(1, 200) / 200
 
 
-def _known(of: Any, quantity: str | None, by: str | None) -> dict[str, Values]:
+def _known(of: Any, quantity: str | None, by: str | None) -> Columns:
     if quantity is None and not isinstance(of, dict):
         raise ArgumentError(f"of={of!r}: a dict of samples by name, or say which quantity: cdf(of, 'goodput')")
     by_name = of if quantity is None else samples(of, quantity, by)

@@ -95,8 +95,8 @@ def _children(rng: random.Random, bounds: Bounds, living: list[Scored]) -> list[
     return children
 
 
-def minimised(problem: Problem, history: History, progress: Progress = silent) -> tuple[History, int]:
-    """Return the smallest history that still fails and is reached by leaving out and shortening, and the runs made."""
+def minimised(problem: Problem, history: History, progress: Progress = silent) -> History:
+    """Return the smallest history that still fails and is reached by leaving out and shortening."""
     tried, better = 0, True
     while better:
         better = False
@@ -108,7 +108,7 @@ def minimised(problem: Problem, history: History, progress: Progress = silent) -
                 history, better = smaller, True
                 progress(f"reducing what was found: {history.size[0]} parts, {tried} runs")
                 break
-    return history, tried
+    return history
 
 
 def _smaller(history: History, bounds: Bounds) -> Iterator[History]:

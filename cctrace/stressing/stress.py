@@ -196,7 +196,7 @@ def stress(
         if margin >= CLEAR:
             nearest = min(nearest, margin)
             continue
-        history, _ = minimised(problem, history, progress)
+        history = minimised(problem, history, progress)
         if all(history != one.history for one in found):
             found.append(Finding(history, problem, problem.margin(history)))
     return Stressed(tuple(found), tried, nearest, time.monotonic() - began)
