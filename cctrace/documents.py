@@ -34,10 +34,7 @@ def of_shape(name: str, what: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def json_file(file: str | os.PathLike[str], what: str) -> Iterator[Any]:
-    """Yield the content of a JSON file; `of_shape` applies to all that is done with it inside.
-
-    Raises `FormatError` if the file cannot be read or is not JSON.
-    """
+    """Yield the content of a JSON file, with `of_shape` around its use; `FormatError` if it cannot be read."""
     name = os.fspath(file)
     with of_shape(name, what):
         try:

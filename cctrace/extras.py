@@ -22,10 +22,7 @@ def needed(module: str, extra: str) -> Any:
 
 
 def how_to_install(extra: str) -> str:
-    """Return the command that installs an extra for this cctrace, from any working directory.
-
-    A checkout is installed in place, by the pip of its own environment.
-    """
+    """Return the command that installs an extra from any working directory: a checkout in place, by its own pip."""
     if not (_ABOVE / "setup.cfg").is_file():
         return f"{pip()} install 'cctrace[{extra}]'"
     if Path.cwd() == _ABOVE:

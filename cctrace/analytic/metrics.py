@@ -1,7 +1,4 @@
-"""Measures: Kleinrock's operating point, Jain's index, throughput gain.
-
-Sources: [Kleinrock79], [Jain84]_, [Yang22]_ Eqs. 1 and 2.
-"""
+"""Kleinrock's operating point [Kleinrock79], Jain's index [Jain84]_, throughput gain [Yang22]_ Eqs. 1 and 2."""
 
 import numpy as np
 from numpy.typing import ArrayLike

@@ -234,10 +234,7 @@ def _size_bytes(text: str, called: str) -> int:
 
 
 def jitter_text(text: str, called: str) -> Jitter | None:
-    """Return the jitter that a text describes, or a shipped one by its name; None of "none".
-
-    Raises `ArgumentError`, which calls the argument `called`.
-    """
+    """Return the jitter that a text describes or names, None of "none"; an `ArgumentError` names `called`."""
     from cctrace import presets
     from cctrace.sim.jitter import Jitter
 
@@ -283,10 +280,7 @@ def _written(file: str, called: str) -> None:
 
 
 def check_folder(folder: str, called: str) -> None:
-    """Refuse a folder that could not be written to, before what takes time; it is made if it is not there.
-
-    Raises `ArgumentError`.
-    """
+    """Raise `ArgumentError` for a folder that cannot be written to; one that does not exist yet can be made."""
     there = os.path.abspath(folder)
     while not os.path.exists(there):
         there = os.path.dirname(there)

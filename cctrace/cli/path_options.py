@@ -43,10 +43,7 @@ _FIELDS = ("rtt", "reverse", "buffer", "jitter", "jitter_before", "delay_before"
 
 
 def path_of(options: Mapping[str, Any], seed: int) -> Path:
-    """Return the path that the options describe.
-
-    Raises `ArgumentError` unless one of --rate, --rate-steps, --trace and --path is given.
-    """
+    """Return the path that options describe; `ArgumentError` unless it has --rate, --rate-steps, --trace or --path."""
     from cctrace.sim.path import Path
     from cctrace.sim.traces import read_steps
 

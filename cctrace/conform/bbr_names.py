@@ -36,10 +36,7 @@ _STAMPS = ("min_rtt_stamp", "probe_rtt_min_stamp", "probe_rtt_done_stamp")  # ji
 
 
 def named(cls: type[Controller], held: Columns, mss: float, hz: float, clock: tuple[Any, Any]) -> Columns:
-    """Return a controller's state under the draft's names; other controllers' fields are unchanged.
-
-    `clock` has now_us and jiffies of each row, for stamps that are jiffies.
-    """
+    """Return a controller's state under the draft's names; `clock`: now_us and jiffies of each row, for stamps."""
     if issubclass(cls, BBRDraftModel):
         return held | {"state": _states(held), "bw_shortterm": _unset(held["bw_shortterm"], UNSET_BW)} | _bounds(held)
     if not issubclass(cls, BBR2Model):

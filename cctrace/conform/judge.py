@@ -30,10 +30,7 @@ def intended(subject: str | type[Controller], spec: Spec) -> dict[str, str]:
 
 
 class Tally:
-    """What was found of each requirement and example so far.
-
-    `by_intent` is {id: why the subject is known to differ there}.
-    """
+    """What was found of each requirement and example so far; `by_intent`: {id: why the subject deviates by design}."""
 
     def __init__(self, requirements: Iterable[Requirement], by_intent: Mapping[str, str]) -> None:
         self.by_intent = by_intent

@@ -129,10 +129,7 @@ class Guard:
     def analyse(
         self, entry: Entry, tasks: Sequence[str], rules: Sequence[str] = (), limit: int | None = None
     ) -> Iterator[Row]:
-        """Analyse one input; yield per capture ``{"rows", "date"}`` or ``{"error", "reason", "capture"}``.
-
-        `tasks`, `rules`, `limit`: as for `one.analyse` and `one.captures_of`.
-        """
+        """Analyse an input; yield {"rows", "date"} or {"error", "reason", "capture"} per capture; see `one.analyse`."""
         order = {"entry": entry._asdict(), "tasks": list(tasks), "rules": list(rules), "limit": limit}
         order |= {"memory": self.memory, "skip": 0}
         while True:

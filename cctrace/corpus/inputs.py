@@ -73,10 +73,7 @@ def date_in(name: str) -> str:
 
 
 class Rules:
-    """Compiled rules that match counters to captures.
-
-    `rules`: names of `RULES`, or rules. Raises `ArgumentError` if one is neither.
-    """
+    """Compiled rules, by names of `RULES` or as texts, that match counters to captures; `ArgumentError` for others."""
 
     def __init__(self, rules: Sequence[str] = DEFAULT_RULES) -> None:
         self._patterns = []

@@ -17,10 +17,7 @@ if TYPE_CHECKING:
 
 
 class Threads:
-    """Runs batches on this machine.
-
-    `workers`: default, the cores that this process may use. At most `window` batches are handed out at a time.
-    """
+    """Runs batches in `workers` threads (default: one per core); `window` of them are handed out at a time."""
 
     def __init__(self, workers: int | None = None) -> None:
         self.workers = workers or len(os.sched_getaffinity(0))

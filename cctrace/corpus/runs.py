@@ -228,10 +228,7 @@ def _check_identity(store: Store, tasks: Sequence[str]) -> None:
 
 
 def identity(store: Store) -> Row:
-    """Return the schema version and the tasks of a corpus: {"schema", "tasks"}.
-
-    Raises `ArgumentError` if there is none, or one of another schema version.
-    """
+    """Return {"schema", "tasks"} of a corpus; `ArgumentError` if there is none, or one of another schema version."""
     if not store.exists(IDENTITY):
         raise ArgumentError(f"{store}: no corpus; `cctrace corpus run … -o {store}` makes one")
     about = json.loads(store.read(IDENTITY))

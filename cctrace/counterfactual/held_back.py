@@ -65,10 +65,7 @@ class HeldBack:
 
 
 def held_back(record: Record, diagnosis: Diagnosis) -> HeldBack:
-    """Return the host limits of a flow.
-
-    Raises `FitError` if the application was the main limit, and its writes show no pattern.
-    """
+    """Return a flow's host limits; `FitError` if the application was the main one, and its writes show no pattern."""
     names, not_excluded = diagnosis.causes, []
     idle, full, closed_share = (
         shares(diagnosis.limits).get(name, 0.0) for name in ("application", "send_buffer", "receive_window")

@@ -288,10 +288,7 @@ class Runs:
 
 
 def _as_known(others: Sequence[Sender], path: Path, seed: int) -> list[Sender]:
-    """Return the other flows with RTTs drawn from what is known of them: to a packet's time at the bottleneck.
-
-    This decides whose packets a full queue drops, and thus the shares of a run.
-    """
+    """Return the other flows with drawn RTTs: to a packet's time, which decides whose packets a full queue drops."""
     reach_us = PACKET_BYTES * 8e6 / path.max_rate_bps()
     off_us = np.random.default_rng(seed).uniform(-reach_us, reach_us, len(others))
     return [

@@ -1,7 +1,4 @@
-"""Facts from a single poll of a connection's counters: `ss -ti` pasted once, or the last poll.
-
-It describes one instant; only cumulative counters reveal what happened before.
-"""
+"""Facts from a single poll (`ss -ti` pasted once, or the last one): an instant, and what cumulative counters add."""
 
 import numpy as np
 

@@ -1,7 +1,4 @@
-"""Delays in groups, of which some are only known not to be longer, and the likeliest distribution of a family.
-
-`families` has the likelihood.
-"""
+"""Delays in groups, some only known not to be longer, and the likeliest distribution of a family (`families`)."""
 
 import functools
 from collections.abc import Callable

@@ -46,10 +46,7 @@ _CODE = schema.LINUX_EVENTS
 
 
 def events_of(flow: CounterFlow, hz: int) -> Events:
-    """Return the coarse `Events` of a `CounterFlow`.
-
-    Raises `StreamError` if the counters show no progress, or no RTT.
-    """
+    """Return the coarse `Events` of a `CounterFlow`; `StreamError` if the counters show no progress, or no RTT."""
     known = _Known(flow)
     acks = _acks(known)
     _fill_counts(acks, known)

@@ -235,10 +235,7 @@ class CounterFlow(Carded):
 
     @functools.cached_property
     def events(self) -> Events:
-        """The coarse event stream, an `Events`; see `coarse` for its limits.
-
-        Raises `StreamError` if the counters show no progress, or no RTT.
-        """
+        """The coarse `Events`, see `coarse`; raises `StreamError` if the counters show no progress, or no RTT."""
         return coarse.events_of(self, DEFAULT_HZ)
 
     @property

@@ -224,10 +224,7 @@ def _note_data(me, pool, seq, size, fl, mss, at, now):
 
 
 def _note_ack(peer, pool, ack, edge, at):
-    """Process an ACK of a direction's data, and the right edge of its first SACK block (-1: none).
-
-    Returns the RTT sample, ns; -1: none.
-    """
+    """Process an ACK and the right edge of its first SACK block (-1: none); return the RTT sample, ns, or -1."""
     a = unwrap(ack, peer.origin, peer.max_ack)
     if not peer.has_ack:
         peer.has_ack = 1

@@ -82,10 +82,7 @@ def kept_and_grown(halves: HalfRounds) -> tuple[float, float]:
 
 
 def other_windows(halves: HalfRounds, name: str, factor: float) -> str:
-    """Return in words how a sender's windows differ from those of an unpaced relative; "" if unknown.
-
-    `name`: the relative. `factor`: by which it multiplies its window.
-    """
+    """Return in words how a sender's windows differ from an unpaced relative's, reduced by `factor`; "" unknown."""
     kept, grown = kept_and_grown(halves)
     said = []
     if abs(kept - factor) > const.OTHER_FACTOR:

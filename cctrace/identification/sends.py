@@ -107,10 +107,7 @@ class Record:
 
 
 class Recorded:
-    """A captured flow as its sender sent it; everything is computed on first use.
-
-    `believed`: the presumed controller, see `at_hand_over`.
-    """
+    """A captured flow as its sender sent it, computed on first use; `believed`: the presumed controller."""
 
     def __init__(self, captured: Flow, believed: type[Controller] | None = None) -> None:
         self.captured, self.believed = captured, believed

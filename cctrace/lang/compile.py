@@ -46,10 +46,7 @@ _MOST_COMPILED = 256  # classes; a notebook that keeps making new ones need not 
 
 
 def compiled(cls: type[Controller]) -> Compiled:
-    """Return the `Compiled` form of a controller class; raise `CompileError` if it cannot be compiled.
-
-    Constants and methods that were reassigned, as in a notebook, are noticed.
-    """
+    """Return the `Compiled` form of a class, anew if its names were reassigned; `CompileError` if it has none."""
     code = _compiled.get(cls)
     if code is not None and code.fingerprint.holds():
         return code

@@ -56,10 +56,7 @@ def mistyped(where: str, name: str, kind: str, got: str) -> CompileError:
 
 
 def fields_of(cls: type[Controller]) -> dict[str, Field]:
-    """Return {name: Field} of a controller class: state first, then parameters; as they were when it was first asked.
-
-    Raises `CompileError` if a default is not of the declared kind.
-    """
+    """Return {name: Field} of a class, state before parameters; `CompileError` for a default of another kind."""
     return dict(_fields_of(cls))  # type: ignore[arg-type]  # mypy holds that classes have no hash
 
 
@@ -104,10 +101,7 @@ def ack_dtype(cls: type[Controller]) -> np.dtype:
 
 
 def recordable(cls: type[Controller], name: str) -> tuple[int, np.dtype]:
-    """Return (offset in the record, dtype) of what ``record=`` names: a field, an element ``bw_v[0]``, ``o_ret``.
-
-    Raises `ArgumentError` if the class has no such field.
-    """
+    """Return (offset, dtype) of a field, an element ``bw_v[0]`` or ``o_ret``; `ArgumentError` if there is none."""
     fields = fields_of(cls)
     field, bracket, index = name.partition("[")
     found, places = fields.get(field), cast(Any, record_dtype(cls).fields)

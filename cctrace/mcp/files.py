@@ -32,10 +32,7 @@ class Files:
         return cls(Path(folder).resolve())
 
     def path(self, name: str) -> Path:
-        """Return the file of a name, which is relative to the root.
-
-        Raises `ArgumentError` if there is none, or it is not a regular file below the root, or too large.
-        """
+        """Return the file of a name below the root; `ArgumentError` if it is missing, too large or not regular."""
         found = self._inside(name)
         if not found.is_file():
             what = "a folder: list_captures shows what is in it" if found.is_dir() else "no file below the root"

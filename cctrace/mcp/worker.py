@@ -42,10 +42,7 @@ def signature(name: str) -> inspect.Signature:
 
 
 class Worker:
-    """Answers calls of tools in a process, one at a time.
-
-    `root`: the folder that is read. `seconds`: that a call may take.
-    """
+    """Answers calls of tools in a process that reads below `root`, one at a time, each within `seconds`."""
 
     def __init__(self, root: str, seconds: float) -> None:
         self._root, self._seconds = root, seconds

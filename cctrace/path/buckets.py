@@ -123,10 +123,7 @@ class _Arrivals:
 
 
 def policer_of(tables: list[Transmissions], start_ns: int, base_us: float) -> Bucket | None:
-    """Return the policer that explains the losses, a `Bucket`, or None.
-
-    `tables`: the flow, and others of the capture that pass the same policer. `base_us`: RTT without queue.
-    """
+    """Return the policer, a `Bucket` or None, that explains the losses of a flow and of others (`tables`) behind it."""
     time = np.concatenate([(table.sent_ns - start_ns) / 1e3 for table in tables])
     order = np.argsort(time, kind="stable")
     size = np.concatenate([table.wire_bytes for table in tables])[order]
@@ -364,10 +361,7 @@ def _delayed_others(tables: list[Transmissions], met: Floats, best: _Hypothesis,
 
 
 def _errors(arrivals: _Arrivals, best: float, at_loss: Floats) -> tuple[float, float]:
-    """Return standard errors of rate and bucket: scatter of rates over parts of the flow, of deficits at losses.
-
-    `best`: the rate. `at_loss`: deficits at the explained losses.
-    """
+    """Return standard errors of the `best` rate and the bucket: of parts of the flow, and of deficits `at_loss`."""
     passed, span = _between(arrivals, 2e6)
     rates = passed / np.maximum(span, 1.0)
     near = np.abs(rates / best - 1) < 0.05

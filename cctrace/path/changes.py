@@ -98,10 +98,7 @@ def _stretch(path: PathEvidence, begin_s: float, end_s: float) -> _Stretch | Non
 
 
 def _waited(path: PathEvidence) -> Bools:
-    """Return which windows of `delivered` had a queue that the bottleneck's rate, taken as constant, does not explain.
-
-    Packets belong to the window in which they were sent.
-    """
+    """Return in which windows of `delivered` packets left for a queue that one bottleneck rate does not explain."""
     middle, bottleneck = path.delivered[0], path.require_bottleneck
     place = np.clip(np.searchsorted(middle, bottleneck.sent_us / 1e6), 0, len(middle) - 1)
     many = np.bincount(place, minlength=len(middle))

@@ -240,10 +240,7 @@ class PathEvidence:
 
     @functools.cached_property
     def delays(self) -> Delays:
-        """RTTs without the flow's own queue.
-
-        Raises `FitError` if too few are known, or other flows occupied the queue all the time.
-        """
+        """RTTs without the flow's own queue; raises `FitError` if too few are known, or others always filled it."""
         return delays_of(self.transmissions, self.sent, self.steps)
 
     @functools.cached_property
@@ -272,10 +269,7 @@ class PathEvidence:
 
 
 def forget(flow: Flow) -> None:
-    """Drop a flow's cached `PathEvidence` and events, which take many times the memory of its packets.
-
-    Facts and retransmissions, which its packets are drawn with, stay.
-    """
+    """Drop a flow's cached `PathEvidence` and events; facts and retransmissions, which are drawn, stay."""
     flow._kept.clear()
     through_fq.forget(flow)
     if "_reenacted" in vars(flow):

@@ -61,10 +61,7 @@ class Marker:
 
 
 def marker_of(path: PathEvidence) -> Marker:
-    """Return which AQMs may have marked a flow's packets.
-
-    Raises `StreamError` if the capture lacks the data or the acknowledgements.
-    """
+    """Return which AQMs may have marked a flow's packets; `StreamError` without its data or its ACKs."""
     return judged(marking_of(path))
 
 

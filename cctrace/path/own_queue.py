@@ -106,10 +106,7 @@ def delivered_of(flow: Sent | None) -> Delivered:
 
 
 def acked_evenly(flow: Sent, edges_us: Floats) -> Floats:
-    """Return the bytes acknowledged in windows, those of an ACK spread over the time since the one before.
-
-    Batched ACKs thus do not look like rate changes.
-    """
+    """Return the bytes acknowledged in windows, each ACK's spread over the time since the one before."""
     order = np.argsort(flow.acked_us[flow.acked], kind="stable")
     acked, total = flow.acked_us[flow.acked][order], np.cumsum(flow.wire_bytes[flow.acked][order])
     last = np.append(np.diff(acked) > 0, True)

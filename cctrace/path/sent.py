@@ -102,10 +102,7 @@ class Sent:
         return departures(self.sent_us, self.wire_bytes, steps, bucket_bytes)
 
     def unexplained(self, steps: Steps) -> Floats:
-        """Return the residual delays of the `timed` rows: acknowledgement time minus `departures`, us.
-
-        Searches evaluate it hundreds of times: it is compiled.
-        """
+        """Return the residual delays of `timed` rows, acknowledgement less `departures`, us; compiled for searches."""
         found = np.empty(len(self.timed))
         delays = self._timed_work
         if len(steps.rate) == 1:

@@ -72,10 +72,7 @@ class Transmissions:
 
 
 def as_flow(source: Flow | Simulation, index: int = 0) -> Flow:
-    """Return the captured flow: `source` itself, or that of a simulation with ``packets=True``.
-
-    Raises `ArgumentError` if `source` is neither.
-    """
+    """Return `source`, or the captured flow of a simulation with ``packets=True``; `ArgumentError` for others."""
     from cctrace.flows.flow import Flow
     from cctrace.sim.result import Simulation
 

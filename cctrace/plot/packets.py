@@ -96,10 +96,7 @@ def in_file_order(flow: Flow) -> tuple[Ints, Ints, Bools]:
 
 
 def packets_of(flow: Flow) -> tuple[Sent, Received]:
-    """Return every captured packet of a flow.
-
-    Raises `StreamError` if the flow cannot be reconstructed from its capture.
-    """
+    """Return every captured packet of a flow; `StreamError` if it cannot be reconstructed from its capture."""
     capture, facts = flow.capture, flow.facts
     packets = capture.packets
     at_sender, rows, forth = capture.seen_by_sender(flow.index)

@@ -197,10 +197,7 @@ def _bdp(view: FlowView) -> Series:
 
 
 def delivery_rate_bps(acks: AckRows) -> Values:
-    """Return the delivery-rate sample of each ACK in bits per second, NaN where there is none.
-
-    `acks`: rows of `schema.EVENTS` that end an ACK (`FlowView.acks`).
-    """
+    """Return the delivery-rate sample of each ACK in bits per second, NaN where there is none."""
     delivered = _numbers(acks, "rs_delivered", missing=-1)
     interval_us = _numbers(acks, "rs_interval_us", missing=-1)
     with np.errstate(divide="ignore", invalid="ignore"):

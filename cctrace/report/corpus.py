@@ -89,10 +89,7 @@ _ENDS = ["src", "sport", "dst", "dport"]
 
 
 def _pages_of(corpus: Corpus, capture: str, chosen: pd.DataFrame, folder: Path) -> dict[tuple[str, int], str]:
-    """Draw flows of one capture, read once; return the addresses of their pages by (capture, connection).
-
-    A warning, if that fails: most often the file is gone.
-    """
+    """Draw flows of one capture; return their pages by (capture, connection); warn if it fails (a file is gone)."""
     from cctrace.analysis.analyze import analyze
     from cctrace.report.overview import write_report
 

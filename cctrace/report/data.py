@@ -31,10 +31,7 @@ _THINNED = (20_000, 5_000, 1_500, 400)  # spans of time that a series is thinned
 
 
 def page_data(flows: Mapping[int, FlowSection], comparison: FlowSection | None, room: int | None = None) -> str:
-    """Return what the script needs of a page.
-
-    `room`: bytes that the panels' points may take. Returns str: JSON that may stand in a script element.
-    """
+    """Return the JSON that a page's script needs, for a script element; the panels' points take `room` bytes."""
     encoded = [_flow(f"flow{i}", flow) for i, flow in flows.items()]
     encoded += [_flow("comparison", comparison)] if comparison is not None else []
     _fill_series(encoded, room)
@@ -131,10 +128,7 @@ def _fill_series(flows: Sequence[dict[str, Any]], room: int | None = None, pack:
 def _panels(
     panels: Iterable[tuple[str, Panel]], buckets: int | None, pack: Pack, room: float
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]], float]:
-    """Return the data of panels, the columns of time that their series share, and the bytes left of `room`.
-
-    Stops as soon as there is no room left (it is negative then).
-    """
+    """Return the data of panels, their shared columns of time, and the bytes left (negative where it stopped)."""
     times: list[dict[str, Any]] = []
     known: dict[bytes, int] = {}
     found: list[dict[str, Any]] = []

@@ -22,10 +22,7 @@ _HEADS = ("", "Goodput", "Mean RTT", "Retransmitted")
 
 
 def effects_card(found: Effects | Refusal | None, verdicts: Sequence[Verdict]) -> str:
-    """Return the HTML of the effects of causes; of a `Refusal`, why there are none; "" of None.
-
-    `verdicts`: with their effects, in their order.
-    """
+    """Return the HTML of the effects of `verdicts`; of a `Refusal`, why there are none; "" of None."""
     if found is None:
         return ""
     if isinstance(found, Refusal):

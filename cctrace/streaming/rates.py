@@ -54,10 +54,7 @@ def read_periods(file: str | os.PathLike[str]) -> list[Period]:
 
 
 class Rates:
-    """A network for a `Player`; after the last period comes the first.
-
-    Raises `ArgumentError` if a period is not positive, or none has a rate.
-    """
+    """A network for a `Player`, its periods in turn; `ArgumentError` if one is not positive, or none has a rate."""
 
     STEP_BITS, STEP_MS = 12_000, 50  # between two calls of `ask`
 

@@ -1,7 +1,4 @@
-"""The tail-loss probe: when it is due [RFC8985] section 7.2.
-
-Source: [Linux61] net/ipv4/tcp_output.c tcp_schedule_loss_probe.
-"""
+"""When a tail-loss probe is due [RFC8985] section 7.2; [Linux61] net/ipv4/tcp_output.c tcp_schedule_loss_probe."""
 
 from cctrace.tcp.rtt import FIRST_TIMEOUT_US, RTO_MIN_US
 

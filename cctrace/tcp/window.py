@@ -23,11 +23,7 @@ def note_usage(limited: bool, stale: bool, is_cwnd_limited: bool, packets_out: i
 
 
 def cwnd_after_idle(cwnd: int, idle: int, rto: int) -> int:
-    """Return cwnd after a pause, halved for every timeout it lasted, down to the initial window [Linux61]
-    tcp_cwnd_restart.
-
-    `idle` and `rto` are in the same unit of time.
-    """
+    """Return cwnd after `idle`, halved for every `rto` of it, down to the initial window [Linux61] tcp_cwnd_restart."""
     lowest = min(TCP_INIT_CWND, cwnd)
     idle -= rto
     while idle > 0 and cwnd > lowest:

@@ -14,10 +14,7 @@ _PATIENCE_S = 20.0
 
 
 def plugin_folder() -> Path:
-    """Return Wireshark's personal folder of Lua plug-ins: what tshark says, else where it is by default.
-
-    Source: Wireshark User's Guide, appendix B.2 (plugin folders).
-    """
+    """Return Wireshark's personal folder of Lua plug-ins, from tshark, else its default (User's Guide, B.2)."""
     tshark = shutil.which("tshark")
     if tshark:
         try:

@@ -32,10 +32,7 @@ def min_rtt(record: Record, limits: list[Limit]) -> MinRtt:
 
 
 def _acts_as_bbr(record: Record, share: dict[str, float]) -> bool:
-    """Return whether the sender is known to be BBR or, if unknown, paces or probes for the RTT as BBR does.
-
-    A sender that hardly uses its path is idle, whatever its min_rtt.
-    """
+    """Return whether the sender uses its path and is BBR, or paces or probes for the RTT as BBR does."""
     if record.is_loss_based or (record.path.require_bottleneck.is_measured and not record.use >= const.NEGLIGIBLE):
         return False
     return record.is_model_based or share.get("probe_rtt", 0.0) > 0 or share.get("pacing", 0.0) >= const.MUCH_OF_TIME
