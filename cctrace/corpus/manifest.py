@@ -5,8 +5,6 @@ A batch is 50 to 500 captures (fewer where the corpus has fewer than 2,000: so t
 a batch that is committed is done. Inputs that a later run adds become another part of the manifest.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple

@@ -5,8 +5,6 @@ writes' size. Two such ends share long divisors hardly by chance. Small writes r
 is left that waits for the ACK of an earlier one (tcp_nagle_test), or for the next write.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple

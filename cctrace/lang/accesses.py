@@ -6,8 +6,6 @@ been read need not be read again after another one was written, although both re
 Memory that is one record to some code and another record to other code must not be both to one machine.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 from collections.abc import Sequence

@@ -11,8 +11,6 @@ Object code from it is executed. A directory or an entry is therefore not used i
 another user or can be written by others; a line on stderr says why.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """The syntax tree of a Python function, and where it comes from."""
 
-from __future__ import annotations
-
 import ast
 import builtins
 import linecache

@@ -1,7 +1,5 @@
 """The entry point of a compiled module: a C function of 64-bit words, which `lang.machine` calls."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from types import FunctionType
 from typing import Any

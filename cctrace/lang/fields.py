@@ -5,8 +5,6 @@ exact: a float stored in an int field would keep its fraction interpreted and lo
 the same words (`mistyped`).
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import sys

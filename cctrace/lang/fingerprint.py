@@ -4,8 +4,6 @@ Two installations get the same text, and so do two versions of a function that d
 compiler itself, the sources in this folder, is part of it.
 """
 
-from __future__ import annotations
-
 import builtins
 import sys
 import types

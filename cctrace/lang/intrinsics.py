@@ -1,7 +1,5 @@
 """The compiled forms of functions of Python, math, NumPy and `cctrace.cc.cmath`."""
 
-from __future__ import annotations
-
 import math
 import sys
 from collections.abc import Callable

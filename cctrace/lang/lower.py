@@ -4,8 +4,6 @@ A function is lowered once for each combination of kinds of its arguments, and s
 has one kind; where a later assignment widens it (int to float), the function is lowered again.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Callable, Sequence
 from types import FunctionType

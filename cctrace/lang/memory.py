@@ -8,8 +8,6 @@ Compiled, an address is a pointer. Interpreted, it is looked up among the arrays
 registered by `callback`; other functions are called where they are, as a compiled controller is.
 """
 
-from __future__ import annotations
-
 import ctypes
 import itertools
 from collections.abc import Callable, Iterable

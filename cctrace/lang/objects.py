@@ -1,7 +1,5 @@
 """Machine code: from LLVM's text to object code for this processor, and from object code to addresses."""
 
-from __future__ import annotations
-
 import os
 from functools import lru_cache
 from typing import Any

@@ -1,7 +1,5 @@
 """Threads of one process, for work that is mostly compiled code, which does not hold the interpreter's lock."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import queue

@@ -9,8 +9,6 @@ ten milliseconds after a second of standing queue. The estimate is the rate with
 Times are microseconds since the flow's first packet; rates are bytes per microsecond on the wire.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
