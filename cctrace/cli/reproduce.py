@@ -32,6 +32,7 @@ def reproduce(paper: str | None, figure: str | None, listed: bool, output: str, 
     Results are kept on disk, named by code and parameters: an interrupted run resumes, and known results are reused.
     """
     from cctrace import papers
+    from cctrace.lang.threads import cores
     from cctrace.papers.claims import SETTLES, summary
 
     if listed:
@@ -44,7 +45,7 @@ def reproduce(paper: str | None, figure: str | None, listed: bool, output: str, 
         names = _with_traces(papers, paper, names if figure is not None else None)
     else:
         del options["traces"]
-    options["workers"] = options["workers"] or os.cpu_count() or 1
+    options["workers"] = options["workers"] or cores()
     found: list[Any] = []
     with progress("reproducing") as update:
         for name in names:

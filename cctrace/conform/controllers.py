@@ -19,7 +19,7 @@ from cctrace.conform.wire import record_of_flow
 from cctrace.display import Progress
 from cctrace.errors import ArgumentError
 from cctrace.lang.compile import compiled
-from cctrace.sim.batch import cores
+from cctrace.lang.threads import cores
 from cctrace.sim.scenario import Scenario
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import queue
 import threading
 from typing import TYPE_CHECKING
 
 from cctrace.corpus import batch
 from cctrace.corpus.guard import Stopped
+from cctrace.lang.threads import cores
 
 if TYPE_CHECKING:
     from cctrace.corpus.batch import Order
@@ -20,7 +20,7 @@ class Threads:
     """Runs batches in `workers` threads (default: one per core); `window` of them are handed out at a time."""
 
     def __init__(self, workers: int | None = None) -> None:
-        self.workers = workers or len(os.sched_getaffinity(0))
+        self.workers = workers or cores()
         self.window = 2 * self.workers
         self._orders: queue.SimpleQueue = queue.SimpleQueue()
         self._results: queue.SimpleQueue = queue.SimpleQueue()

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from cctrace.display import Progress, silent
-from cctrace.sim.batch import cores
+from cctrace.lang.threads import cores
 from cctrace.stressing.aims import Aim
 from cctrace.stressing.history import Bounds, Disturbance, History, crossed, drawn, kept, mutated
 from cctrace.stressing.trial import Setting, run
