@@ -58,9 +58,10 @@ def place_in(which: object, count: int, whose: str) -> int:
     """
     if isinstance(which, bool) or not isinstance(which, Integral):
         raise ArgumentError(f"which={which!r}: a row number or (src, sport, dst, dport)")
-    if not -count <= which < count:
-        raise ArgumentError(f"which={which}: {whose} has {count} connection{'' if count == 1 else 's'}")
-    return int(which) % count
+    row = int(which)
+    if not -count <= row < count:
+        raise ArgumentError(f"which={row}: {whose} has {count} connection{'' if count == 1 else 's'}")
+    return row % count
 
 
 def number(name: str, value: object, allowed: str = "a number", above: float = -math.inf) -> float:

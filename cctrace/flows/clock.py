@@ -1,8 +1,8 @@
-"""Writes of one size on a clock, told to the byte by what TCP sends of them.
+"""Periodic writes of one size, inferred to the byte from what TCP sends of them.
 
-A segment that is not full ends all that had been written, so that what had been sent by then is a multiple of the
-writes' size. Two such ends share long divisors hardly by chance. Small writes rarely leave a pause: of each a short end
-is left that waits for the ACK of an earlier one (tcp_nagle_test), or for the next write.
+A segment that is not full ends all that was written, so what was sent by then is a multiple of the writes' size. Two
+such ends hardly share a large divisor by chance. Small writes rarely leave a pause: the short end of each waits for the
+ACK of an earlier one (tcp_nagle_test), or for the next write.
 """
 
 import itertools

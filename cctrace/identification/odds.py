@@ -10,9 +10,10 @@ and less per block the more blocks there are:
                                + for each of them, relative to the best:
                                  FLIGHTS  flights                                     x short^(1/2)
                                + BANDWIDTH by_bandwidth + LEVEL by_level (phases)     x short^(4/3) ]
-               - AFTER wrong_factor         short = min(1, flight / 60 segments): errors are of the order of
-                 segments
+               - AFTER wrong_factor
                - evidence of flights against one that paces (`Flights.foreign`)
+
+    short = min(1, flight / 60 segments): errors are of the order of segments
 
 A window limited by something other than cwnd neither distinguishes controllers that pace from others, nor proves
 that a probe was due; at a fixed rate, dips of PROBE_RTT do (`dips`).

@@ -4,9 +4,9 @@ A replay whose gain cycle is out of step explains less than that of another cont
 phases are therefore summed over: each candidate's cycle is a Markov chain over stages of its phases, whose mean
 durations come from its code, in minimum RTTs,
 
-    v1      UP 1.25 -> DOWN 0.75 -> six of 1.0                                    8 RTTs v2, v3  UP 1.25 -> DOWN
-    (0.75; 0.91) -> CRUISE -> REFILL                      2.5 s, or as many rounds as segments v2+     CRUISE ->
-    REFILL -> PRE_UP 1.1 -> GUARD -> UP 1.25 or DOWN_SLIGHTLY 0.9      9.5 rounds and the tries
+    v1      UP 1.25 -> DOWN 0.75 -> six of 1.0                                         8 RTTs
+    v2, v3  UP 1.25 -> DOWN (0.75; 0.91) -> CRUISE -> REFILL                           2.5 s, or rounds as segments
+    v2+     CRUISE -> REFILL -> PRE_UP 1.1 -> GUARD -> UP 1.25 or DOWN_SLIGHTLY 0.9    9.5 rounds and the tries
 
 The rate of each half round trip is compared with the replay's bandwidth estimate (`by_bandwidth`), and with the
 typical rate around that time (`by_level`), which does not depend on the replay. Errors are Laplace, from the
