@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cctrace.analytic.domain import Domain, Real, checked, domain_of, not_negative, positive
+from cctrace.analytic.lossbased import CUBIC_BETA
 from cctrace.analytic.roots import first_root
 from cctrace.columns import Floats
 
 PROBE_RTT_S = 0.2
 PROBE_RTT_INTERVAL_S = 10.0
-CUBIC_BETA = 0.7
 
 
 # --- oBBR's Q_r ------------------------------------------------------------------------------------------------------

@@ -9,13 +9,12 @@ import numpy as np
 from cctrace.columns import Bools, Floats, Ints
 from cctrace.fit.constants import GRID, STALL, STALLS_SHOW
 from cctrace.fit.descent import descend
-from cctrace.fit.families import Family
+from cctrace.fit.families import TINY, Family
 from cctrace.fit.hazards import sums_of_groups
 from cctrace.path.arrays import central_sd
 from cctrace.special import special
 from cctrace.tcp.wire import DELAYED_ACK_SEGMENTS
 
-_TINY = 1e-300
 WITHOUT_STALLS = -20.0  # log-odds of stalls where there are none
 
 
@@ -93,7 +92,7 @@ class Censored:
         log_pdf, log_cdf = self.tables(family, p, stalls)
         if not self.ordered:
             return float(self._weights @ log_pdf)
-        return float(self._weights @ log_cdf + np.log(self._events(log_pdf, log_cdf) + _TINY).sum())
+        return float(self._weights @ log_cdf + np.log(self._events(log_pdf, log_cdf) + TINY).sum())
 
     def _events(self, log_pdf: Floats, log_cdf: Floats) -> Floats:
         """Return the sums of the hazard, f/F, over the delays of each event; overwritten by the next call."""
@@ -120,7 +119,7 @@ class Censored:
         each = np.bincount(self.group, below, len(self.event)).astype(np.float64, copy=False)
         if not self.ordered:
             return each
-        each[self.event] += np.log(self._events(log_pdf, log_cdf) + _TINY)
+        each[self.event] += np.log(self._events(log_pdf, log_cdf) + TINY)
         return each
 
     def fit(self, family: Family, start: Floats | None = None, stalls: bool = True, quick: bool = False) -> Fitted:

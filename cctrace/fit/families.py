@@ -24,7 +24,7 @@ import numpy as np
 from cctrace.columns import Floats
 from cctrace.special import special
 
-_TINY = 1e-300
+TINY = 1e-300
 _LOG_ROOT_TAU = 0.918938533204673  # log of the square root of 2 pi
 Params = Floats | tuple[float, ...]
 Curves = Callable[[Floats, Params], tuple[Floats, Floats]]  # of (delays, parameters)
@@ -78,7 +78,7 @@ def _beyond(x: Floats, p: Params) -> Floats:
 def _gamma(x: Floats, p: Params) -> tuple[Floats, Floats]:
     shape, z = np.exp(p[1]), _beyond(x, p) / np.exp(p[2])
     log_pdf = (shape - 1) * np.log(z) - z - special.gammaln(shape) - p[2]
-    return log_pdf, np.log(special.gammainc(shape, z) + _TINY)
+    return log_pdf, np.log(special.gammainc(shape, z) + TINY)
 
 
 def _lognormal(x: Floats, p: Params) -> tuple[Floats, Floats]:
@@ -90,7 +90,7 @@ def _lognormal(x: Floats, p: Params) -> tuple[Floats, Floats]:
 def _weibull(x: Floats, p: Params) -> tuple[Floats, Floats]:
     shape, logs = np.exp(p[1]), np.log(_beyond(x, p) / np.exp(p[2]))
     power = np.exp(np.minimum(shape * logs, 700.0))
-    return p[1] - p[2] + (shape - 1) * logs - power, np.log(-np.expm1(-power) + _TINY)
+    return p[1] - p[2] + (shape - 1) * logs - power, np.log(-np.expm1(-power) + TINY)
 
 
 def _exponential(x: Floats, p: Params) -> tuple[Floats, Floats]:
@@ -137,8 +137,8 @@ def _table(x: Floats, p: Params) -> tuple[Floats, Floats]:
     steps = np.maximum(np.diff(p), 1e-3)
     cell = np.clip(np.searchsorted(p, x, "right") - 1, 0, len(steps) - 1)
     inside = (x >= p[0]) & (x <= p[-1])
-    log_pdf = np.where(inside, -np.log(steps[cell] * len(p)), np.log(_TINY))
-    return log_pdf, np.log(np.interp(x, p, (np.arange(len(p)) + 0.5) / len(p), left=_TINY, right=1.0))
+    log_pdf = np.where(inside, -np.log(steps[cell] * len(p)), np.log(TINY))
+    return log_pdf, np.log(np.interp(x, p, (np.arange(len(p)) + 0.5) / len(p), left=TINY, right=1.0))
 
 
 EMPIRICAL = Family("empirical", _table, lambda p: (float(np.mean(p)), float(np.std(p))), lambda *_: (), True)

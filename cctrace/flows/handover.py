@@ -19,6 +19,7 @@ from cctrace.cc.linux import CA_RECOVERY, GSO_MAX_SIZE_5_19, MIN_TSO_SEGS
 from cctrace.flows import scoreboard as sb
 from cctrace.flows.sends import full_skb, left_of_skb
 from cctrace.flows.state import CLOCK_START_US, LATE_TIMER, LOST, NEVER, PSH, RETRANS, SACKED, THROUGH_FQ
+from cctrace.schema import U32_MAX
 from cctrace.tcp.pacing import TSO_WIN_DIVISOR, near_peer_bytes, tso_autosize, waits_for_ack
 from cctrace.tcp.sequence import unwrap
 from cctrace.tcp.small_queue import TIMER_SLACK_NS, is_throttled
@@ -30,7 +31,6 @@ TASKLET_NS = 2_000  # until TCP continues after a packet has left: a process wok
 AT_ONCE_NS = 1_000  # not by a timer: a few clock readings in steps of 256 ns
 SAME_PASS_NS = 300  # in one pass of softirqs; a clock may have steps of 256 ns
 LATEST_NS = TIMER_SLACK_NS + SAME_PASS_NS  # after its time, a packet for which the timer waits
-U32_MAX = 0xFFFFFFFF
 DOUBTFUL = 32  # super-packets
 FEW_GROWN = 2  # segments of the next skb, at most, where an ACK makes room for two to four
 MOST_SURE = 4  # short ones at one place, beyond which more make it no likelier that skbs end there

@@ -15,9 +15,9 @@ from cctrace import schema
 from cctrace.columns import Columns, Ints, Values
 from cctrace.errors import StreamError
 from cctrace.flows.events import Events
+from cctrace.lang.fields import VIEW_COLUMNS
 from cctrace.units import format_counted
 
-_SCHEMA = {"linux": schema.names(schema.LINUX_VIEW), "quic": schema.names(schema.QUIC_VIEW)}
 CARRIED = {"linux": schema.LINUX_CARRIED, "quic": schema.QUIC_CARRIED}
 _TIME = {"linux": ("now_us", 1_000), "quic": ("now_ms", 1_000_000)}
 
@@ -46,7 +46,7 @@ class View:
         unknown: Iterable[str] = (),
         time_ns: ArrayLike | None = None,
     ) -> None:
-        if kind not in _SCHEMA:
+        if kind not in VIEW_COLUMNS:
             raise StreamError(f"a view is 'linux' or 'quic', not {kind!r}")
         self.kind = kind
         self.event = np.ascontiguousarray(event, dtype=np.uint8)
@@ -54,7 +54,7 @@ class View:
             row = int(self.event.argmax())
             raise StreamError(f"event code {self.event[row]} in row {row} is not one of schema.EVENT_CODES")
         carried = carried or {}
-        self.columns = {name: self._own(k, name, columns[name], _SCHEMA[kind]) for k, name in enumerate(columns)}
+        self.columns = {name: self._own(k, name, columns[name], VIEW_COLUMNS[kind]) for k, name in enumerate(columns)}
         allowed = CARRIED[kind].values()
         self.carried = {
             name: self._own(len(columns) + k, name, carried[name], allowed) for k, name in enumerate(carried)
@@ -183,7 +183,7 @@ def quic_view(events: Events) -> View:
     for name in taken:
         if name.startswith("smp_"):
             taken[name][event == schema.QUIC_EVENTS["init"]] = 0
-    unknown = [name for name in _SCHEMA["quic"] if name.startswith("rand")]
+    unknown = [name for name in VIEW_COLUMNS["quic"] if name.startswith("rand")]
     columns = taken | dict.fromkeys(unknown, np.zeros(len(row), np.int64))
     return View("quic", event, columns, unknown=unknown, time_ns=events["time_ns"][row])
 

@@ -19,14 +19,13 @@ from scipy.stats import t as student
 from cctrace import learn, presets
 from cctrace.analytic import pilaw
 from cctrace.cc.bbrx import table_values
-from cctrace.papers.bbrx import Chung18, flat_range
+from cctrace.papers.bbrx import SEEDS, Chung18, flat_range
 from cctrace.papers.claims import Claim, Stated, listed
 from cctrace.papers.figure import Fields, Reproduction, drawing, records
 from cctrace.papers.runs import Result, Run
 
 HELD_OUT = 1000  # first seed of the flows that no agent learned from
 PUBLISHED, SHIPPED = "bbrx_table1", "bbrx_learned"  # of models/
-SEEDS = (1, 2, 3)
 BETAS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.2, 1.4)
 SLOPES = (20, 50, 100, 200, 400)
 ROOMS = ("learn", "analytic/pilaw.py")

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from cctrace.cc.bbr1_model import STARTUP
 from cctrace.cc.bbr2_model import BW_UNIT
 from cctrace.papers import kumar_unpaced
 from cctrace.papers.claims import Claim, Stated, listed
@@ -44,7 +45,6 @@ JITTER = {
     "in order": "normal:sd={sd}us",
     "slots": "normal:sd={sd}us,per=slot:5ms",
 }
-STARTUP = 0
 CLUMPED = {"ack_slot": "2ms"}  # ACKs as an interrupt-driven receiver may send them
 SMALL_BUFFER = {"send_buffer": "1.4MB"}  # less than the 1.9 MB that STARTUP's window holds
 # Readings of a collapse: column of the runs, share of the link below which a run counts as collapsed.

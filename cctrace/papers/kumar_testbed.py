@@ -13,12 +13,11 @@ from cctrace.papers.figure import Fields, Reproduction, drawing
 from cctrace.papers.kumar import CLUMPED, FLOOR_US, JITTER, MEAN_US, WINDOW, OverTestbed, run_of
 from cctrace.papers.netem import table
 from cctrace.papers.runs import Run
-
-BASE = "as chosen"
+from cctrace.papers.varied import AS_CHOSEN
 
 # Name: (what of the path is changed, see `_path`; changes of the sender).
 VARIATIONS: dict[str, tuple[str, Fields]] = {
-    BASE: ("", {}),
+    AS_CHOSEN: ("", {}),
     "an ACK per segment": ("", {"ack_every": 1}),
     "an ACK per 8 segments": ("", {"ack_every": 8}),
     "ACKs in slots of 1 ms": ("", {"ack_slot": "1ms"}),

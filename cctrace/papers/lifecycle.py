@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from cctrace.columns import runs_of_true
+from cctrace.io.tcpinfo import BBR_MODES
 from cctrace.papers.claims import Claim, Stated, by_name
 from cctrace.papers.figure import Fields, Figure, drawing
 from cctrace.papers.figure import Reproduction as Made
@@ -19,7 +20,6 @@ from cctrace.papers.runs import Result, Run
 STEP_MS = 5
 WATCHED = ("mode", "cycle_idx")
 KEPT = ("time_s", *WATCHED, "pacing_gain", "cwnd_segments", "in_flight_segments", "inflight_hi_segments")
-MODES = ("STARTUP", "DRAIN", "PROBE_BW", "PROBE_RTT")
 V1 = ("probing", "draining", *["cruising"] * 6)  # the eight phases of PROBE_BW, by `cycle_idx`
 V2 = ("UP", "DOWN", "CRUISE", "REFILL", "PRE_UP", "GUARD", "POST_UP", "DOWN_SLIGHTLY")
 GAIN, VISIT, SHARE, CWND, BOUND = "pacing_gain", "visit_ms", "share_pct", "cwnd_segments", "in_flight_over_hi"
@@ -89,7 +89,7 @@ def phases(line: Mapping[str, list[Any]], names: tuple[str, ...]) -> Iterator[Fi
     gain, cwnd, flight, bound = (
         np.array(line[name], float) for name in ("pacing_gain", "cwnd_segments", "in_flight_segments", KEPT[-1])
     )
-    at = np.array([names[i] if MODES[m] == "PROBE_BW" else MODES[m] for m, i in zip(mode, idx, strict=True)])
+    at = np.array([names[i] if BBR_MODES[m] == "PROBE_BW" else BBR_MODES[m] for m, i in zip(mode, idx, strict=True)])
     after = (mode != 0).sum()
     with np.errstate(invalid="ignore", divide="ignore"):
         used = np.where(bound > 0, flight / bound, np.nan)

@@ -11,6 +11,7 @@ from cctrace.columns import Values
 from cctrace.flows.events import AckRows
 from cctrace.plot.packets import in_time
 from cctrace.plot.panels import Panel, Phases, Series, changes, prefix_of, throughput_series
+from cctrace.replaying.words import UNBOUNDED
 from cctrace.schema import MISSING
 from cctrace.units import format_time
 
@@ -158,7 +159,7 @@ def _bounds(view: FlowView, mss: float) -> list[Series]:
         found += [replace(one, dashed=dashed) for one in series]
     if view.model is None:
         found += _kernel_series(view, "snd_ssthresh", "ssthresh (kernel)", 1 / mss, colour="ssthresh")
-    bounded = (replace(one, value=np.where(one.value >= _UNLIMITED * mss, np.nan, one.value)) for one in found)
+    bounded = (replace(one, value=np.where(one.value >= UNBOUNDED * mss, np.nan, one.value)) for one in found)
     return [replace(one, stretches=False) for one in bounded if np.isfinite(one.value).any()]
 
 
@@ -174,7 +175,6 @@ def _receive_window(view: FlowView, packets: Any) -> list[Series]:
     return [Series("receive window", time_s, window, "bound", "steps", stretches=False)]
 
 
-_UNLIMITED = 0x3FFFFFFF  # segments: a larger value is the kernel's marker for "none yet"
 _BOUNDS = (
     ("ssthresh_segments", "ssthresh", "ssthresh", True),
     ("inflight_hi_segments", "inflight_hi", "limit", False),
