@@ -123,7 +123,10 @@ class BBR2(BBR2ProbeRtt):
         self.ecn_in_cycle = self.ecn_in_cycle or ack.rs_delivered_ce > 0
 
     def run_fast_path(self, ack: Ack) -> bool:
-        """Update the model, mostly not if app-limited; return whether controls stay [BBRv2alpha] bbr2_fast_path."""
+        """Update the model; skip most of it while app-limited samples tell nothing [BBRv2alpha] bbr2_fast_path.
+
+        Returns whether the controls can stay as they are.
+        """
         app_limited = self.try_fast_path and ack.rs_is_app_limited != 0 and self.sample_bw < self.max_bw()
         if not app_limited or self.loss_in_round or self.ecn_in_round:
             self.update_model(ack)

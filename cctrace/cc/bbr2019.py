@@ -145,7 +145,10 @@ class BBR2019(BBR2016):
             self.pacing_rate = rate
 
     def quantization_budget(self, ack: Ack, cwnd: int) -> int:
-        """Three bursts, even, and 2 more to probe a small BDP at all [Linux54] bbr_quantization_budget."""
+        """Three bursts, even, and 2 more while probing, lest 5/4 of a small BDP round to no probe.
+
+        [Linux54] bbr_quantization_budget.
+        """
         cwnd = u32(cwnd + 3 * self.tso_segs(ack))
         cwnd = u32(cwnd + 1) & ~1
         if self.mode == PROBE_BW and self.cycle_idx == 0:

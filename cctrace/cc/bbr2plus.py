@@ -68,7 +68,10 @@ JITTER_FACTOR_STARTUP = 739  # /256, until the first DRAIN ends
 
 
 class BBR2Plus(BBR2):
-    """BBRv2+, decision for decision as its authors' module; see the module's docstring."""
+    """BBRv2+, decision for decision as its authors' module; see the module's docstring.
+
+    Parameters are the release's module parameters; fractions and gains are plain numbers (0.02 is 2 %).
+    """
 
     params = BBR2.params | {
         "pre_up_pacing_gain": Param(1.1, 0.0, 1023 / 256, "pacing gain of the try"),

@@ -108,7 +108,10 @@ class OBBRLaw:
         return total // self.k
 
     def score_interval(self, now: int, interval: int, sent: int, total_delivered: int) -> bool:  # [Bi23] §4.2
-        """Score U over each interval (0 restarts it); return whether the trial that ends restores the old bw."""
+        """Score U over each interval; return whether the trial that ends restores the old bw.
+
+        `interval` 0 restarts the interval.
+        """
         old_was_better = False
         if self.interval_start != 0 and interval != 0:
             if now - self.interval_start < interval:

@@ -63,7 +63,10 @@ class Reno(LinuxController):
         return max(self.snd_cwnd, ack.prior_cwnd_tp)
 
     def additive_increase(self, segments_per_increment: int, acked: int) -> None:
-        """Grow by one per `segments_per_increment` acked; older credit counts once [Linux61] tcp_cong_avoid_ai."""
+        """Grow by one for every `segments_per_increment` acked [Linux61] tcp_cong_avoid_ai.
+
+        Credit that accumulated while an increment cost more is applied once, gently.
+        """
         if self.snd_cwnd_cnt >= segments_per_increment:
             self.snd_cwnd_cnt = 0
             self.snd_cwnd = u32(self.snd_cwnd + 1)
