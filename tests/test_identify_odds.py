@@ -11,7 +11,7 @@ from cctrace.flows.state import EVENT
 from cctrace.identification.constants import MOST_AGAINST, RARE, SENDS_ECT1
 from cctrace.identification.flights import Astray, Flights, after_reductions
 from cctrace.identification.halves import HalfRounds
-from cctrace.identification.identify import _somebody
+from cctrace.identification.identify import _in_favour
 from cctrace.identification.odds import Fit, Judgement, among_paced, log_odds, wrong_factor
 from cctrace.identification.phases import Cycles
 from cctrace.identification.sends import Record
@@ -150,7 +150,7 @@ def test_a_reason_names_those_whose_windows_are_renos(how, name, said):
     """Vegas adds a segment a round trip as Reno does, but at once: only a sender's capture shows it (seed 336448)."""
     pieces = dict.fromkeys(("reno", "cubic6"), np.zeros(3))
     evidence = dict.fromkeys(pieces, 0.0) | {name: 9.0}
-    reason = _somebody(Judgement(how, evidence, 3.0, pieces, dict.fromkeys(pieces, False), ""), (name,), None)
+    reason = _in_favour(Judgement(how, evidence, 3.0, pieces, dict.fromkeys(pieces, False), ""), (name,), None)
     assert tuple(one for one in ("LP", "Vegas") if one in reason) == said
 
 
