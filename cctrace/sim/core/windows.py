@@ -7,9 +7,10 @@ to the cache.
 from cctrace.sim.core.arrivals import is_undisturbed, next_arrival, take_ahead, take_timers
 from cctrace.sim.core.events import schedule
 from cctrace.sim.core.lateness import draw_all
-from cctrace.sim.core.structs import NO_JITTER, coming, flows, legs
+from cctrace.sim.core.structs import NO_JITTER, QUIC, coming, flows, legs
 
-LONGEST_NS = 2_000_000  # QUIC's sender draws at a push, and the next one comes later (PUSH_MS, in whole ms)
+LONGEST_NS = 6_000_000
+QUIC_NS = 2_000_000  # a sender of QUIC draws at a push, and the next one comes later than this (PUSH_MS, in whole ms)
 
 
 def window_ns(w):
@@ -18,6 +19,8 @@ def window_ns(w):
     for i in range(w.n):
         f = flows(w.flows)[i]
         leg = legs(f.behind)[0]
+        if f.profile == QUIC:
+            longest = min(longest, QUIC_NS)
         if f.ack_late_ns > 0:
             late += f.ack_late_ns
             if leg.kind != NO_JITTER or not is_undisturbed(w, f):
