@@ -104,6 +104,8 @@ def scene_of(
     progress("which path reproduces the recording")
     recorded = course_of(rtts, table)
     path = likeliest(scene, recorded, evidence)
+    if evidence.is_long:
+        evidence.put_away("backlogs")
     rival = uncaptured_competitor(replace(scene, path=path), recorded, diagnosis)
     doubts = [OPEN_QUESTIONS[name] for name in path.estimates["undetermined"] if name in OPEN_QUESTIONS]
     not_excluded = (*held.not_excluded, *([] if complete else [lost]), *doubts, *([doubt] if doubt else []))

@@ -267,6 +267,9 @@ def _path_of(evidence: PathEvidence, progress: Progress, quick: bool) -> FittedP
             {"start_s": float(start / 1e6), **base.shifted(shift).to_dict()}
             for start, shift in zip(*route, strict=True)
         ]
+    if quick and evidence.is_long:
+        evidence.put_away("backlogs")
+        flow.put_away()
     fitted = FittedPath.of(estimates)
     if not quick:  # a quick fit is never drawn
         object.__setattr__(fitted, "_parts", (table, flow, parts))

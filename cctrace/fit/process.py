@@ -43,8 +43,8 @@ class Process(NamedTuple):
 
 def process_of(delays: Delays) -> Process:
     """Return the `Process` of some `Delays`."""
+    correlation = delays.correlation_time_us  # first: it takes the memory of nine columns
     rtt, departed = delays.rtt_us, delays.departed_us[delays.last]
-    correlation = delays.correlation_time_us
     if delays.reordered_share > REORDERED:
         why = f"{format_share(delays.reordered_share)} of the packets arrived after one that was sent later"
         return Process("reorder", None, correlation, why)

@@ -326,13 +326,15 @@ class Capture(Gridded):
         params = self.params(rows, fq, misses_marks, hz)
         params["echoes"] = due is not None and fq == THROUGH_FQ
         told = marked, NOTHING_DUE if due is None else due
-        return Pass(packets, sacks, order.copy(), first, params, polls, decided, told)
+        is_ours = most is None and len(self.connections) == 1  # as `Connections.order` makes it anew
+        return Pass(packets, sacks, order if is_ours else order.copy(), first, params, polls, decided, told)
 
     def _of_connections(self, rows: Ints, most: int | None) -> tuple[Ints, Ints, Ints]:
         """Return what `at_the_sender` does, without copies of packets; limited to a number of packets."""
         clock, order, first = self.at_the_sender(rows)
         kept = self.packets["options"][order] & OPT_COPY == 0  # hand-over to fq and super-packets look ahead
-        order, first = order[kept], np.append(0, np.cumsum(kept, dtype=np.int32))[first].astype(np.int64)
+        if not kept.all():  # of a million packets each long column has 8 MB
+            order, first = order[kept], np.append(0, np.cumsum(kept, dtype=np.int32))[first].astype(np.int64)
         if most is not None:
             order = order[first[0] :][:most].copy()  # not kept with all others
             first = np.array([0, len(order)])

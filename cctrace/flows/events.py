@@ -151,7 +151,11 @@ class Events(Carded, Framed):
     @property
     def now_us(self) -> Ints:
         """Time of each row on the connection's own clock, which starts at 1 s; int64 us, shape (n,)."""
-        return (self["time_ns"] - self.meta["start_ns"]) // 1000 + CLOCK_START_US
+        found = self["time_ns"]  # made for this: in place, as of a million packets each copy has 12 MB
+        found -= self.meta["start_ns"]
+        found //= 1000
+        found += CLOCK_START_US
+        return found
 
     @property
     def coarse(self) -> bool:

@@ -145,7 +145,8 @@ def sent_behind(table: Transmissions) -> tuple[Sent, tuple[float, float] | None]
 def lever(flow: Sent, steps: Steps) -> float:
     """Return how much the delays change (us) per unit of log rate: the duration of standing queues."""
     up = flow.departures(Steps(steps.start_us, steps.rate * 1.0001))
-    moved = np.abs(up - flow.departures(steps))[flow.timed]
+    up -= flow.departures(steps)
+    moved = np.abs(up[flow.timed])
     return float(np.quantile(moved, 0.9)) / 1e-4
 
 

@@ -206,6 +206,7 @@ def delays_of(
     `is_shared`: `flow` has the packets of others, too. Where the delays vary does not show then: ACKs farther apart
     than this flow's packets take to serve may have others' between them, whose order in the queue is not known, either.
     """
+    flow.put_away()
     give_back(len(table))
     departed = flow.departures(steps, bucket_bytes)
     rows = flow.acked[flow.first[flow.acked]]
@@ -220,13 +221,13 @@ def delays_of(
     group = np.cumsum(np.diff(flow.row[rows], prepend=-1) != 0) - 1
     rows, group = _without_timer(flow, departed, rows, group)
     gap = _gaps(table, flow, rows[np.append(True, np.diff(group) != 0)])
-    prompt, held_us = flow.prompt[rows], np.zeros(len(rows))
+    prompt, held_us = flow.prompt[rows], np.zeros(1)
     overtaken = inverted > const.REORDERED
     if overtaken:  # late packets are reported at once, those before them are not: use all, delayed ones by half
         held_us = np.where(prompt, 0.0, np.minimum(gap[group], const.HELD_US) / 2)
     elif len(left := distinct(group[prompt])) >= const.LEAST_RTTS:  # compressed SACKs report arrivals late
         rows, gap = rows[prompt], gap[left]
-        group, held_us = renumbered(group[prompt]), held_us[prompt]
+        group = renumbered(group[prompt])
     delay = flow.acked_us[rows] - departed[rows] - held_us
     quiet = _quiet(departed[rows], delay, group, (departed - flow.sent_us)[rows] <= const.SHORT_QUEUE * packet_us)
     give_back(len(table))

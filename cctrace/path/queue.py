@@ -69,7 +69,10 @@ def work_done(sent_us: Floats, wire_bytes: Floats, steps: Steps) -> tuple[Floats
     """Return the bytes that a busy server has sent when each packet arrives, and when it has left."""
     clock = steps.served(sent_us)
     total = np.cumsum(wire_bytes)
-    return clock, total + np.maximum.accumulate(clock - (total - wire_bytes))
+    idle = total - wire_bytes
+    np.subtract(clock, idle, out=idle)  # in place, as of a million packets each column has 8 MB
+    total += np.maximum.accumulate(idle)
+    return clock, total
 
 
 def left_at(sent_us: Floats, clock: Floats, behind: Floats, steps: Steps, bucket_bytes: float) -> Floats:

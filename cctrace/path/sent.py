@@ -78,6 +78,11 @@ class Sent:
         sent_us, before, after, place = self._work
         return sent_us, before, rows if place is None else place[rows], after, self.acked_us, rows
 
+    def put_away(self) -> None:
+        """Drop what searches keep, seven columns of the packets' number; they are made anew when asked for."""
+        for name in ("_work", "_timed_work", "_acked_work", "_kept"):
+            vars(self).pop(name, None)
+
     @functools.cached_property
     def _timed_work(self) -> tuple[np.ndarray, ...]:
         return self._work_at(self.timed)

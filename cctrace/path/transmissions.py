@@ -37,10 +37,10 @@ class Transmissions:
 
     sent_ns: np.ndarray  # capture clock (int64)
     acked_ns: np.ndarray  # when an ACK or SACK reported the delivery; -1 if none did (int64)
-    ack_row: np.ndarray  # packet number of that ACK (the same for everything that it reported); -1 none (int64)
+    ack_row: np.ndarray  # packet number of that ACK (the same for everything that it reported); -1 none (int32)
     wire_bytes: np.ndarray  # payload plus 66 bytes of headers, as in `cctrace.Path` (float)
     seq: np.ndarray  # first byte, unwrapped; the first byte of the flow is 1 (int64)
-    # WAITING at the end of the capture, DELIVERED, LOST, or NEEDLESS (a copy of data that had arrived) (int64)
+    # WAITING at the end of the capture, DELIVERED, LOST, or NEEDLESS (a copy of data that had arrived) (int8)
     state: np.ndarray
     retransmitted: np.ndarray  # it is a retransmission (bool)
     # whether `acked_ns` follows the arrival directly: reported by an in-order ACK or a SACK, not by an ACK that filled
@@ -50,7 +50,7 @@ class Transmissions:
     # delayed ACK reports the last of its segments without delay. (bool)
     prompt: np.ndarray
     push: np.ndarray  # last segment of a write of the application or the stack (bool)
-    packet: np.ndarray  # its row in the capture's table of packets (int64)
+    packet: np.ndarray  # its row in the capture's table of packets (int32)
     start_ns: int  # first packet of the flow; times in results are relative to it
     mss: int
 
@@ -202,15 +202,15 @@ def _table(time_ns: Ints, rows: Ints, segments: _Segments, fates: _Fates, mss: i
     return Transmissions(
         sent_ns=time_ns[segments.packet],
         acked_ns=np.where(state == DELIVERED, fates.reported, -1),
-        ack_row=ack_row,
+        ack_row=ack_row.astype(np.int32),
         wire_bytes=(segments.size + HEADER_BYTES).astype(float),
         seq=segments.start,
-        state=state,
+        state=state.astype(np.int8),
         retransmitted=again,
         exact=_exact(state, ack_row, again, len(time_ns)),
         prompt=_prompt(state, ack_row, fates.when),
         push=segments.push,
-        packet=rows[segments.packet],
+        packet=rows[segments.packet].astype(np.int32),
         start_ns=int(time_ns[0]),
         mss=mss,
     )

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from cctrace import schema
 from cctrace.flows.events import Events
-from cctrace.flows.state import CLOCK_START_US
 
 _kept: weakref.WeakValueDictionary[tuple[int, ...], "Stream"] = weakref.WeakValueDictionary()
 
@@ -31,12 +30,11 @@ class Stream:
             states = states.copy()
             states["rs_send"][beyond] = -1
         self.tables = tuple(table.view(np.recarray) for table in (calls, states, steady))
-        self._start_ns = events.meta["start_ns"]
 
     @functools.cached_property
     def now_us(self) -> NDArray[np.int64]:
         """Time of each row on the connection's clock, us."""
-        return (self.events["time_ns"] - self._start_ns) // 1000 + CLOCK_START_US
+        return self.events.now_us
 
     @functools.cached_property
     def is_ack(self) -> NDArray[np.bool_]:

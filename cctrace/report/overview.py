@@ -26,7 +26,7 @@ from cctrace.plot.panels_of_many import COMPARED, comparison_panels
 from cctrace.plot.states import lanes
 from cctrace.refusals import Attempt, Refusal
 from cctrace.replaying.through_fq import FQ_IN_WORDS
-from cctrace.report.chunks import CHUNK, SPANS, Packed, fitting, pack
+from cctrace.report.chunks import CHUNK, PACKETS, SPANS, Packed, fitting, pack
 from cctrace.report.page import FlowSection, Report, write
 from cctrace.report.save import save
 from cctrace.units import format_rate, format_rtt, format_share, format_size, format_time
@@ -96,6 +96,7 @@ def write_report(analyses: Sequence[FlowAnalysis], folder: str | Path, progress:
         written = pool.submit(_save_tables, analyses, folder)
         progress("drawing")
         write_pages(report_of(analyses), page)
+        give_back()  # what was drawn, while tables are written on
         written.result()
     return page
 
@@ -180,7 +181,7 @@ def report_of(analyses: Sequence[FlowAnalysis]) -> Report:
     if more:
         notes.append(f"{more} more flows are in no table.")
     columns, rows = table([*analyses, *others])
-    drawn = [_section(one, notes) for one in analyses[:_SECTIONS]]
+    drawn = [_section(one, notes, len(analyses) == 1) for one in analyses[:_SECTIONS]]
     comparison = None
     with Attempt("comparison of the flows", notes):
         comparison = _comparison(analyses)
@@ -238,13 +239,13 @@ def _title(analyses: Sequence[FlowAnalysis], total: int) -> str:
     return f"{kind} {'flow ' if analyses[0].row['src'] else ''}{analyses[0].title}"
 
 
-def _section(analysis: FlowAnalysis, notes: list[str]) -> FlowSection | None:
-    """Return the section of a flow; None if it cannot be drawn, with a line in `notes`."""
+def _section(analysis: FlowAnalysis, notes: list[str], is_alone: bool) -> FlowSection | None:
+    """Return the section of a flow; None if it cannot be drawn, with a line in `notes`. `is_alone`: on its page."""
     with Attempt(f"section of {analysis.title}", notes):
         if analysis.counters is not None:
             return _section_of_counters(analysis, analysis.counters)
         if analysis.view is not None:
-            return _section_of_packets(analysis, analysis.view)
+            return _section_of_packets(analysis, analysis.view, is_alone)
     return None
 
 
@@ -260,12 +261,18 @@ def _section_of_counters(analysis: FlowAnalysis, counters: CounterFlow) -> FlowS
     return replace(section, panels=counter_panels(counters, analysis.modelled), phases=counter_phases(counters))
 
 
-def _section_of_packets(analysis: FlowAnalysis, view: FlowView) -> FlowSection:
+def _section_of_packets(analysis: FlowAnalysis, view: FlowView, is_alone: bool) -> FlowSection:
     kept = analysis.packets if analysis.flow is None else packets_of(analysis.flow)
     give_back(analysis.row["packets"])
     packed = kept if isinstance(kept, Packed) else None
     packets = packed.drawn if packed else kept if isinstance(kept, tuple) else None
-    return replace(with_plots(_in_words(analysis), view, packets), packed=packed, reverse=view.reverse)
+    del kept
+    if is_alone and not packed and packets and sum(map(len, packets)) > PACKETS:  # as `fitting` would, but before plots
+        packed = pack(packets, view.start_ns, SPANS)
+        packets = packed.drawn[0], packets[1]  # of which the receive window is drawn
+        give_back()
+    section = with_plots(_in_words(analysis), view, packets)
+    return replace(section, packets=packed.drawn if packed else packets, packed=packed, reverse=view.reverse)
 
 
 def with_plots(section: FlowSection, view: FlowView, packets: tuple[Sent, Received] | None) -> FlowSection:
