@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cctrace.columns import Floats
+from cctrace.columns import Floats, give_back
 from cctrace.display import Progress, silent
 from cctrace.errors import FitError
 from cctrace.estimates import Z95, Estimate
@@ -207,6 +207,7 @@ def _allows_joint(delays: Delays, jitter: Jitter) -> bool:
 
 def _is_uninformative(delays: Delays, lever_us: float) -> bool:
     """Return whether residual delays are too small to reveal their process, and the queue alone determines the rate."""
+    give_back(len(delays.table))
     return lever_us > const.STANDS * central_sd(delays.rtt_us) and process_of(delays).name == "unknown"
 
 

@@ -35,8 +35,8 @@ def correlation_time(series: Floats, step_us: float) -> Estimate:
     samples [Wolff04]; as a sum of squares, the estimate is uncertain by a factor.
     """
     low, high = np.quantile(series, [0.005, 0.995])
-    n = len(series)
-    gamma = autocovariances(np.clip(series, low, high), min(MOST_LAGS, n - 1))
+    series, n = np.clip(series, low, high), len(series)
+    gamma = autocovariances(series, min(MOST_LAGS, n - 1))
     if gamma[0] <= 0:
         return Estimate(0.0)
     times = 0.5 + np.cumsum(gamma[1:]) / gamma[0]

@@ -39,7 +39,10 @@ def deviation(flow: Sent, steps: Steps) -> float:
 def deviation_of(flow: Sent, left: Floats, all_rows: bool = False) -> float:
     """Return the `deviation` of the residual delays `left`; with `all_rows` from the median of the entire flow."""
     size = len(left) if all_rows else flow.window_rows
-    return float(np.mean(np.log1p(np.abs(_around(left[: len(left) // size * size], size)) / const.SMALL_US)))
+    around = _around(left[: len(left) // size * size], size)
+    np.abs(around, out=around)  # in place, as of a million packets each column has 8 MB
+    around /= const.SMALL_US
+    return float(np.mean(np.log1p(around, out=around)))
 
 
 def bend(flow: Sent, steps: Steps) -> float:

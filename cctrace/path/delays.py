@@ -292,7 +292,7 @@ def _quiet(departed: Floats, delay: Floats, group: Ints, short: Bools) -> Bools:
     # Scatter of period medians expected from the samples' autocorrelation within periods.
     within = value - medians[stretch]
     within = np.clip(within, *np.quantile(within, [0.005, 0.995]))
-    worth = max(effective(within[many[stretch]]) / many.sum(), 1.0)
+    worth = max(effective(within if many.all() else within[many[stretch]]) / many.sum(), 1.0)
     spread = float(np.median(spreads[many]))
     # Take the minimum where the flow's own queue was short at any rate; a few medians may be low by chance.
     some = np.bincount(stretch, own).astype(np.int64) >= 4

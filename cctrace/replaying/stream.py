@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cctrace import schema
+from cctrace.columns import give_back
 from cctrace.flows.events import Events
 
 _kept: weakref.WeakValueDictionary[tuple[int, ...], "Stream"] = weakref.WeakValueDictionary()
@@ -34,7 +35,9 @@ class Stream:
     @functools.cached_property
     def now_us(self) -> NDArray[np.int64]:
         """Time of each row on the connection's clock, us."""
-        return self.events.now_us
+        found = self.events.now_us
+        give_back(len(found))
+        return found
 
     @functools.cached_property
     def is_ack(self) -> NDArray[np.bool_]:
