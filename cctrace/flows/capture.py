@@ -255,7 +255,7 @@ class Capture(Gridded):
         p["peer_isn"] = other["origin"]
         # The opening packet is the sender's own unless it opened passively.
         away = np.where(mine["syn_ack"] > 0, -1, 1) * (self.connections.sender_side_ns[rows] // 2)
-        opened_ns = c.clock[c.opening[rows]] - np.maximum(away, 0)
+        opened_ns = c.clock[c.opening(rows)] - np.maximum(away, 0)
         # So that microseconds and ticks end where the capture's do.
         p["start_ns"] = opened_ns - opened_ns % 1_000_000_000
         p["hz"] = hz or self.hz

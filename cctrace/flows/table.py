@@ -136,10 +136,10 @@ class Connections:
         """Where in `order` each connection begins, and the last ends."""
         return np.array([0, len(self.packets)]) if len(self) == 1 else self._groups[1]
 
-    @property
-    def opening(self) -> Ints:
-        """Row of each connection's first packet of the last part."""
-        return self.first[:-1] if len(self) == 1 else self.order[self.first[:-1]]
+    def opening(self, connections: Values) -> Ints:
+        """Return the rows of the last part that are the first packets of connections, which have some."""
+        first = self.first[connections]
+        return first if len(self) == 1 else self.order[first]
 
     def rows_of(self, index: int) -> Ints:
         """Return the rows of the last part that are a connection's packets, in file order."""
