@@ -117,9 +117,9 @@ def run(w, until_ns, check=None):
             if served >= 0:
                 first = schedule(w, table[served])
             continue
-        if now > until_ns:
-            return until_ns
-        if now > w.taken_ns:
+        if now > min(w.taken_ns, until_ns):
+            if now > until_ns:
+                return until_ns
             first = take_window(w, min(now + w.window_ns, until_ns))
             continue
         if f.rto_at <= now and is_early(f, now):
