@@ -22,6 +22,7 @@ from cctrace.lang.machine import Machine
 from cctrace.tcp.sequence import is_newer, unwrap
 
 FIRST_RING = 512
+FIRST_LOG = 4096  # for three times the segments under way: memory that is not written to is not used
 PART = 1 << 16  # rows of a stream that is taken in parts
 MARGIN = 64  # rows that one packet can cause besides those for each outstanding segment
 # Most bytes that may be missing between two packets. A sequence number further ahead cannot belong to the connection;
@@ -246,7 +247,7 @@ class Pass:
     ) -> None:
         self._growing = [
             np.empty(max(256, order.size + order.size // 2), state.CALL),
-            np.empty(max(256, order.size // 4), state.LOG),
+            np.empty(max(FIRST_LOG, order.size // 4), state.LOG),
             np.empty(max(256, order.size), state.SENT),
             np.zeros(polls.shape[0] * 2 + 16, state.SNAP),
             np.zeros(FIRST_RING, state.SEG),  # the next connection's segments overwrite the last one's

@@ -194,7 +194,8 @@ class Probes(Inference):
             # Where a wait that is half an RTT wrong lets a long flight leave wrongly, all are below 0: never probing.
             high_ones = [peak for peak in found_at[:PEAKS] if coarse[peak[0]] > min(LOWER * best, best / LOWER)]
             near = [self.around(peak, rtt_us) for peak in high_ones]
-            rows = np.intersect1d(rows, np.concatenate([rows[:0], *near]))
+            beside = np.unique(np.concatenate([rows[:0], *near]))
+            rows = beside[(beside >= rows[0]) & (beside <= rows[-1])]
             rows = rows[np.linspace(0, len(rows) - 1, min(len(rows), MANY_ACKS // 2)).astype(int)]
         return set(rows.tolist())
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from cctrace.cc.linux import CA_DISORDER, CA_RECOVERY
 from cctrace.flows.events import Events
+from cctrace.flows.packed import Records
 from cctrace.lang.machine import Machine
 from cctrace.replaying import book as bk
 from cctrace.replaying import stack as sk
@@ -26,7 +27,7 @@ from cctrace.tcp.pacing import TSO_WIN_DIVISOR, waits_for_ack
 SOON_NS = 1_000_000  # after the pacing timer, until packets without another limit have left
 SILENT_NS = 10_000_000  # beyond a timer's lateness and most stalls: nothing was there to be sent
 ANSWERED_NS = 60_000  # after an ACK, until the stack has sent what it releases
-_answers: weakref.WeakKeyDictionary[Events, _Answers] = weakref.WeakKeyDictionary()
+_answers: weakref.WeakKeyDictionary[Records, _Answers] = weakref.WeakKeyDictionary()  # flows as captured share sends
 
 
 class _Answers(NamedTuple):
@@ -44,14 +45,18 @@ def answers_acks(events: Events, sends: NDArray[Any]) -> NDArray[np.bool_]:
 
 def _answers_to(events: Events, sends: NDArray[Any]) -> _Answers:
     """Return which super-packets answer ACKs; of new data, those count that the application did not time."""
-    if events not in _answers:
-        answered = np.zeros(np.count_nonzero(sends["begins"]), np.bool_)
-        number, timed = 0, 0
-        if len(answered) and len(events):
-            start_ns = events.meta["start_ns"] - sk.CLOCK_START_US * 1000
-            number, timed = _find_answers(stream_of(events, sends).tables, sends, start_ns, answered)
-        _answers[events] = _Answers(answered, number, timed == 0)
-    return _answers[events]
+    known = events.sent is not None
+    if known and events.sent in _answers:
+        return _answers[events.sent]
+    answered = np.zeros(np.count_nonzero(sends["begins"]), np.bool_)
+    number, timed = 0, 0
+    if len(answered) and len(events):
+        start_ns = events.meta["start_ns"] - sk.CLOCK_START_US * 1000
+        number, timed = _find_answers(stream_of(events, sends).tables, sends, start_ns, answered)
+    found = _Answers(answered, number, timed == 0)
+    if known:
+        _answers[events.sent] = found
+    return found
 
 
 def find_answers(rows, sends, start_ns, answered):
