@@ -143,6 +143,29 @@ def test_a_model_that_paces_at_what_fills_its_receive_window_is_limited_by_the_w
     assert "pacing_limited" not in found
 
 
+def test_counters_of_a_flow_too_short_to_show_a_bottleneck_hide_nothing_that_its_packets_tell():
+    flow = Conversation().data(0, 1, 2).ack(40, 1 + 2 * MSS).flow()
+    lines = ["flow_id,time_ns,tcpi_bytes_acked,tcpi_pacing_rate,tcpi_max_pacing_rate"]
+    start_ns = int(flow.events["time_ns"][0])
+    lines += [f"0,{start_ns + k * 10**7},{2 * MSS * (k > 7)},{10**6},{2**64 - 1}" for k in range(9)]
+    told = diagnose(flow.attach(cct.read(io.BytesIO("\n".join(lines).encode()))))
+    assert (told.cause, told.lacks) == (diagnose(flow).cause, [])
+    assert told.cause == "slow_start_only"
+
+
+def test_short_segments_are_no_window_that_something_holds():
+    """200 bytes written every 10 ms: less than a segment waits until all before it is acknowledged, as Linux does."""
+    talk, at = Conversation(rtt_ms=50.0), 1
+    for begin in range(0, 204 * 60, 204):
+        talk.data(begin, at, size=1000).ack(begin + 50.1, at + 1000).data(begin + 50.1, at + 1000, size=1000)
+        talk.data(begin + 127, at + 2000).ack(begin + 154, at + 2000).data(
+            begin + 154, at + 2000 + MSS, size=2000 - MSS
+        )
+        at += 4000
+        talk.ack(begin + 203.9, at)
+    assert diagnose(talk.flow()).cause == "application_limited"
+
+
 # --- the send buffer, and answers ------------------------------------------------------------------------------------
 def test_the_kernels_account_of_the_send_buffer_outranks_an_inferred_application():
     flow = simulated(app="chunks:size=60kB,every=80ms", duration="6s")

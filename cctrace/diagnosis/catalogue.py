@@ -85,6 +85,12 @@ CAUSES = {  # the most important first
             _WRITE_MORE,
             "Unsent data in the socket (`notsent` of ss) while nothing leaves.",
         ),
+        short=Sentence(
+            "The application limited the flow: {partly_filled_share} of the segments were short, as those of a sender "
+            "that has no more to send, and no loss, queue or window shows.",
+            _WRITE_MORE,
+            "Unsent data of a segment or more in the socket (`notsent` of ss) while nothing leaves.",
+        ),
     ),
     "send_buffer_limited": cause(
         "send buffer",

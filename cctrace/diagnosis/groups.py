@@ -245,6 +245,7 @@ class HeldWindow(NamedTuple):
     rtt_us: float
     spread: float
     has_counters: bool
+    partly_filled_share: float  # of the segments
 
 
 # --- losses ----------------------------------------------------------------------------------------------------------

@@ -142,8 +142,10 @@ def of_socket(record: Record) -> groups.SocketLimit | None:
     limit, share = socket_limit(polls["pacing_rate_Bps"].astype(float), polls["max_pacing_rate"].astype(float))
     _, rate, _ = record.path.delivered
     at_it = len(rate) > 0 and is_at(float(np.median(rate)) * 1e6, limit)
-    bottleneck = record.path.require_bottleneck
-    has_more = bottleneck is not None and bottleneck.is_measured and limit / 1e6 < const.SPARE_RATE * bottleneck.rate
+    bottleneck = record.path.bottleneck
+    if bottleneck is None:  # too few RTTs are known to tell a queue
+        return None
+    has_more = bottleneck.is_measured and limit / 1e6 < const.SPARE_RATE * bottleneck.rate
     carried = bottleneck.rate * 8e6 if has_more else groups.NAN
     return groups.SocketLimit(limit * 8, share, record.goodput_bps, at_it, _is_queued(record), carried)
 

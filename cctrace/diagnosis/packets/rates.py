@@ -137,7 +137,9 @@ def held_window(record: Record) -> HeldWindow | None:
         return None
     typical = float(np.median(later))
     spread = float(np.median(np.abs(later - typical))) / max(typical, 1.0)
-    return HeldWindow(typical * record.table.mss, record.path.median_rtt_us, spread, bool(record.flow.tcpinfo))
+    table = record.table
+    short = float((table.wire_bytes - HEADER_BYTES < table.mss).mean())
+    return HeldWindow(typical * table.mss, record.path.median_rtt_us, spread, bool(record.flow.tcpinfo), short)
 
 
 def growing_window(record: Record, limits: list[Limit]) -> GrowingWindow | None:

@@ -159,7 +159,10 @@ def window_limited(facts: Facts, found: Found) -> Iterator[Finding]:
     held = facts.held_window
     if held is None or found.sure or found.names & EXPLAINING or not held.spread <= const.IN_FLIGHT_STEADY:
         return
-    yield facts.finding("window_limited", const.LIKELY, held)
+    if held.partly_filled_share <= const.SEVERAL:  # with data waiting, a window is used up by full segments
+        yield facts.finding("window_limited", const.LIKELY, held)
+    elif "application_limited" not in found.names:
+        yield facts.finding("application_limited", const.LIKELY, held, "short")
 
 
 def window_growing(facts: Facts, found: Found) -> Iterator[Finding]:
