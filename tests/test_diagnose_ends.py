@@ -143,6 +143,18 @@ def test_a_model_that_paces_at_what_fills_its_receive_window_is_limited_by_the_w
     assert "pacing_limited" not in found
 
 
+@pytest.mark.parametrize("cc", ["bbr2", "cubic"])
+def test_a_link_that_dropped_packets_before_the_capture_spaced_them_and_no_limit_of_the_sender(cc):
+    path = cct.Path(rate="25Mbit", rtt="60ms", buffer="1.5bdp")
+    sim = cct.simulate(path, cct.Sender(cc, ack_every=2), "8s", packets=True)
+    arrived = sim.capture(0, side="receiver").packets
+    arrived["tsval"][:], arrived["tsecr"][:] = 0, 0  # without time stamps, a receiver's record shows no RTT under load
+    arrived["options"][:] &= 0xFE
+    flow = Capture(arrived).flow(0)
+    assert flow.taken_at == "receiver"
+    assert "pacing_limited" not in {verdict.name for verdict in diagnose(flow).verdicts}
+
+
 def test_counters_of_a_flow_too_short_to_show_a_bottleneck_hide_nothing_that_its_packets_tell():
     flow = Conversation().data(0, 1, 2).ack(40, 1 + 2 * MSS).flow()
     lines = ["flow_id,time_ns,tcpi_bytes_acked,tcpi_pacing_rate,tcpi_max_pacing_rate"]

@@ -137,6 +137,12 @@ def app_limited_samples(facts: Facts, found: Found) -> Iterator[Finding]:
         yield facts.finding("app_limited_samples", const.EXPLAINS, samples)
 
 
+def _behind_losses(facts: Facts) -> bool:
+    """Return whether packets were lost before the capture point."""
+    again = facts.retransmissions
+    return again is not None and again.is_before_capture and again.retransmitted_segments >= const.FEWEST
+
+
 def paced_evenly(facts: Facts, found: Found) -> Iterator[Finding]:
     """Packets were sent at one rate below the path's: a sender with data waiting sends full segments.
 
@@ -160,6 +166,8 @@ def paced_evenly(facts: Facts, found: Found) -> Iterator[Finding]:
         yield facts.finding("receiver_limited", const.EXPLAINS, facts.window).saying(average_share=share)
     elif not lossy and even.partly_filled_share > const.SEVERAL:
         yield facts.finding("application_limited", const.LIKELY, even, "evenly")
+    elif _behind_losses(facts):
+        return  # what passes a link that drops packets comes at its rate
     elif is_ceiling and (facts.socket_limit is None or not math.isnan(facts.socket_limit.limit_bps)):
         sure = const.EXPLAINS if is_by_timer else const.DOUBTFUL
         if even.even_share < const.MOST_OF_TIME:
