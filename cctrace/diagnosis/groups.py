@@ -90,11 +90,9 @@ class Writes(NamedTuple):
 
 
 class SendBuffer(NamedTuple):
-    """Share of the time with data in which the send buffer was full, by the kernel's accounting.
+    """Share of the time with data in which the kernel counted a full send buffer."""
 
-    It counts only while a write has been refused and all data are sent: more could have been for `waited_share`.
-    """
-
+    # It counts only while a write has been refused and all data are sent: more could have been for `waited_share`.
     send_buffer_share: float
     waited_share: float = 0.0
 
