@@ -18,6 +18,7 @@ from cctrace.arguments import MOST_WORKERS, as_list, check_argument, whole
 from cctrace.cc import own
 from cctrace.display import Progress, silent
 from cctrace.errors import ArgumentError, FormatError
+from cctrace.lang.threads import cores
 from cctrace.sim.path import Path
 from cctrace.sim.processes import processes
 from cctrace.sim.sender import Sender
@@ -84,7 +85,7 @@ def sweep(
     (1, 2, 1, 1)
     """
     check_argument(isinstance(path, Path), "path", path, "a cctrace.Path")
-    workers = os.cpu_count() or 1 if workers is None else whole("workers", workers, 1, MOST_WORKERS)
+    workers = cores() if workers is None else whole("workers", workers, 1, MOST_WORKERS)
     for name in grid:
         if name not in _PATH | _SENDER:
             raise ArgumentError(f"sweep over {name!r}: not a field of Path ({', '.join(sorted(_PATH))}) or of Sender")
