@@ -13,7 +13,6 @@ from cctrace.columns import Bools, Floats, Values
 from cctrace.conform.record import Record
 
 MUST, SHOULD, EXAMPLE = "MUST", "SHOULD", "example"
-LEVELS = (MUST, SHOULD, EXAMPLE)
 SPECS = {  # module of each specification
     "bbr": "cctrace.conform.bbr",
     "cubic": "cctrace.conform.cubic",

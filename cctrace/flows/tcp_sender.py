@@ -27,8 +27,6 @@ from cctrace.tcp.small_queue import SKB_OVERHEAD_BYTES
 
 INIT = schema.LINUX_EVENTS["init"]
 U32_MAX = schema.U32_MAX
-FIRST_RING = 64
-MARGIN = 64  # rows that one packet can cause, besides those for each outstanding segment
 
 HELD_UP_US = 100_000  # no CPU sleeps for longer between the stamp and the transmission
 SELDOM = 64  # of 1024

@@ -172,7 +172,7 @@ def frames_of_records(
     decoder: Decoder,
     chunks: Chunks,
     frames: Frames,
-    find: Callable[[], tuple[int, int, int]],
+    find: Find,
     damage: str,
 ) -> FrameIterator:
     """Yield (buffer, `Frames`, count) of a file of records; `find` fills `frames` and returns (count, end, status)."""

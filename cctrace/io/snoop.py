@@ -10,12 +10,12 @@ from cctrace.errors import FormatError
 from cctrace.io import records
 from cctrace.io.chunks import CHUNK, Chunks, frames_of_records
 from cctrace.io.frames import Decoder, FrameIterator, Frames
+from cctrace.io.pcap import LARGEST_RECORD
 from cctrace.io.source import Source
 from cctrace.lang.machine import Machine
 
 _MAGIC = b"snoop\0\0\0"
 _HEADER = 16
-_LARGEST_RECORD = 1 << 24
 _LINKS = {0: 1, 4: 1, 8: 10}  # its numbers for 802.3, Ethernet and FDDI to those of `layout.LINK_TYPES`
 
 find_snoop = Machine(records.find_snoop)
@@ -42,7 +42,7 @@ def frames_of(source: Source, decoder: Decoder, chunk: int = CHUNK) -> FrameIter
 
     def find() -> tuple[int, int, int]:
         return find_snoop(
-            chunks.data, chunks.pos, chunks.end, _LARGEST_RECORD,
+            chunks.data, chunks.pos, chunks.end, LARGEST_RECORD,
             frames.offset, frames.caplen, frames.wirelen, frames.time_ns,
         )  # fmt: skip
 

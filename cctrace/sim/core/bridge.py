@@ -4,6 +4,7 @@ from functools import partial
 from types import SimpleNamespace
 
 from cctrace import schema
+from cctrace.lang.fields import VIEW_COLUMNS
 from cctrace.lang.memory import call, callback, words
 
 _FIELDS = {
@@ -13,7 +14,6 @@ _FIELDS = {
     ),
     "quic": ("draws", "cwnd", "pacing_rate", "app_limited", "ssthresh"),
 }
-_NAMES = {"linux": schema.names(schema.LINUX_VIEW), "quic": schema.names(schema.QUIC_VIEW)}
 _ENTRY = {code: name for name, code in schema.EVENT_CODES.items()}
 
 
@@ -38,7 +38,7 @@ def _called(controller, event, state, ack):
     if entry is None:
         return 0
     kind = controller.view
-    ack = SimpleNamespace(**dict(zip(_NAMES[kind], words(ack).tolist(), strict=True)))
+    ack = SimpleNamespace(**dict(zip(VIEW_COLUMNS[kind], words(ack).tolist(), strict=True)))
     state = words(state)
     for slot, name in enumerate(shared_fields(type(controller))):
         setattr(controller, name, int(state[slot]) if slot else 0)

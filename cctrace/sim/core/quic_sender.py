@@ -6,6 +6,7 @@ the push timer refills. Record n of `seg` is packet n here; `tx[n].seg` is the p
 a probe.
 """
 
+from cctrace.cc.quic_reno import INITIAL_RTT_MS
 from cctrace.lang.memory import words
 from cctrace.sim.core import view
 from cctrace.sim.core.bridge import call_cc
@@ -19,7 +20,6 @@ from cctrace.sim.core.tally import count
 Q_INIT, Q_ON_ACK, Q_ON_LOST, Q_RESET, Q_RESTART = 0, 1, 9, 10, 11
 MAX_WINDOW = 10 * 1024 * 1024
 FIRST_WINDOW = 131_054  # twice the default max_udp_payload_size: in force until the first ACK sets the window
-INITIAL_RTT_MS = 333
 MAX_ACK_DELAY_MS = 25
 PACKET_THRESHOLD = 3
 PUSH_MS = 3
