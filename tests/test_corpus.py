@@ -430,7 +430,7 @@ def test_the_command_prints_what_programs_need(captures, tmp_path, capfd):
         (["CAPTURES", "--workers", "0"], "'--workers': 0 is not in the range 1<=x<="),
         (["CAPTURES", "--memory", "1MB"], "at least 64 MB"),
         (["CAPTURES", "--time", "0s"], "--time 0s: a duration above 0"),
-        (["CAPTURES", "--source", "("], "no regular expression"),
+        (["CAPTURES", "--source", "("], "not a regular expression"),
         (["CAPTURES", "--counters", "x"], "CAPTURE:COUNTERS"),
     ],
     ids=lambda value: value if isinstance(value, str) else " ".join(value).replace("/", "_"),

@@ -50,7 +50,7 @@ def test_parts_keep_their_values_as_long_as_they_are_lent_and_their_memory_is_us
     assert np.array_equal(parts.sides, Connections(lambda: kept).sides)
 
 
-def test_goodput_is_what_was_acknowledged_and_all_that_was_sent_only_where_no_ack_was_captured():
+def test_goodput_is_what_was_acknowledged_and_all_that_was_sent_only_without_acks_or_a_beginning():
     talk = Conversation()
     talk.data(0, 1, 10).ack(40, 1 + 10 * MSS).data(40, 1 + 10 * MSS, 20).ack(80, 1 + 15 * MSS)
     (row,) = talk.capture().connections.rows()
@@ -59,6 +59,10 @@ def test_goodput_is_what_was_acknowledged_and_all_that_was_sent_only_where_no_ac
     talk.rows = [sent for sent in talk.rows if sent["direction"] == 0]
     (row,) = talk.capture().connections.rows()
     assert row["goodput_bps"] * row["duration_s"] / 8 == pytest.approx(30 * MSS)
+    late = Conversation(handshake=False)  # whose ACKs at first are of data sent before
+    late.data(0, 1 + 20 * MSS, 10).ack(10, 1 + 10 * MSS).data(10, 1 + 30 * MSS, 10).ack(30, 1 + 20 * MSS)
+    (row,) = late.capture().connections.rows()
+    assert row["goodput_bps"] * row["duration_s"] / 8 == pytest.approx(20 * MSS)
 
 
 def test_super_packets_without_a_handshake_are_counted_anew_once_their_segments_are_known():

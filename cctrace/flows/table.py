@@ -236,9 +236,13 @@ _RTTS = ("rtt_min_us", "rtt_median_us", "rtt_p95_us")
 
 
 def _acknowledged(side: Values) -> Ints:
-    """Return how many of the bytes that sides sent were acknowledged; all of them where the capture has no ACKs."""
+    """Return how many bytes of each side were acknowledged while the capture lasted.
+
+    Without ACKs that is all it sent; so it is after a beginning in the middle of a connection, where as much was in
+    flight, unseen, as was at the end.
+    """
     sent, outstanding = side["distinct_bytes"], np.maximum(side["snd_nxt"] - side["max_ack"], 0)
-    return np.where(side["has_ack"] > 0, np.maximum(sent - outstanding, 0), sent)
+    return np.where((side["has_ack"] > 0) & (side["syn"] > 0), np.maximum(sent - outstanding, 0), sent)
 
 
 def _warnings(
