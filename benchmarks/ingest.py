@@ -108,7 +108,7 @@ def drain(path):
 
 
 def drain_beside(path):
-    """Decompress while another core is busy with bytes in its cache, without Python's lock: no reader is faster."""
+    """Decompress while another core hashes bytes in its cache, without Python's lock: what a busy core alone costs."""
     ended, data = threading.Event(), bytes(1 << 18)
 
     def work():

@@ -152,7 +152,9 @@ def test_both_ends_agree_on_rate_base_rtt_goodput_and_sender(captures):
     sent, arrived = answers(here), answers(there)
     assert sent["rate_bps"][0]["low"] < arrived["rate_bps"][0]["value"] < sent["rate_bps"][0]["high"]
     assert sent["base_rtt_us"].low < arrived["base_rtt_us"].value < sent["base_rtt_us"].high
-    assert arrived["row"]["goodput_bps"] == pytest.approx(sent["row"]["goodput_bps"], rel=0.01)  # half an RTT of 4 s
+    # The receiver's capture ends with ACKs that were still on their way to the sender: half an RTT of them.
+    sent_bytes, arrived_bytes = (end.row["goodput_bps"] * end.row["duration_s"] / 8 for end in (here, there))
+    assert 0 <= arrived_bytes - sent_bytes <= sent["rate_bps"][0]["high"] / 8 * sent["base_rtt_us"].high / 2e6
     assert name in cct.identify(here).group
     assert name in cct.identify(there).group
     lost = sent["row"]["segments_sent"] - arrived["row"]["segments_sent"]

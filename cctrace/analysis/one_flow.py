@@ -139,7 +139,10 @@ def _sender_rtts(view: FlowView) -> dict[str, int]:
 
 
 def of_counters(file: str, connection: CounterFlow, controller: str | None = None) -> FlowAnalysis:
-    """Return the analysis of a connection of which only counters are known, replayed only on request."""
+    """Return the analysis of a connection known from the kernel's counters only.
+
+    A controller is replayed only on request: the kernel's own decisions are already there.
+    """
     row = connection.row
     notes = list(row["warnings"])
     who = _sender(connection, connection.polls, controller_name(connection.polls), None, notes)

@@ -70,7 +70,10 @@ SENDERS["bbr2016_cmrt"] = SENDERS["bbr2016"]._replace(knows="rtt")
 
 
 def burst_segments(path: Link, rate: float) -> int:
-    """Segments per burst at a pacing rate (packets per us): 1 ms, 2 to 64 KB [Linux412] bbr_tso_segs_goal."""
+    """Segments per burst at a pacing rate (packets per microsecond): about 1 ms, at most 64 KB, at least 2.
+
+    [Linux412] tcp_tso_autosize, bbr_tso_segs_goal.
+    """
     bytes_per_ms = min(rate * path.mss * 1e6 / 1024, 65536 - 1 - 320)
     return max(int(bytes_per_ms / path.mss), 1 if rate * path.mss * 8 < 1.2 else 2)
 

@@ -26,7 +26,10 @@ FAIR_BIN_NS, FAIR_BIN_RTTS = 500_000_000, 10  # of several: flows in turn fill t
 
 
 def measured(key: str, subjects: Sequence[Subject]) -> float:
-    """Return a figure of a flow, or of all (`expectations.OF_ALL`): ns, bit/s, a share; may raise `StreamError`."""
+    """Return a figure of one flow or, for `expectations.OF_ALL`, of several, in ns, bit/s or as a share.
+
+    Raises `StreamError` if the record lacks the data.
+    """
     if key == "jain":
         if len(subjects) < 2:
             raise StreamError("fairness needs two flows or more: select them with flows")

@@ -74,7 +74,10 @@ class Subject:
 
     @functools.cached_property
     def analysis(self) -> FlowAnalysis:
-        """Sender and limits: the result of `analyze`, without forecast and effects; `StreamError` without packets."""
+        """Sender and limits of the flow: the result of `analyze`, without forecast and effects.
+
+        Raises `StreamError` if no packets were kept.
+        """
         if self.flow is None:
             raise StreamError(NO_PACKETS)
         if isinstance(self.flow, CounterFlow):

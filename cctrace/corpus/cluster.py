@@ -77,7 +77,10 @@ class Cluster:
         future.add_done_callback(lambda future: self._results.put((order, future)))
 
     def next(self, timeout: float) -> tuple[Order, Row | None] | None:
-        """Return (order, commit) of a finished batch, None after `timeout` s; no commit if all its workers died."""
+        """Return (order, commit) of a finished batch, None after `timeout` seconds; raises the error of a batch.
+
+        The commit is None where every worker that took the batch died.
+        """
         if self._client.status != "running":
             self._reconnect()
         try:

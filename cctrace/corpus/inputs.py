@@ -73,7 +73,10 @@ def date_in(name: str) -> str:
 
 
 class Rules:
-    """Compiled rules, by names of `RULES` or as texts, that match counters to captures; `ArgumentError` for others."""
+    """Compiled rules that match counters to captures.
+
+    `rules`: names of `RULES`, or rules. Raises `ArgumentError` if one is neither.
+    """
 
     def __init__(self, rules: Sequence[str] = DEFAULT_RULES) -> None:
         self._patterns = []

@@ -270,7 +270,10 @@ def _reproducing(
 
 
 def _may_lack_room(scene: Scene, diagnosis: Diagnosis) -> bool:
-    """Return whether only the send buffer may have delayed recoveries: a flow alone had some, and waited for data."""
+    """Return whether the send buffer may have delayed recoveries: a flow alone had some, and waited for data.
+
+    No other cause is known.
+    """
     if not scene.recorded[SHARE]:
         return False
     limited = scene.held.options({"rwnd": "none", "fq": None})

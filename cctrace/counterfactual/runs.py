@@ -288,7 +288,10 @@ class Runs:
 
 
 def _as_known(others: Sequence[Sender], path: Path, seed: int) -> list[Sender]:
-    """Return the other flows with drawn RTTs: to a packet's time, which decides whose packets a full queue drops."""
+    """Return the other flows with RTTs drawn from what is known of them: to a packet's time at the bottleneck.
+
+    So much decides whose packets a full queue drops, and thereby the shares of a run.
+    """
     reach_us = PACKET_BYTES * 8e6 / path.max_rate_bps()
     off_us = np.random.default_rng(seed).uniform(-reach_us, reach_us, len(others))
     return [

@@ -226,7 +226,10 @@ def what_would_help(
 def answer(
     runs: Runs, questions: Mapping[str, tuple[Controller, dict[str, Any]]], changes: Mapping[str, Any] | None = None
 ) -> WhatIf:
-    """Return the `WhatIf` of runs; `questions`: {name: (controller, changes of the path)}; `changes`: common ones."""
+    """Return the `WhatIf` of a scene's runs.
+
+    `questions`: name of the answer: controller and changes of the path. `changes`: common changes of all questions.
+    """
     answers = runs.ask({name: Question.of(*asked) for name, asked in questions.items()})
     candidates = {name: answer.figures for name, answer in answers.items()}
     differences = {name: answer.differ for name, answer in answers.items() if answer.differ}

@@ -46,7 +46,10 @@ class Acked:
         self._again.append((begin, end, number))
 
     def acked(self, cumulative: int, blocks: Sequence[tuple[int, int]]) -> list[Range]:
-        """Return the ranges of packets that an ACK, `cumulative` and SACK `blocks`, acknowledges for the first time."""
+        """Return the packets that an ACK acknowledges for the first time, as ranges in ascending order.
+
+        `cumulative`: the first byte that it does not acknowledge. `blocks`: its SACK blocks.
+        """
         found: list[int] = []
         self._first = self._take(self._first, cumulative, found)
         for left, right in blocks:

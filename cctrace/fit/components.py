@@ -230,7 +230,10 @@ _fitting = threading.Lock()  # whoever needs the same fit meanwhile waits for it
 
 
 def quick_jitter(path: PathEvidence, delays: Delays, progress: Progress = silent) -> Jitter:
-    """Return a fit of fewer families to fewer draws, a fifth of the work; `FitError` if the jitter is undetermined."""
+    """Return a fit of fewer families to fewer draws, with a fifth of the work; the path's own is cached.
+
+    Raises `FitError` if the delays do not determine the jitter.
+    """
     with _fitting:
         kept = path.kept.get(quick_jitter)
         if kept is None or kept[0] is not delays:

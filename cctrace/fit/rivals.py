@@ -22,7 +22,10 @@ NO_LOSS = {"model": "none", "share": Estimate(0.0, 0.0, 0.0), "congestive": 0, "
 
 
 def rivals_of(path: FittedPath, evidence: PathEvidence) -> dict[str, FittedPath]:
-    """Return the paths that may explain a capture, the inferred one first, alone without ambiguity."""
+    """Return the paths that may explain a capture, the inferred one first; only that if there is no ambiguity.
+
+    `evidence`: from which it was inferred.
+    """
     found = {AS_INFERRED: path}
     at, estimates = evidence.backlogs, path.estimates
     lost, sent = int(at.lost.sum()), len(at.lost)

@@ -70,7 +70,10 @@ class Axis(NamedTuple):
 
 
 class Surface:
-    """Scores over points: all `scores` so far, and the `best`; `replay` takes {name: value}, returns scores."""
+    """Scores over points: `scores` of every point evaluated so far, and `best`, the likeliest of them.
+
+    `replay`: takes {name: value}, returns the score of each interval of the flow.
+    """
 
     def __init__(self, axes: Iterable[Axis], replay: Callable[[dict[str, float]], Floats]) -> None:
         self.axes, self.replay = list(axes), replay

@@ -216,7 +216,10 @@ def newly_marked_bytes(tp):
 
 
 def count_marks(tp, rs, ace, delivered):
-    """Process the marks that an ACK reports, unless it may be old (nothing new) [Linux618] tcp_accecn_process."""
+    """Process the marks that an ACK with accurate feedback reports [Linux618] tcp_accecn_process.
+
+    An ACK that acknowledges nothing new may have been overtaken: its counter is old.
+    """
     progress = rs.flag & (sb.DATA_ACKED | sb.DATA_SACKED) != 0 or tp.ts_newer != 0
     if tp.ecn != ACCURATE_ECN or ace < 0 or not progress or rs.flag & sb.SYN_ACKED:
         return

@@ -146,7 +146,10 @@ def acknowledged(flow: Flow) -> tuple[Ints, Ints]:
 
 
 def first_sent(flow: Flow) -> tuple[Ints, Ints]:
-    """Return (time_ns, bytes sent first from then on), since the capture began, at the sender's TCP, both ascending."""
+    """Return (time_ns, bytes sent from then on) at the sender's TCP, each int64, both ascending.
+
+    Each byte counts once. If the capture starts in mid-flow, from there.
+    """
     packets = flow.capture.packets
     time_ns, rows, mine = flow.capture.seen_by_sender(flow.index)
     data = mine & (packets["payload"][rows] > 0)

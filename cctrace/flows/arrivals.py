@@ -38,7 +38,10 @@ def arrived_of(tx_ns: Values, begin: Values, end: Values, ack_ns: Values, acked:
 
 
 class Receiver:
-    """What a receiver holds after some of the segments that arrived, of which `tx_ns`, `begin`, `end` are in order."""
+    """What a receiver holds, after some of the segments that arrived.
+
+    `tx_ns`, `begin`, `end`: of the segments that arrived, in this order.
+    """
 
     def __init__(self, tx_ns: Values, begin: Values, end: Values) -> None:
         self.arrivals = list(zip(tx_ns.tolist(), begin.tolist(), end.tolist(), strict=True))

@@ -264,7 +264,10 @@ class CounterFlow(Carded):
         return coarse.caveats(self.events)
 
     def view(self, kind: str, **params: Any) -> View:
-        """Return what QUIC controllers read of `events` (`kind` is "quic"), else a `StreamError`: replay the flow."""
+        """Return what QUIC controllers read, a `cctrace.flows.views.View` of `events`; `kind` is "quic".
+
+        There is none for Linux controllers (a `StreamError`): replay the flow itself.
+        """
         from cctrace.flows import views
 
         return views.of_events(self.events, kind)

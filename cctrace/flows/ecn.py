@@ -235,7 +235,10 @@ def misses_marks(counters: TcpInfo | None) -> bool:
 
 
 def may_miss_marks(flow: Flow) -> bool:
-    """Whether a flow with marks, without AccECN options, may be that of a kernel that misses them: `misses_marks`."""
+    """Whether a flow with marks may be that of a kernel that misses them, for all that is stated: see `misses_marks`.
+
+    Those kernels do not use the AccECN option.
+    """
     stated = flow.tcpinfo is not None and "kernel" in flow.tcpinfo.connections[0]
     return flow.ecn.feedback == "accurate" and flow.ecn.delivered_ce > 0 and not flow.ecn.received_bytes and not stated
 

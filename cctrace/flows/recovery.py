@@ -305,7 +305,10 @@ def identify_loss(tp, seg, rs, out):
 
 
 def arm_reordering_timer(tp, wait_us):
-    """Arm RACK's timer: it fires at a tick, never early (`tcp.wheel`), after the full wait; see `timers.tick_by`."""
+    """Arm RACK's timer: it fires at a tick, after the full wait; see `timers.tick_by`.
+
+    A timer never fires early: [Linux] kernel/time/timer.c calc_index, `tcp.wheel`.
+    """
     tp.reo_first_us = tp.now_us + whole_ticks(wait_us + TIMEOUT_MIN_US, 1_000_000 // tp.hz)
     tp.probe_us = 0
 

@@ -132,7 +132,10 @@ def after_reductions(halves: HalfRounds, over: Floats, apart: Floats) -> tuple[f
 
 
 def _filled(inside: Ints, over: Floats, blur: float) -> Ints:
-    """Return the blocks of a period from where its window stays filled, for paced sends after two RTTs."""
+    """Return the blocks of a period from where its window is filled, and stays so.
+
+    Paced sends take two round trips to fill it. What goes on to rise is another's window.
+    """
     begin = int(np.argmax(over[inside[: 2 * const.LEAST_AFTER]])) if len(inside) else 0
     later = np.abs(over[inside[begin : begin + const.SEVERAL]])
     return inside[begin:] if np.all(later <= const.AFTER_USUAL + blur) else inside
@@ -176,7 +179,10 @@ def outgrown(halves: HalfRounds, over: Floats, apart: Floats) -> float:
 
 
 def awaited(events: Events, rows: Ints, cwnd: Floats, mss: int) -> Floats:
-    """Return how many segments an unpaced sender waits for at these `rows` of events to send a full super-packet."""
+    """Return how many segments an unpaced sender waits for to send a full super-packet.
+
+    `rows`: numbers of rows of `events`. `cwnd`: segments, at each of these rows. `mss`: bytes.
+    """
     srtt_us = np.maximum(events.at("srtt_us8", rows) / 8, 1)
     rate = PACING_CA_RATIO / 100 * cwnd * mss / srtt_us * 1e6
     near_peer = SK_GSO_MAX_SIZE >> np.minimum(events.at("tcp_min_rtt_us", rows).astype(np.int64) >> TSO_RTT_LOG, 31)
@@ -277,7 +283,10 @@ def longest_still(halves: HalfRounds, wait_us: Floats, window: Floats, least: fl
 
 
 def paced_log_odds(halves: HalfRounds, still: float, min_rtt_us: float, is_v1: bool) -> float:
-    """Return the evidence against a paced candidate of `longest_still` and rising flights, log odds of 0 or more."""
+    """Return the evidence of `longest_still` and rising flights against a candidate that paces, log odds of 0 or more.
+
+    `is_v1`: whether it probes every eight round trips.
+    """
     # Otherwise a probe is shorter than a block.
     shows = np.median(np.diff(halves.time_us[halves.edges])) < 2 * min_rtt_us
     shows &= not is_v1 or np.median(halves.flight) >= const.V1_LEAST_FLIGHT  # otherwise it probes by a segment or two

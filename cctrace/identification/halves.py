@@ -225,7 +225,10 @@ class HalfRounds:
         return epochs, growing / max(blocks, 1)
 
     def _falls(self) -> Ints:
-        """Return the blocks at which the flight has fallen to a lower level within a round trip; BBR takes longer."""
+        """Return the blocks at which the flight has fallen to a lower level, within a round trip.
+
+        A BBR drains its queue for longer; after PROBE_RTT, its flight is back.
+        """
         flight, blur, segment = self.flights, self.blur, const.ONE_SEGMENT
         time_us = self.time_us[self.edges]
         held_us = HELD_US + 2 * np.median(self.rtt_us)

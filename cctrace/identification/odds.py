@@ -150,7 +150,10 @@ def _length(record: Record) -> float:
 def among_paced(
     paces: list[str], flights: dict[str, float], cycles: Cycles, short: float, count: float
 ) -> dict[str, float]:
-    """Return the log evidence for each paced candidate, relative to the best; `short`, `count`: factors of flights."""
+    """Return the log evidence for each candidate that paces, relative to the best of them.
+
+    `flights`: log likelihoods. `short`, `count`: factors of short flights, and of many blocks.
+    """
     value = {name: const.FLIGHTS * math.sqrt(short) * flights[name] for name in paces}
     by_cycle = short ** (2 * const.DEPENDENCE)
     for weight, scores in ((const.BANDWIDTH, cycles.by_bandwidth), (const.LEVEL, cycles.by_level)):

@@ -38,7 +38,10 @@ GROWTH = {"reno": (0.6, 1.5), "cubic": (0.3, np.inf), "cubic6": (0.3, np.inf)}
 
 
 def wrong_reductions(polls: Polls, factor: float) -> tuple[int, float]:
-    """Return how many reductions the polls contain, and the share of them by another than the candidate's `factor`."""
+    """Return how many reductions the polls contain, and the share of them with a wrong factor.
+
+    `factor`: by which the candidate multiplies its window.
+    """
     off = []
     for before, after in _neighbours(polls):
         old, new = polls.ssthresh[before], polls.ssthresh[after]
@@ -70,7 +73,10 @@ def growth(polls: Polls) -> tuple[float, float]:
 
 
 def wrong_windows(polls: Polls, name: str, factor: float) -> float:
-    """Return the reduction of an unpaced candidate's log odds by its windows' growth and reductions (`factor`)."""
+    """Return the reduction of an unpaced candidate's log odds due to the windows' reductions and growth.
+
+    `name`: of the candidate. `factor`: by which it multiplies its window.
+    """
     cuts, wrong = wrong_reductions(polls, factor)
     total = 0.0
     if cuts >= 2:

@@ -82,7 +82,10 @@ def kept_and_grown(halves: HalfRounds) -> tuple[float, float]:
 
 
 def other_windows(halves: HalfRounds, name: str, factor: float) -> str:
-    """Return in words how a sender's windows differ from an unpaced relative's, reduced by `factor`; "" unknown."""
+    """Return in words how a sender's windows differ from those of an unpaced relative; "" if unknown.
+
+    `name`: the relative. `factor`: by which it multiplies its window.
+    """
     kept, grown = kept_and_grown(halves)
     said = []
     if abs(kept - factor) > const.OTHER_FACTOR:

@@ -62,7 +62,10 @@ def is_undecided(found: Identification | None) -> bool:
 
 
 def sender_words(found: Identification | None, causes: Collection[str] = ()) -> str:
-    """Return the identified sender and its probability; if there is none, why, by a diagnosis's `causes`."""
+    """Return the identified sender and its probability; or, if none and a cause of the diagnosis explains it, why.
+
+    `causes`: names of the verdicts, the likeliest first.
+    """
     if found is None or found.group == (UNKNOWN,):
         return "unknown"
     words = group_words(found.group)

@@ -315,7 +315,10 @@ class Expressions(Accesses):
         return made_of(value, iter([self.op(f"load {t}, ptr {slot}") for t, slot in slots]))
 
     def field(self, record: Record, name: str) -> tuple[np.dtype, str]:
-        """Return (dtype, pointer) of a field; note a view's column, check a natural one in a checked module."""
+        """Return (dtype, pointer) of a field; of a controller's view, note the column.
+
+        If the module is checked, a field that is said to be natural fails where it is not.
+        """
         controller = self.module.controller
         if controller and record.dtype.names == VIEW_COLUMNS[controller.view]:
             if name not in record.dtype.names:

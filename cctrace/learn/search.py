@@ -80,7 +80,10 @@ class Search:
         return None if beside is None else (k, beside)
 
     def note(self, utility: float) -> None:
-        """Take the mean utility of what was `wanted`; `ArgumentError` if the search is over, or it is not finite."""
+        """Take the mean utility of what was `wanted`.
+
+        Raises `ArgumentError` if the search is over, or the utility is not finite.
+        """
         wanted = self.wanted()
         if wanted is None or not abs(utility) < float("inf"):
             raise ArgumentError(f"utility={utility!r}: {'the search is over' if wanted is None else 'not finite'}")

@@ -82,7 +82,10 @@ class Fig3(Yang22):
 
 
 def over_opportunities(path: Fields, seconds: int, **arguments: Any) -> Result:
-    """Measure over a Mahimahi trace with the rates of `path`; return the opportunities of each second, too."""
+    """Measure over a Mahimahi trace that has the rates of a preset, and return the opportunities of each second, too.
+
+    `path`: fields of `cctrace.Path` with ``rate`` in steps.
+    """
     at, bps = np.array([float(t) for t, _ in path["rate"]]), np.array([float(rate) for _, rate in path["rate"]])
     due = np.cumsum(bps[np.searchsorted(at, np.arange(0, seconds, 1e-3), side="right") - 1] / 8e3) // OPPORTUNITY_BYTES
     times = np.repeat(np.arange(1, len(due) + 1), np.diff(due, prepend=0).astype(int)) * 1_000_000

@@ -46,7 +46,10 @@ IN_LOOP = "model in its loop"
 
 
 def bandwidth(sd_us: float, queue_us: float, duration_s: float, seed: int) -> float:
-    """Return the mean of Eq. 5 over a session, payload Mbit/s, from drawn RTTs (`sd_us`) and their running minimum."""
+    """Return the mean of Eq. 5 over a session, payload Mbit/s, from drawn RTTs and their running minimum.
+
+    `sd_us`, `queue_us`: jitter and delta. `seed`: of the draws.
+    """
     rng = np.random.default_rng(seed)
     log_mass = special.log_ndtr((UCAV_US + queue_us - FLOOR_US) / sd_us)
     share, least, total = 1.0, UCAV_US, 0.0

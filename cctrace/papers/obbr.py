@@ -206,7 +206,10 @@ def session_of(system: str, path: Fields, seed: int, minutes: float, rule: str) 
 
 
 def by_form(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a table with a column ``form`` (release, paper), a panel each; systems of one form are in both."""
+    """Return a table with a column ``form``, and systems without it: a panel each for release and paper form.
+
+    What has one form only (BBR, BBRv2, CUBIC) is in both.
+    """
     form = table.system.str.endswith(PAPER).map({True: "paper form", False: "released"})
     one = table[table.system.isin([BBR, BBR2, CUBIC])].assign(form="paper form")
     apart = table.assign(form=form, system=table.system.str.removesuffix(PAPER))

@@ -361,7 +361,10 @@ def _delayed_others(tables: list[Transmissions], met: Floats, best: _Hypothesis,
 
 
 def _errors(arrivals: _Arrivals, best: float, at_loss: Floats) -> tuple[float, float]:
-    """Return standard errors of the `best` rate and the bucket: of parts of the flow, and of deficits `at_loss`."""
+    """Return standard errors of rate and bucket: scatter of rates over parts of the flow, of deficits at losses.
+
+    `best`: the rate. `at_loss`: deficits at the explained losses.
+    """
     passed, span = _between(arrivals, 2e6)
     rates = passed / np.maximum(span, 1.0)
     near = np.abs(rates / best - 1) < 0.05

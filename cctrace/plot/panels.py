@@ -152,7 +152,10 @@ def decimate(time_s: Values, values: Values, buckets: int) -> tuple[Values, Valu
 
 
 def extreme_rows(span: Ints, low: Values, high: Values) -> list[Ints]:
-    """Return the first and last row of each `span` (neighbours), and those of its smallest `low` and largest `high`."""
+    """Return rows: first and last of each span, and the first ones with the smallest `low` and the largest `high`.
+
+    `span`: the number of each row's span; rows of a span are neighbours.
+    """
     if not len(span):
         return [np.zeros(0, np.int64)]
     first = np.concatenate(([0], np.flatnonzero(np.diff(span)) + 1))

@@ -66,7 +66,10 @@ def files(packed: Packed, stem: str) -> Iterator[tuple[str, str]]:
 def fitting(
     sections: Sequence[FlowSection | None], stems: Sequence[str]
 ) -> tuple[list[FlowSection | None], Iterator[tuple[str, str]]]:
-    """Return sections as a page can hold them, and names (stem first) and texts of the others' files of packets."""
+    """Return the sections as a page can hold them, and names and texts of the files with the packets of the others.
+
+    `stems`: what the names of a section's files begin with.
+    """
     room = PACKETS
     kept: list[FlowSection | None] = []
     beside: list[tuple[Packed, str]] = []

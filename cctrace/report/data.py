@@ -128,7 +128,10 @@ def _fill_series(flows: Sequence[dict[str, Any]], room: int | None = None, pack:
 def _panels(
     panels: Iterable[tuple[str, Panel]], buckets: int | None, pack: Pack, room: float
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]], float]:
-    """Return the data of panels, their shared columns of time, and the bytes left (negative where it stopped)."""
+    """Return the data of panels, the columns of time that their series share, and the bytes left of `room`.
+
+    Stops as soon as there is no room left (it is negative then).
+    """
     times: list[dict[str, Any]] = []
     known: dict[bytes, int] = {}
     found: list[dict[str, Any]] = []

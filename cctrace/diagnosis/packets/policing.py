@@ -6,11 +6,9 @@ from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.groups import Policer
 from cctrace.diagnosis.packets.losses import before_losses
 from cctrace.diagnosis.record import Record
-from cctrace.path.bottleneck import ROUGHLY, constant_rate
 from cctrace.path.buckets import policer_of
 from cctrace.path.constants import COMMON, LEAST_POLICED, LOSSES_SHOW
 from cctrace.path.losses import decided_ns
-from cctrace.path.neighbours import shared_queue
 from cctrace.path.transmissions import LOST
 
 
@@ -42,23 +40,12 @@ def policer(record: Record) -> Policer | None:
 def _is_the_links(record: Record, rate: float) -> bool:
     """Return whether packets waited in a queue served at this rate: then the queue drops, not a policer.
 
-    A full queue drops as an empty bucket does, but nothing waits behind a policer at its rate. A flow that came when
-    the queue was full never saw it empty, so that its delays may not tell; those of the other flows then do.
+    A full queue drops as an empty bucket does, but nothing waits behind a policer at its rate.
     """
-    path = record.path
-    alone = path.require_bottleneck.rate if path.require_bottleneck.explained > COMMON else np.nan
-
-    def is_same(one: float) -> bool:
-        return abs(one / rate - 1) < const.POLICED_RATE_SAME
-
-    if is_same(alone) or (path.shared and path.shared.is_common and is_same(path.shared.rate)):
-        return True
-    for index in path.companions:
-        others = tuple(other for other in path.parts if other != index)
-        joint = shared_queue(path.parts, index, others, constant_rate(path.parts[index], ROUGHLY)[0])
-        if joint.is_common and is_same(joint.rate):
-            return True
-    return False
+    shared, bottleneck = record.path.shared, record.path.require_bottleneck
+    alone = bottleneck.rate if bottleneck.explained > COMMON else np.nan
+    rates = [alone, shared.rate] if shared and shared.is_common else [alone]
+    return any(abs(one / rate - 1) < const.POLICED_RATE_SAME for one in rates)
 
 
 def _queue_dropped(record: Record) -> bool:

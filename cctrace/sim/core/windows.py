@@ -7,10 +7,11 @@ to the cache.
 from cctrace.sim.core.arrivals import is_undisturbed, next_arrival, take_ahead, take_timers
 from cctrace.sim.core.events import schedule
 from cctrace.sim.core.lateness import draw_all
+from cctrace.sim.core.quic_sender import MS, PUSH_MS
 from cctrace.sim.core.structs import NO_JITTER, QUIC, coming, flows, legs
 
-LONGEST_NS = 6_000_000
-QUIC_NS = 2_000_000  # a sender of QUIC draws at a push, and the next one comes later than this (PUSH_MS, in whole ms)
+LONGEST_NS = 6_000_000  # 0.97 of the time of 2 ms, and no window can be longer than a packet's way to the receiver
+QUIC_NS = (PUSH_MS - 1) * MS  # a sender of QUIC draws at a push; the next comes later than this, as it counts whole ms
 
 
 def window_ns(w):
@@ -26,7 +27,8 @@ def window_ns(w):
             if leg.kind != NO_JITTER or not is_undisturbed(w, f):
                 return 0
             longest = min(longest, leg.base_ns + leg.shift_ns - 1)
-    return longest if 0 < late <= longest else 0  # then each flow has a packet in it, or more
+    # An ACK is late by up to a packet's service time: in their sum, each flow has a packet on average.
+    return longest if 0 < late <= longest else 0
 
 
 def take_window(w, until_ns):
