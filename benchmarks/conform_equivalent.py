@@ -103,6 +103,6 @@ EQUIVALENT = {
         "end_cwnd_reduction, line 3: number 1": "of controllers that set cwnd themselves",
         "end_cwnd_reduction, line 5: inverted: f.ca_state == CA_CWR": _ECN,
         "end_cwnd_reduction, line 5: number 0": "a flow that loses its first segment",
-        "end_cwnd_reduction, line 7: left out: calls.call(w, f, calls.CWND_EVENT, EVENT_COMPLETE_CWR, now)": "a notice",
+        "end_cwnd_reduction, line 7: left out: calls.call(w, f, CWND_EVENT, EVENT_COMPLETE_CWR, now)": "a notice",
     },
 }

@@ -15,9 +15,10 @@ from cctrace.sim.core.sendmsg import sendmsg
 from cctrace.sim.core.structs import ECHO, LOST, NEVER, SACKED, acks, segments, told, transmissions
 from cctrace.sim.core.view import CWND
 from cctrace.sim.core.world import FIRST_NS, World
-from cctrace.sim.core.write_queue import WRITE_BYTES, discard_unsent
+from cctrace.sim.core.write_queue import discard_unsent
 from cctrace.sim.path import Path
 from cctrace.sim.sender import Sender
+from cctrace.tcp.rate import WRITE_BYTES
 
 MS = 1_000_000
 START = FIRST_NS + 1000 * MS

@@ -12,6 +12,8 @@ MSS = 1252  # bytes, NGX_QUIC_MSS
 INITIAL_WINDOW = 32 * MSS
 MIN_WINDOW = 4 * MSS  # four packets, so that a delayed ACK cannot stall the flow
 MSEC_PER_SEC = 1000
+MAX_ACK_DELAY_MS = 25  # of a receiver that sets none [RFC9000] 18.2
+PERSISTENT_CONGESTION = 3  # probe timeouts, kPersistentCongestionThreshold [RFC9002] 7.6.1
 RTT_UNKNOWN = 0x7FFFFFFF  # ms, "no RTT sample yet"
 
 

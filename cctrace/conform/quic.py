@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from cctrace.cc.base import Counterpart
+from cctrace.cc.quic import MSS
 from cctrace.columns import Values
 from cctrace.conform import log
 from cctrace.conform.record import Record
@@ -21,7 +22,7 @@ from cctrace.conform.stage import Cell, Stage
 
 __all__ = ["CASES", "CELLS", "SPEC"]
 
-DATAGRAM = 1252  # bytes, of the simulated stack
+DATAGRAM = MSS  # bytes, of the simulated stack
 INITIAL, LEAST = min(10 * DATAGRAM, max(14720, 2 * DATAGRAM)), 2 * DATAGRAM  # 7.2
 REDUCTION = 0.5  # kLossReductionFactor
 CELLS = tuple(

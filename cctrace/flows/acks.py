@@ -7,19 +7,15 @@ Sources: [Linux] tcp_ack, tcp_sacktag_write_queue, tcp_clean_rtx_queue, tcp_ack_
 
 import numpy as np
 
-from cctrace import schema
 from cctrace.cc.linux import CA_CWR, CA_LOSS, CA_RECOVERY
 from cctrace.flows import ratesample, recovery, reno_sacks, rtt_filters, timers
 from cctrace.flows import scoreboard as sb
 from cctrace.flows.emitting import emit
 from cctrace.flows.state import DSACK, EVER, LOST, RETRANS, SACKED
 from cctrace.io.layout import NO_COUNTER
+from cctrace.schema import CONG_AVOID, ON_ACK, PKTS_ACKED
 from cctrace.tcp.ecn import ACCURATE_ECN, ACE_MASK, ACE_START, CLASSIC_ECN, ECHO, newly_marked
 from cctrace.tcp.rack import DEFAULT_REORDERING
-
-ON_ACK = schema.LINUX_EVENTS["on_ack"]
-PKTS_ACKED = schema.LINUX_EVENTS["pkts_acked"]
-CONG_AVOID = schema.LINUX_EVENTS["cong_avoid"]
 
 
 def clear(rs):

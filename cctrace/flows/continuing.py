@@ -24,7 +24,8 @@ from cctrace.flows.handover import (
     waits_in_fq,
     written_by_now,
 )
-from cctrace.flows.sends import CWND_EVENT, stamp_next
+from cctrace.flows.sends import stamp_next
+from cctrace.schema import CWND_EVENT
 from cctrace.tcp.sequence import unwrap
 from cctrace.tcp.small_queue import SKB_OVERHEAD_BYTES
 

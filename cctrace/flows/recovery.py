@@ -11,23 +11,18 @@ Every call a congestion control would have received is written to the event stre
 Sources: [Linux] tcp_input.c: tcp_fastretrans_alert and below, tcp_enter_loss; RFC 5682 (F-RTO); RFC 3522 (Eifel).
 """
 
-from cctrace import schema
 from cctrace.cc import linux
 from cctrace.flows import scoreboard as sb
 from cctrace.flows import skbs, timers
 from cctrace.flows.emitting import emit
 from cctrace.flows.reno_sacks import add_reno_sack
 from cctrace.flows.state import EVER, LOST, SACKED
+from cctrace.schema import CWND_EVENT, SET_STATE, SSTHRESH, UNDO_CWND
 from cctrace.tcp.ecn import CLASSIC_ECN
 from cctrace.tcp.probe import TIMEOUT_MIN_US
 from cctrace.tcp.rack import DEFAULT_REORDERING, REO_WND_PERSIST
 from cctrace.tcp.rtt import whole_ticks
 from cctrace.tcp.undo import FRTO_SEND_NEW, FRTO_SPURIOUS, FRTO_WAIT, frto_finding, original_arrived, was_needless
-
-SSTHRESH = schema.LINUX_EVENTS["ssthresh"]
-SET_STATE = schema.LINUX_EVENTS["set_state"]
-CWND_EVENT = schema.LINUX_EVENTS["cwnd_event"]
-UNDO_CWND = schema.LINUX_EVENTS["undo_cwnd"]
 
 
 def set_state(tp, rs, out, state):

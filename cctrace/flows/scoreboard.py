@@ -10,10 +10,10 @@ The reordering window is 0 until reordering is seen (then min_rtt/4, widened by 
 Sources: RFC 2018, RFC 2883 (D-SACK), RFC 8985 (RACK-TLP); [Linux] tcp_input.c, tcp_recovery.c.
 """
 
-from cctrace import schema
 from cctrace.flows import ratesample, skbs
 from cctrace.flows.emitting import write
 from cctrace.flows.state import EVER, LISTED, LOST, RETRANS, SACKED
+from cctrace.schema import SKB_MARKED_LOST
 from cctrace.tcp import rack
 from cctrace.tcp.ecn import CLASSIC_ECN
 
@@ -30,7 +30,6 @@ ORIG_SACK_ACKED, UNA_ADVANCED, DSACKING, DSACK_TLP, RENEGING, LOST_RETRANS, MAYB
 )
 NOT_DUP = DATA | WIN_UPDATE | DATA_ACKED | SYN_ACKED
 ALERT = DATA_SACKED | F_ECE | DSACKING
-SKB_MARKED_LOST = schema.LINUX_EVENTS["skb_marked_lost"]
 
 
 def find(tp, seg, seq):

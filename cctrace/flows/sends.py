@@ -3,17 +3,16 @@
 Sources: [Linux] tcp_write_xmit, tcp_event_new_data_sent, tcp_retransmit_skb, tcp_cwnd_validate.
 """
 
-from cctrace import schema
 from cctrace.cc.linux import CA_RECOVERY, EVENT_CWND_RESTART, EVENT_TX_START
 from cctrace.flows import ratesample, skbs, state, timers
 from cctrace.flows import scoreboard as sb
 from cctrace.flows.acks import clear
 from cctrace.flows.emitting import data_segs_out, emit
+from cctrace.schema import CWND_EVENT
 from cctrace.tcp.pacing import SK_GSO_MAX_SIZE, next_departure
 from cctrace.tcp.rate import app_limited_until
 from cctrace.tcp.window import note_usage
 
-CWND_EVENT = schema.LINUX_EVENTS["cwnd_event"]
 LATEST_US = 100_000  # after newer data; before any RTT is known, only a timeout retransmits
 
 

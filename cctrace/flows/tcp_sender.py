@@ -11,7 +11,6 @@ An ACK is processed `ack_delay_ns` after its time stamp; TCP stamped a segment `
 
 import numpy as np
 
-from cctrace import schema
 from cctrace.flows import reasons, recovery, rtt_filters, sends, timers
 from cctrace.flows import scoreboard as sb
 from cctrace.flows.acks import clear, on_ack, update_rtt
@@ -19,14 +18,12 @@ from cctrace.flows.dry import SAME_LOOP_NS
 from cctrace.flows.emitting import emit
 from cctrace.flows.handover import waited_in_timer
 from cctrace.flows.state import CLOCK_START_US, CWR, DIRECTLY, FIN, PACED, PSH, SYN, THROUGH_FQ
+from cctrace.schema import INIT, U32_MAX
 from cctrace.tcp.ecn import ace_of
 from cctrace.tcp.rack import DEFAULT_REORDERING
 from cctrace.tcp.rate import app_limited_until
 from cctrace.tcp.rtt import FIRST_TIMEOUT_US
 from cctrace.tcp.small_queue import SKB_OVERHEAD_BYTES
-
-INIT = schema.LINUX_EVENTS["init"]
-U32_MAX = schema.U32_MAX
 
 HELD_UP_US = 100_000  # no CPU sleeps for longer between the stamp and the transmission
 SELDOM = 64  # of 1024

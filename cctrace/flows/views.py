@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cctrace import schema
+from cctrace.cc.quic import MAX_ACK_DELAY_MS, PERSISTENT_CONGESTION
 from cctrace.columns import Columns, Ints, Values
 from cctrace.errors import StreamError
 from cctrace.flows.events import Events
@@ -128,8 +129,6 @@ def of_events(events: Events, kind: str) -> View:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # A TCP event stream as the QUIC stack of oBBR would have sampled it.
-_MAX_ACK_DELAY_MS = 25  # [RFC9002] 6.2.1, added to the persistent-congestion duration
-_PERSISTENT_CONGESTION = 3  # [RFC9002] 7.6.1 kPersistentCongestionThreshold
 
 
 def quic_view(events: Events) -> View:
@@ -256,7 +255,7 @@ def _persistent_congestion(events: Events, sent_ms: Values, lost: Values, acks: 
     last = lost[np.append(first[1:], len(lost)) - 1]
     oldest, newest = np.minimum.reduceat(sent_ms[lost], first), np.maximum.reduceat(sent_ms[lost], first)
     srtt_ms, var_ms = events["srtt_us8"][last] // 8000, events["mdev_us4"][last] // 4000
-    duration = _PERSISTENT_CONGESTION * (srtt_ms + np.maximum(4 * var_ms, 1) + _MAX_ACK_DELAY_MS)
+    duration = PERSISTENT_CONGESTION * (srtt_ms + np.maximum(4 * var_ms, 1) + MAX_ACK_DELAY_MS)
     ack = acks[np.minimum(np.searchsorted(acks, last), len(acks) - 1)]
     revealed = time[ack] == time[last]  # by an ACK, not by a timer
     between = (sent_ms[ack] >= oldest) & (sent_ms[ack] <= newest)

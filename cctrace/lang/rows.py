@@ -1,10 +1,8 @@
 """The loop over the rows of a view that calls a compiled controller: what `replaying.player` runs."""
 
-from cctrace import schema
 from cctrace.lang.machine import Machine
 from cctrace.lang.memory import call, words
-
-SSTHRESH, UNDO_CWND = schema.EVENT_CODES["ssthresh"], schema.EVENT_CODES["undo_cwnd"]
+from cctrace.schema import SSTHRESH, UNDO_CWND
 
 
 def rows(code, row, stop, event, place, carried, state, recorded, out) -> None:

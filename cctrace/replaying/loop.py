@@ -92,7 +92,6 @@ A_APP_LIMITED, A_SKB_APP_LIMITED = _at["rs_is_app_limited"], _at["skb_tx_app_lim
 LONG_AGO = 1 << 20  # ticks, more than any window at any HZ
 KEEP = 64  # rows between copies of the state, from which it is made again where a call draws: that is rare
 LONG_PHASE = 2  # minimum RTTs, within which a probe or a drain reaches its end condition
-SKB_MARKED_LOST = schema.LINUX_EVENTS["skb_marked_lost"]
 
 
 def take_send(book, sends, asked_ns, srtt_us8, slots, stack, marks, likelihood):
@@ -169,14 +168,14 @@ def read_row(book, call, row, rest, i, sends, marks, slots, stack, ack):
         sk.lean(slots[book[bk.GAIN_SLOT]], outlasts(book, slots, ack), ack)
     if book[bk.DRAINS_END] != 0:
         sk.end_drain(slots[book[bk.GAIN_SLOT]], stack, ack)
-    if book[bk.STAMP_SLOT] >= 0 and call.event == sk.ON_ACK:
+    if book[bk.STAMP_SLOT] >= 0 and call.event == schema.ON_ACK:
         dips = is_dip(book, i, stack)
         slots[book[bk.STAMP_SLOT]] = ack[A_JIFFIES] - (LONG_AGO if dips else 0)
         if book[bk.DONE_SLOT] >= 0:
             sk.reach_probe_rtt(dips, slots[book[bk.DONE_SLOT]], stack, ack)
     if row.rs_send >= 0:
         marked = marks[row.rs_send] & bk.APP_LIMITED
-        if call.event == SKB_MARKED_LOST:
+        if call.event == schema.SKB_MARKED_LOST:
             ack[A_SKB_APP_LIMITED] = marked
         else:
             ack[A_APP_LIMITED] = marked
@@ -225,14 +224,14 @@ def call_row(book, rows, sends, marks, draws, i, slots, stack, ack, likelihood):
             take_waiting(book, rows, i, sends, marks, slots, stack)
     event = np.int64(call.event)
     has_entry = book[bk.ENTRIES] >> event & 1
-    if not has_entry and (event >= SKB_MARKED_LOST or event == sk.INIT):
+    if not has_entry and (event >= schema.SKB_MARKED_LOST or event == schema.INIT):
         return False
     row = states[call.of]
     read_row(book, call, row, steady[row.steady], i, sends, marks, slots, stack, ack)
-    starts = event == sk.CWND_EVENT and (call.arg == EVENT_TX_START or call.arg == EVENT_CWND_RESTART)
+    starts = event == schema.CWND_EVENT and (call.arg == EVENT_TX_START or call.arg == EVENT_CWND_RESTART)
     if starts and stack[sk.NEXT_SEND] < sends.size:
         sk.mark_app_limited(sends[stack[sk.NEXT_SEND]], ack[sk.A_DELIVERED], slots, stack, book[bk.BY_ACKS] != 0)
-    if event == sk.ON_ACK:
+    if event == schema.ON_ACK:
         if book[bk.BY_ACKS] != 0:
             sk.mark_rest(rows, i, sends, book[bk.HANDS_OVER] != 0, ack, slots, stack)
         if book[bk.SCORE] == bk.FULL_FLIGHTS:
@@ -241,18 +240,18 @@ def call_row(book, rows, sends, marks, draws, i, slots, stack, ack, likelihood):
         if book[bk.SCORE] != bk.NOTHING:
             stack[sk.WAS_FULL] = was_full(book, row, ack, slots, stack)
     sk.before_call(event, ack, slots, stack, book[bk.REDUCES], stack[sk.HZ])
-    if event == sk.ON_ACK:
+    if event == schema.ON_ACK:
         stack[sk.SND_UNA] = ack[sk.A_SND_UNA]
     ack[A_PRIOR_CWND] = stack[sk.PRIOR_CWND]
     known = take_draws(book, draws, i, stack, ack)
     slots[sk.DRAWS] = 0
-    returned = slots[sk.SSTHRESH] if event == sk.SSTHRESH_CALL else slots[sk.CWND]
+    returned = slots[sk.SSTHRESH] if event == schema.SSTHRESH else slots[sk.CWND]
     if has_entry:
         answer = call_compiled(book[bk.ADDRESS], event, stack[sk.STATE], book[bk.ACK])
         slots[slots.size - 1] = answer  # `fields.RETURNED`
         if book[bk.RETURNS] >> event & 1:
             returned = answer
-        elif event == sk.UNDO_CWND:
+        elif event == schema.UNDO_CWND:
             returned = slots[sk.CWND]
     sk.after_call(event, ack, slots, stack, book[bk.REDUCES], stack[sk.HZ], returned)
     if book[bk.PACED_SLOT] >= 0:

@@ -21,9 +21,9 @@ from cctrace.replaying.led import led_by
 from cctrace.replaying.paced import behind_fq, socket_limit, under_limit
 from cctrace.replaying.script import Script
 from cctrace.replaying.senders import Sender
-from cctrace.replaying.stack import ON_ACK
 from cctrace.replaying.timed import Timed, timed
 from cctrace.replaying.waiting import SOON_NS
+from cctrace.schema import ON_ACK
 
 LEAST_BLOCK_US = 20_000  # sends of a round trip, or of this time, are correlated: n sends count as sqrt(n)
 PAUSE_BLOCKS = 2  # blocks: applications pause for longer; space in a full send buffer returns within a round trip

@@ -107,8 +107,6 @@ LEAN_SEGMENTS, LEAN_PERCENT = 2, 3  # error of flights estimated from a capture 
 LONG_DRAIN = 2  # smoothed RTTs, within which DRAIN empties STARTUP's queue, and PROBE_RTT's cwnd is reached
 FEW_UNANSWERED = 3  # ACKs; one or two may cross the packets that they release
 CLOCK_START_US = JIFFIES_START = 1_000_000
-INIT, ON_ACK, SSTHRESH_CALL, SET_STATE, CWND_EVENT, UNDO_CWND = range(6)  # schema.LINUX_EVENTS
-CONG_AVOID = schema.LINUX_EVENTS["cong_avoid"]
 
 
 def packets_in_flight(ack):
@@ -155,30 +153,30 @@ def reach_probe_rtt(is_dip, done, stack, ack):
 def before_call(event, ack, slots, stack, reducing, hz):
     """Stack processing before the controller is called."""
     arg = ack[A_ARG]
-    if event == ON_ACK:
+    if event == schema.ON_ACK:
         slots[APP_LIMITED] = app_limited_after(slots[APP_LIMITED], ack[A_DELIVERED])
         if reducing and (ack[A_CA_STATE] == linux.CA_CWR or ack[A_CA_STATE] == linux.CA_RECOVERY):
             advanced = ack[A_SND_UNA] > stack[SND_UNA]
             reduce_cwnd(ack, slots, stack, ack[A_ACKED_SACKED], ack[A_LOSSES], advanced)
-    elif event == SSTHRESH_CALL:
+    elif event == schema.SSTHRESH:
         begin_reduction(ack, slots, stack)
-    elif event == SET_STATE and arg == linux.CA_LOSS:
+    elif event == schema.SET_STATE and arg == linux.CA_LOSS:
         slots[CWND] = packets_in_flight(ack) + 1  # one segment to send [Linux618] tcp_enter_loss
         slots[CWND_CNT] = 0
-    elif event == CWND_EVENT and arg == linux.EVENT_COMPLETE_CWR and reducing:
+    elif event == schema.CWND_EVENT and arg == linux.EVENT_COMPLETE_CWR and reducing:
         end_reduction(ack, slots, stack)
 
 
 def after_call(event, ack, slots, stack, reducing, hz, returned):
     """Stack processing of the returned value, and afterwards."""
     arg = ack[A_ARG]
-    if event == SSTHRESH_CALL:
+    if event == schema.SSTHRESH:
         slots[SSTHRESH] = returned
-    elif event == UNDO_CWND:  # [Linux618] tcp_undo_cwnd_reduction
+    elif event == schema.UNDO_CWND:  # [Linux618] tcp_undo_cwnd_reduction
         slots[CWND] = returned
         slots[SSTHRESH] = max(slots[SSTHRESH], stack[PRIOR_SSTHRESH])
         stack[CAN_UNDO] = 0
-    elif event == SET_STATE and reducing:
+    elif event == schema.SET_STATE and reducing:
         if arg == linux.CA_CWR:
             stack[CAN_UNDO] = 0
         elif arg == linux.CA_RECOVERY:
@@ -186,13 +184,13 @@ def after_call(event, ack, slots, stack, reducing, hz, returned):
             # The only entry into Recovery without an ACK is RACK's timer, which reduces at once.
             if ack[A_PRIOR_IN_FLIGHT] == 0 and ack[A_ACK] == ack[A_SND_UNA]:
                 reduce_cwnd(ack, slots, stack, 1, 0, False)
-    elif event == CWND_EVENT and arg == linux.EVENT_CWND_RESTART and reducing:
+    elif event == schema.CWND_EVENT and arg == linux.EVENT_CWND_RESTART and reducing:
         restart_from_idle(ack, slots, hz)
 
 
 def update_pacing_rate(event, ack, slots, stack, paced, most_Bps):
     """Update the rate of a controller that sets none, for a `paced` socket or not [Linux618] tcp_update_pacing_rate."""
-    if event in (ON_ACK, CONG_AVOID, INIT):
+    if event in (schema.ON_ACK, schema.CONG_AVOID, schema.INIT):
         cwnd, ssthresh = slots[CWND], slots[SSTHRESH]
         stack[RATE_BPS] = linux.stack_pacing_rate(ack[A_MSS], cwnd, ssthresh, ack[A_PACKETS_OUT], ack[A_SRTT], most_Bps)
         if paced:

@@ -10,11 +10,10 @@ Positions are bytes of the sequence space. [Linux612] net/ipv4/tcp.c tcp_sendmsg
 """
 
 from cctrace.replaying.book import APP_LIMITED, MANY, WAITS
-from cctrace.tcp.rate import app_limited_after, app_limited_until
+from cctrace.tcp.rate import WRITE_BYTES, app_limited_after, app_limited_until
 from cctrace.tcp.sequence import first_not_below
 from cctrace.tcp.small_queue import is_throttled
 
-WRITE_BYTES = 1 << 18  # that the application writes at a time
 SOON_NS = 5_000  # within which what is due has left
 SURE = 8  # super-packets that left before they were written, beside one in `ONE_IN`, do not refute a size
 

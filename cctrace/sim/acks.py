@@ -11,12 +11,13 @@ Sources: [RFC9000]; [quiche] quic_received_packet_manager.cc (MaybeUpdateAckTime
 import re
 from typing import NamedTuple
 
+from cctrace.cc.quic import MAX_ACK_DELAY_MS
 from cctrace.errors import ArgumentError
 from cctrace.tcp.wire import LONE_ACK_US
 
 DELAYED = 2  # segments per ACK of a Linux receiver, whose timers are `delack_timer`'s
 LONE_NS = LONE_ACK_US * 1000
-MAX_ACK_DELAY_NS = 25_000_000  # [RFC9000] §18.2, and Chromium's kDefaultMaxAckDelayTimeMs
+MAX_ACK_DELAY_NS = MAX_ACK_DELAY_MS * 1_000_000  # Chromium's kDefaultMaxAckDelayTimeMs, too
 MIN_DECIMATED_NS = 1_000_000  # kAlarmGranularity
 MOST_EVERY = 10_000
 _EVERY = re.compile(r"every:(\d+)", re.ASCII)

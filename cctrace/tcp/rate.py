@@ -3,6 +3,8 @@
 Sources: draft-cheng-iccrg-delivery-rate-estimation; [Linux61] net/ipv4/tcp_rate.c.
 """
 
+WRITE_BYTES = 1 << 18  # that an application which always has data writes at a time
+
 
 def rate_interval_us(send_us: int, ack_us: int, min_rtt_us: int) -> int:
     """Return the interval of a sample, the longer of sends and ACKs; -1 if below any RTT [Linux61] tcp_rate_gen.

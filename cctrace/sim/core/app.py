@@ -2,9 +2,10 @@
 
 from cctrace.cc.linux import EVENT_CWND_RESTART
 from cctrace.lang.memory import words
+from cctrace.schema import CWND_EVENT, INIT
 from cctrace.sim.core import structs
 from cctrace.sim.core.bottleneck import step_up
-from cctrace.sim.core.calls import CWND_EVENT, INIT, call, current_ssthresh
+from cctrace.sim.core.calls import call, current_ssthresh
 from cctrace.sim.core.delay import draw_anew, forward_delay
 from cctrace.sim.core.entry import forward_bare
 from cctrace.sim.core.output import push

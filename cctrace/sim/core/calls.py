@@ -1,6 +1,7 @@
 """Common parts of a simulated TCP sender: states, clock, and the call of its controller."""
 
 from cctrace.lang.memory import words
+from cctrace.schema import SET_STATE
 from cctrace.sim.core.bridge import call_cc
 from cctrace.sim.core.structs import TRACE_WIDTH
 from cctrace.sim.core.view import (
@@ -14,8 +15,6 @@ from cctrace.sim.core.view import (
     replace_used,
 )
 from cctrace.tcp.window import ssthresh_before
-
-INIT, ON_ACK, SSTHRESH_CALL, SET_STATE, CWND_EVENT, UNDO_CWND, MARKED_LOST, PKTS_ACKED, CONG_AVOID = range(9)
 
 
 def mstamp(now):

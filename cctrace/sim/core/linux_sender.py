@@ -6,9 +6,10 @@ Function names are the kernel's ([Linux618] tcp_input.c, tcp_timer.c, tcp_recove
 
 from cctrace.cc.linux import CA_CWR, CA_DISORDER, CA_LOSS, CA_OPEN, CA_RECOVERY, EVENT_LOSS
 from cctrace.lang.memory import words
+from cctrace.schema import CWND_EVENT, PKTS_ACKED
 from cctrace.sim.core import reduction
 from cctrace.sim.core.ca_states import LOST_DATA, NEW_DATA, NOTHING, begin_recovery, linux_alert, try_keep_open
-from cctrace.sim.core.calls import CWND_EVENT, PKTS_ACKED, call, current_ssthresh, in_flight, mstamp, set_state
+from cctrace.sim.core.calls import call, current_ssthresh, in_flight, mstamp, set_state
 from cctrace.sim.core.output import must_wait, push_new, retransmit, retransmit_skb
 from cctrace.sim.core.positions import begins
 from cctrace.sim.core.receive_window import window_bytes

@@ -2,8 +2,9 @@
 
 from cctrace.cc.linux import CA_CWR, CA_RECOVERY, EVENT_TX_START
 from cctrace.lang.memory import words
+from cctrace.schema import CWND_EVENT
 from cctrace.sim.core.bottleneck import step_up
-from cctrace.sim.core.calls import CWND_EVENT, call, in_flight, mstamp
+from cctrace.sim.core.calls import call, in_flight, mstamp
 from cctrace.sim.core.entry import forward
 from cctrace.sim.core.fq import hand_over, has_small_queues, pacing_rate, throttled
 from cctrace.sim.core.positions import length, note_length

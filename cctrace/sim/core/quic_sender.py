@@ -6,6 +6,7 @@ the push timer refills. Record n of `seg` is packet n here; `tx[n].seg` is the p
 a probe.
 """
 
+from cctrace.cc.quic import MAX_ACK_DELAY_MS, PERSISTENT_CONGESTION
 from cctrace.cc.quic_reno import INITIAL_RTT_MS
 from cctrace.lang.memory import words
 from cctrace.sim.core import view
@@ -20,7 +21,6 @@ from cctrace.sim.core.tally import count
 Q_INIT, Q_ON_ACK, Q_ON_LOST, Q_RESET, Q_RESTART = 0, 1, 9, 10, 11
 MAX_WINDOW = 10 * 1024 * 1024
 FIRST_WINDOW = 131_054  # twice the default max_udp_payload_size: in force until the first ACK sets the window
-MAX_ACK_DELAY_MS = 25
 PACKET_THRESHOLD = 3
 PUSH_MS = 3
 MAX_BURST_PACKETS = 10
@@ -282,7 +282,7 @@ def q_detect_lost(w, f, acked_oldest_ms, acked_newest_ms, now):
         skip_known(w, f)
     acked = acked_newest_ms >= 0
     if acked and count >= 2 and (acked_newest_ms < oldest_ms or acked_oldest_ms > newest_ms):
-        limit = 3 * (f.q_avg_rtt + max(4 * f.q_rttvar, 1) + MAX_ACK_DELAY_MS)
+        limit = PERSISTENT_CONGESTION * (f.q_avg_rtt + max(4 * f.q_rttvar, 1) + MAX_ACK_DELAY_MS)
         if newest_ms - oldest_ms > limit:
             q_call(w, f, Q_RESET, 0, now)
     set_lost_timer(w, f, now_ms)

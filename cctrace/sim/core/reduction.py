@@ -5,6 +5,8 @@ Function names are the kernel's ([Linux61] tcp_input.c).
 
 from cctrace.cc.linux import CA_CWR, CA_RECOVERY, EVENT_COMPLETE_CWR, TCP_INFINITE_SSTHRESH, stack_pacing_rate
 from cctrace.lang.memory import words
+from cctrace.schema import CONG_AVOID, CWND_EVENT, ON_ACK, SKB_MARKED_LOST, UNDO_CWND
+from cctrace.schema import SSTHRESH as SSTHRESH_CALL
 from cctrace.sim.core import calls
 from cctrace.sim.core.skbs import skb_of
 from cctrace.sim.core.structs import LINUX, LOST, RETRANS, SACKED, segments
@@ -29,7 +31,7 @@ def mark_lost(w, f, index, now):
             f.lost_out += 1
     f.lost += end - first
     look_again(f, first, end)
-    calls.call(w, f, calls.MARKED_LOST, first, now)
+    calls.call(w, f, SKB_MARKED_LOST, first, now)
 
 
 def look_again(f, first, end):
@@ -76,7 +78,7 @@ def init_cwnd_reduction(w, f, now):
 
 def reduce_ssthresh(w, f, now):
     """The controller sets its new ssthresh."""
-    words(f.state)[SSTHRESH] = calls.call(w, f, calls.SSTHRESH_CALL, 0, now)
+    words(f.state)[SSTHRESH] = calls.call(w, f, SSTHRESH_CALL, 0, now)
 
 
 def end_cwnd_reduction(w, f, now):
@@ -85,7 +87,7 @@ def end_cwnd_reduction(w, f, now):
         return
     if words(f.state)[SSTHRESH] < TCP_INFINITE_SSTHRESH and (f.ca_state == CA_CWR or f.undo_marker >= 0):
         words(f.state)[CWND] = words(f.state)[SSTHRESH]
-    calls.call(w, f, calls.CWND_EVENT, EVENT_COMPLETE_CWR, now)
+    calls.call(w, f, CWND_EVENT, EVENT_COMPLETE_CWR, now)
 
 
 def undo_cwnd_reduction(w, f, unmark, now):
@@ -100,7 +102,7 @@ def undo_cwnd_reduction(w, f, unmark, now):
                 seg.marks &= ~LOST
                 f.lost_out -= 1
     if f.prior_ssthresh > 0:  # else ECN marks asked for a reduction, too
-        words(f.state)[CWND] = calls.call(w, f, calls.UNDO_CWND, 0, now)
+        words(f.state)[CWND] = calls.call(w, f, UNDO_CWND, 0, now)
         if f.prior_ssthresh > words(f.state)[SSTHRESH]:
             words(f.state)[SSTHRESH] = f.prior_ssthresh
             f.queue_cwr = 0
@@ -113,12 +115,12 @@ def undo_cwnd_reduction(w, f, unmark, now):
 def cong_control(w, f, newly_delivered, advanced, now):
     """tcp_cong_control: the controller itself, or proportional rate reduction and cong_avoid."""
     if f.has_on_ack == 1:
-        calls.call(w, f, calls.ON_ACK, 0, now)
+        calls.call(w, f, ON_ACK, 0, now)
         return
     if f.ca_state == CA_RECOVERY or f.ca_state == CA_CWR:
         cwnd_reduction(w, f, newly_delivered, advanced, now)
     elif advanced or (f.reordering > DEFAULT_REORDERING and newly_delivered > 0):  # tcp_may_raise_cwnd
-        calls.call(w, f, calls.CONG_AVOID, newly_delivered, now)
+        calls.call(w, f, CONG_AVOID, newly_delivered, now)
     update_pacing_rate(w, f)
 
 

@@ -9,8 +9,9 @@ import numpy as np
 
 from cctrace.cc.linux import CA_DISORDER, CA_LOSS, CA_OPEN, CA_RECOVERY, EVENT_LOSS
 from cctrace.lang.memory import words
+from cctrace.schema import CWND_EVENT, PKTS_ACKED
 from cctrace.sim.core import reduction
-from cctrace.sim.core.calls import CWND_EVENT, PKTS_ACKED, call, current_ssthresh, in_flight, set_state
+from cctrace.sim.core.calls import call, current_ssthresh, in_flight, set_state
 from cctrace.sim.core.output import push
 from cctrace.sim.core.rtx_timer import arm, current_rto, rearm_rto
 from cctrace.sim.core.samples import rate_gen, rate_skb_delivered, start_rate_sample, update_rtt

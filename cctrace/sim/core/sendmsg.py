@@ -11,7 +11,7 @@ from cctrace.sim.core.output import push_new, push_one
 from cctrace.sim.core.rings import grow, is_full
 from cctrace.sim.core.structs import LINUX, NEVER
 from cctrace.sim.core.view import APP_LIMITED, CWND
-from cctrace.tcp.rate import app_limited_until
+from cctrace.tcp.rate import WRITE_BYTES, app_limited_until
 
 
 def write(w, f, now):
@@ -23,7 +23,7 @@ def write(w, f, now):
     now = read_clock(w, f, now)
     f.in_process = 1
     while f.written < f.app_end:
-        sendmsg(w, f, min(write_queue.WRITE_BYTES, f.app_end - f.written), now)
+        sendmsg(w, f, min(WRITE_BYTES, f.app_end - f.written), now)
         if f.written < f.app_end and not write_queue.is_writeable(f):
             write_queue.wait_for_space(f, now)
             break
