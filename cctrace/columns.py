@@ -202,6 +202,16 @@ def runs_of_true(mask: ArrayLike) -> tuple[Ints, Ints]:
     return edges[::2], edges[1::2]
 
 
+def last_true(mask: ArrayLike, before: int = -1) -> Ints:
+    """Return for each place the last one up to it where a mask is true; `before` the first of them.
+
+    >>> last_true([False, True, False, True, False]).tolist()
+    [-1, 1, 1, 3, 3]
+    """
+    true = np.asarray(mask)
+    return np.maximum.accumulate(np.where(true, np.arange(len(true)), before))
+
+
 def distinct(ascending: Ints) -> Ints:
     """Return the distinct values of an ascending array, as ``np.unique``, which would sort or hash them.
 

@@ -7,7 +7,7 @@ import numpy as np
 from cctrace.cc.bbr_draft_model import BBRDraftModel
 from cctrace.cc.bbr_draft_quic import BBRDraftQuic
 from cctrace.cc.linux import EVENT_TX_START
-from cctrace.columns import Values
+from cctrace.columns import Values, last_true
 from cctrace.conform.bbr_names import CRUISE, DOWN, DRAIN, REFILL, STARTUP, STATES, UP
 from cctrace.conform.record import Record, once
 
@@ -122,8 +122,7 @@ def since(r: Record, inside: Values, happens: Values) -> Values:
     """
     inside = np.asarray(inside, bool)
     count = np.cumsum(np.asarray(happens, bool) & inside & r.acks)
-    entry = inside & ~np.concatenate([[False], inside[:-1]])
-    last = np.maximum.accumulate(np.where(entry, np.arange(len(inside)), 0))
+    last = last_true(inside & ~np.concatenate([[False], inside[:-1]]), before=0)
     return np.where(inside, count - count[last], 0)
 
 

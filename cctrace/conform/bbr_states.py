@@ -6,7 +6,7 @@ import numpy as np
 
 from cctrace.cc import bbr2_bounds as bounds
 from cctrace.cc.linux import CA_RECOVERY
-from cctrace.columns import Values
+from cctrace.columns import Values, last_true
 from cctrace.conform.bbr_names import CRUISE, DOWN, DRAIN, PROBE_RTT, REFILL, STARTUP, STATES, UP
 from cctrace.conform.bbr_oracle import (
     among,
@@ -149,7 +149,7 @@ def _high_loss(r: Record) -> Found:
     acks, open_yet = r.acks, ~r.was_set("full_bw_reached")
     ends = acks & r.is_set("loss_round_start")
     losses = np.cumsum(acks & (r.ack("rs_losses") > 0) & open_yet)
-    last_end = np.maximum.accumulate(np.where(ends, np.arange(len(r)), -1))
+    last_end = last_true(ends)
     at_end = np.where(last_end >= 0, losses[last_end], 0)
     in_round = losses - np.concatenate([[0], at_end[:-1]])
     many = (in_round >= 6) & (r.ack("ca_state") == CA_RECOVERY)

@@ -11,7 +11,7 @@ import numpy as np
 from cctrace.cc.base import Counterpart
 from cctrace.columns import Values
 from cctrace.conform import cubic_steps
-from cctrace.conform.cubic_steps import ALPHA, BETA, C
+from cctrace.conform.cubic_steps import ALPHA, BETA, KEPT_S, C
 from cctrace.conform.record import Record
 from cctrace.conform.requirements import MUST, SHOULD, Found, Spec, Table, at_least, at_most, of_parts
 from cctrace.conform.windows import CASES, CELLS, Epoch, common, cut_to, epochs
@@ -29,7 +29,6 @@ _OF_4_15 = Counterpart("limit of slow start", "cwnd is the limit", "twice what w
                        "tcp_is_cwnd_limited", ("slow_start.doubles",))  # fmt: skip
 SLACK, SLACK_SHARE = 3.0, 0.03  # segments, and of the window
 CURVE_AT_MOST, CURVE_AT_LEAST, FRIENDLY = "curve.at_most", "curve.at_least", "reno.friendly"
-HELD_S = 1 / 32  # [Linux61] bictcp_update keeps its step so long while cwnd stays
 
 requirement = Table()
 common(
@@ -68,7 +67,7 @@ def _judge(r: Record, kind: str) -> Found:
         elif kind == CURVE_AT_LEAST:
             bound = np.minimum(_curve(epoch, np.maximum(t - 2 * rtt, 0)), 1.4 * epoch.start)
         else:
-            bound = epoch.reno(r, ALPHA)[np.maximum(np.searchsorted(t, t - HELD_S, side="right") - 1, 0)]
+            bound = epoch.reno(r, ALPHA)[np.maximum(np.searchsorted(t, t - KEPT_S, side="right") - 1, 0)]
         parts.append((rows, r.before["snd_cwnd"][rows], bound))
     within = at_most if kind == CURVE_AT_MOST else at_least
     return within(*of_parts(len(r), parts), rel=SLACK_SHARE, within=SLACK)

@@ -7,7 +7,7 @@ leave a tolerance: a tick, 1/32 s for which it keeps an increment, and integer s
 import numpy as np
 
 from cctrace.cc.linux import CA_LOSS, CA_RECOVERY, EVENT_TX_START
-from cctrace.columns import Values
+from cctrace.columns import Values, last_true
 from cctrace.conform.record import Record
 from cctrace.conform.requirements import SHOULD, Found, Table, all_of, at_least, at_most, equal
 
@@ -30,7 +30,7 @@ def avoiding(r: Record) -> Values:
 
 def last_time_us(r: Record, happens: Values) -> Values:
     """Return when (us) something last happened before each row or at it; -inf if it has not."""
-    row = np.maximum.accumulate(np.where(happens, np.arange(len(r)), -1))
+    row = last_true(happens)
     return np.where(row >= 0, r.ack("now_us")[np.maximum(row, 0)], -np.inf)
 
 
@@ -47,10 +47,7 @@ def _cwnd_epoch(r: Record) -> Values:
 
 def _after_timeout(r: Record) -> Values:
     """Return the rows before which the last reduction was a timeout."""
-    rows = np.arange(len(r))
-    timeout = np.where(r.is_call("set_state", CA_LOSS), rows, -1)
-    cut = np.where(r.is_call("ssthresh"), rows, -1)
-    return np.maximum.accumulate(timeout) > np.maximum.accumulate(cut)
+    return last_true(r.is_call("set_state", CA_LOSS)) > last_true(r.is_call("ssthresh"))
 
 
 @requirement("w_max.loss", "4.7", "A loss sets W_max to cwnd, or where W_max falls to 0.85 of it (fast convergence).",
@@ -208,9 +205,9 @@ def _growth(r: Record) -> Found:
 def _reno(r: Record, one_from_prior: bool) -> tuple[Values, Values]:
     """Return W_est by Eq. 4 since each epoch began, from what was ACKed; and the rows of these epochs."""
     begins, steps = _begins(r), avoiding(r)
-    inside = np.maximum.accumulate(np.where(begins, np.arange(len(r)), -1))
+    inside = last_true(begins)
     expected = np.full(len(r), np.nan)
-    cuts = np.maximum.accumulate(np.where(r.is_call("ssthresh"), np.arange(len(r)), -1))
+    cuts = last_true(r.is_call("ssthresh"))
     arg, cwnd, start = r.ack("arg"), r.before["snd_cwnd"], _cwnd_epoch(r)
     for first in np.flatnonzero(begins):
         rows = np.flatnonzero((inside == first) & steps)
@@ -252,8 +249,7 @@ def _alpha(r: Record) -> Found:
 
 def _cut(r: Record) -> Values:
     """Return the row of the reduction with which the recovery of each row began."""
-    begins = r.is_call("ssthresh") & (r.ack("ca_state") < CA_RECOVERY)
-    return np.maximum.accumulate(np.where(begins, np.arange(len(r)), 0))
+    return last_true(r.is_call("ssthresh") & (r.ack("ca_state") < CA_RECOVERY), before=0)
 
 
 @requirement("undo.cwnd", "4.9", "A spurious reduction restores cwnd.")

@@ -8,7 +8,7 @@ import numpy as np
 from cctrace.cc.base import Counterpart
 from cctrace.columns import Values
 from cctrace.conform import wire
-from cctrace.conform.record import Record
+from cctrace.conform.record import Record, once
 from cctrace.conform.requirements import SHOULD, Found, Spec, Table, all_of, at_least, at_most
 from cctrace.conform.scenes import Cases, Scene, burst, counted
 from cctrace.conform.stage import Cell, Stage
@@ -30,6 +30,7 @@ case = Cases()
 CASES = case.rows
 
 
+@once
 def _phases(r: Record) -> Values:
     """Return the phase (-1: none) by section 4.2, from the RTT samples before each call, up to the first loss."""
     losses = np.flatnonzero(r.is_call("ssthresh"))

@@ -12,12 +12,12 @@ import numpy as np
 
 from cctrace import schema
 from cctrace.cc.base import QuicController
-from cctrace.columns import Values
+from cctrace.columns import Values, runs_of_true
 from cctrace.conform.bbr_names import DRAIN, PROBE_RTT, STARTUP, STATES
 from cctrace.conform.bbr_states import follow_diagram
 from cctrace.conform.judge import Tally
 from cctrace.conform.record import Held, Record
-from cctrace.conform.requirements import SHOULD, Found, Spec, Table, all_of, at_least, at_most, of_parts
+from cctrace.conform.requirements import MUST, SHOULD, Found, Spec, Table, all_of, at_least, at_most, of_parts
 from cctrace.conform.result import Conformity
 from cctrace.conform.scenes import PROBE_BW
 from cctrace.errors import ArgumentError
@@ -156,12 +156,8 @@ def of_quic() -> Table:
 
 def _stays(r: Record, state: int) -> list[tuple[int, int]]:
     """Return (first row, row after the last) of each stay in a state of BBR that begins and ends in the log."""
-    inside = r.after["state"] == state
-    bounds = np.concatenate([inside[:1], inside, inside[-1:]])
-    edges = np.flatnonzero(bounds[1:] != bounds[:-1])
-    firsts = [int(row) for row in edges if inside[row] and row > 0]
-    ends = [int(row) for row in edges if not inside[row]]
-    return [(first, min(later)) for first in firsts if (later := [end for end in ends if end > first])]
+    firsts, ends = (rows.tolist() for rows in runs_of_true(r.after["state"] == state))
+    return [(first, end) for first, end in zip(firsts, ends, strict=True) if first > 0 and end < len(r)]
 
 
 def of_bbr() -> Table:
@@ -201,5 +197,5 @@ def of_bbr() -> Table:
         parts = ((first, cwnd[first:end].min(), max(widest[first] / 2, 4 * r.mss)) for first, end in stays)
         return at_most(*of_parts(len(r), parts))
 
-    common(requirement, ("5.6.2", "MUST"))
+    common(requirement, ("5.6.2", MUST))
     return requirement

@@ -6,7 +6,7 @@ The stack performs the reduction, for any window-based controller, so the check 
 import numpy as np
 
 from cctrace.cc.linux import CA_RECOVERY, EVENT_COMPLETE_CWR
-from cctrace.columns import Values
+from cctrace.columns import Values, last_true
 from cctrace.conform.record import Record
 from cctrace.conform.requirements import Found, Spec, Table, at_most, equal, of_parts
 from cctrace.conform.windows import CASES, CELLS
@@ -100,8 +100,7 @@ def _first(r: Record) -> Found:
 
 @requirement("prr.undone", "6.2", "A recovery that proves spurious at its end leaves the window that was restored.")
 def _undone(r: Record) -> Found:
-    now, rows = r.ack("now_us"), np.arange(len(r))
-    undo = np.maximum.accumulate(np.where(r.is_call("undo_cwnd"), rows, -1))
+    now, undo = r.ack("now_us"), last_true(r.is_call("undo_cwnd"))
     ends = r.is_call("cwnd_event", EVENT_COMPLETE_CWR) & (undo >= 0)
     ends &= now[np.maximum(undo, 0)] == now
     after = np.concatenate([[False], ends[:-1]])

@@ -15,7 +15,7 @@ from cctrace.cc.base import Counterpart
 from cctrace.cc.quic import MSS
 from cctrace.columns import Values
 from cctrace.conform import log
-from cctrace.conform.record import Record
+from cctrace.conform.record import Record, once
 from cctrace.conform.requirements import SHOULD, Found, Spec, Table, all_of, at_least, at_most, equal
 from cctrace.conform.scenes import Cases, Scene, app, burst, counted, queue_of_one_bdp
 from cctrace.conform.stage import Cell, Stage
@@ -71,6 +71,7 @@ case = Cases()
 CASES = case.rows
 
 
+@once
 def _recovery_ms(r: Record) -> Values:
     """Return when (ms) the last reduction before each call was; -1 before the first, and after persistent congestion.
 

@@ -12,17 +12,18 @@ import numpy as np
 
 from cctrace.cc.linux import CA_CWR, CA_LOSS, CA_OPEN, CA_RECOVERY
 from cctrace.columns import Values
-from cctrace.conform.record import Record
+from cctrace.conform.record import Record, once
 from cctrace.conform.requirements import SHOULD, Found, Spec, Table
 from cctrace.conform.scenes import Cases, Scene, burst, counted, queue_of_one_bdp
 from cctrace.conform.stage import Cell, Stage
 from cctrace.path.transmissions import transmissions
+from cctrace.tcp.rtt import RTO_MIN_US
 
 __all__ = ["CASES", "CELLS", "SPEC"]
 
 CELLS = (Cell("2Mbit", "50ms"), Cell("20Mbit", "40ms"), Cell("50Mbit", "100ms"))
 TICK_NS = 8_000_000  # two ticks at 250 Hz, to which timers are rounded
-LEAST_RTO_NS = 200_000_000  # TCP_RTO_MIN of Linux; RFC 6298 has 1 s
+LEAST_RTO_NS = RTO_MIN_US * 1000  # of Linux; RFC 6298 has 1 s
 EARLY = 0.9  # of a delay: what the capture sees later than the stack stamps it
 WHEEL = 1 - 1 / 8  # Linux's timers are late by up to an eighth
 LATEST_REPAIR = 4  # smoothed RTTs, and LEAST_RTO_NS, between two repairs
@@ -61,7 +62,13 @@ class Sent(NamedTuple):
         """Retransmissions without such a sign, outside of recoveries and timeouts."""
         return self.again & (self.earlier >= 0) & ~self.overtaken & (self.ca_state <= CA_CWR)
 
+    @property
+    def known(self) -> Values:
+        """How many transmissions were known to have arrived when each was sent."""
+        return np.searchsorted(np.sort(self.acked_ns[self.acked_ns >= 0]), self.sent_ns, "right")
 
+
+@once
 def sent(r: Record) -> Sent:
     """Return what a record's flow has sent."""
     table = transmissions(r.captured)
@@ -155,10 +162,8 @@ def _time(r: Record) -> Found:
 def _one(r: Record) -> Found:
     s = sent(r)
     probes = np.flatnonzero(s.probes)
-    known = np.sort(s.acked_ns[s.acked_ns >= 0])
-    acked = np.searchsorted(known, s.sent_ns, "right")
-    second = np.zeros(len(s.sent_ns), bool)
-    pairs = (acked[probes[1:]] == acked[probes[:-1]]) & (s.sent_ns[probes[1:]] > s.sent_ns[probes[:-1]])
+    second, known = np.zeros(len(s.sent_ns), bool), s.known
+    pairs = (known[probes[1:]] == known[probes[:-1]]) & (s.sent_ns[probes[1:]] > s.sent_ns[probes[:-1]])
     second[probes[1:][pairs]] = True
     return _all(s, s.probes, ~second, _quiet_ns(s), "an ACK between two probes")
 
@@ -180,15 +185,11 @@ def _first(r: Record) -> Found:
 def _backoff(r: Record) -> Found:
     s = sent(r)
     lone = np.flatnonzero(s.again & (s.earlier >= 0) & (s.ca_state == CA_LOSS) & ~s.overtaken)
-    known = np.sort(s.acked_ns[s.acked_ns >= 0])
-    acked = np.searchsorted(known, s.sent_ns, "right")
-    waits = np.diff(s.sent_ns[lone])
-    row = (
-        (acked[lone[2:]] == acked[lone[:-2]]) & (waits[:-1] > LEAST_RTO_NS / 2) if len(lone) > 2 else np.zeros(0, bool)
-    )
+    waits, known = np.diff(s.sent_ns[lone]), s.known
+    in_a_row = (known[lone[2:]] == known[lone[:-2]]) & (waits[:-1] > LEAST_RTO_NS / 2)
     where, holds = np.zeros(len(s.sent_ns), bool), np.ones(len(s.sent_ns), bool)
-    where[lone[2:][row]] = True
-    holds[lone[2:]] = waits[1:] >= 2 * WHEEL * waits[:-1] - TICK_NS if len(lone) > 2 else holds[lone[2:]]
+    where[lone[2:][in_a_row]] = True
+    holds[lone[2:]] = waits[1:] >= 2 * WHEEL * waits[:-1] - TICK_NS
     return _all(s, where, holds, _quiet_ns(s), "twice the wait before")
 
 

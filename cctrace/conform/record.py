@@ -8,7 +8,7 @@ the window, the pacing rate, ssthresh, and their own fields are available.
 import functools
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import Any, Concatenate, ParamSpec
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from cctrace.flows.views import View
 from cctrace.lang.fields import RETURNED
 
 P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class NotHeldError(KeyError):
@@ -35,18 +36,19 @@ class Held(Columns):
         raise NotHeldError(name)
 
 
-def once(derive: Callable[Concatenate["Record", P], Values]) -> Callable[Concatenate["Record", P], Values]:
-    """Let a function compute a column of a record once, read-only, because many requirements need the same."""
+def once(derive: Callable[Concatenate["Record", P], T]) -> Callable[Concatenate["Record", P], T]:
+    """Let a function derive something from a record once, a column read-only, because many requirements need it."""
 
     @functools.wraps(derive)
-    def column(r: "Record", *args: P.args, **kwargs: P.kwargs) -> Values:
+    def derived(r: "Record", *args: P.args, **kwargs: P.kwargs) -> T:
         key = (derive, args, tuple(sorted(kwargs.items())))
         if key not in r.derived:
-            r.derived[key] = derive(r, *args, **kwargs)
-            r.derived[key].flags.writeable = False
-        return r.derived[key]
+            r.derived[key] = found = derive(r, *args, **kwargs)
+            if isinstance(found, np.ndarray):
+                found.flags.writeable = False
+        return r.derived[key]  # type: ignore[no-any-return]
 
-    return column
+    return derived
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +63,7 @@ class Record:
     # parameters, ``mss``, ``tick_us``; of a simulated case ``rate_Bps`` (of payload)
     facts: dict[str, float] = field(default_factory=dict)
     flow: Flow | None = None  # of a capture: the source of the columns
-    derived: dict[Hashable, Values] = field(default_factory=dict, repr=False)  # by `once`
+    derived: dict[Hashable, Any] = field(default_factory=dict, repr=False)  # by `once`
 
     def __len__(self) -> int:
         return len(self.view)

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cctrace.cc.linux import CA_CWR, CA_LOSS, EVENT_COMPLETE_CWR, EVENT_TX_START
-from cctrace.columns import Values
+from cctrace.columns import Values, last_true
 from cctrace.conform.record import Record
-from cctrace.conform.requirements import Found, Table, all_of, at_least, at_most, equal
+from cctrace.conform.requirements import MUST, SHOULD, Found, Table, all_of, at_least, at_most, equal
 from cctrace.conform.scenes import UNSET_SCENE, Cases, Scene, app, burst, counted, overtaking, queue_of_one_bdp
 from cctrace.conform.stage import Cell, Stage
 
@@ -143,7 +143,7 @@ def epochs(r: Record) -> Iterator[Epoch]:
 def common(requirement: Table, sections: dict[str, str]) -> None:
     """Add what every window-based control has to do; `sections` is {requirement: section}."""
 
-    def add(name: str, sentence: str, *needs: str, level: str = "MUST") -> Callable[[Any], Any]:
+    def add(name: str, sentence: str, *needs: str, level: str = MUST) -> Callable[[Any], Any]:
         return requirement(name, sections[name], sentence, *needs, level=level)
 
     @add("slow_start.growth", "In slow start cwnd grows by no more than what was acknowledged.", "snd_ssthresh")
@@ -152,7 +152,7 @@ def common(requirement: Table, sections: dict[str, str]) -> None:
         return at_most(where, r.after["snd_cwnd"], r.before["snd_cwnd"] + r.ack("arg"))
 
     @add("slow_start.doubles", "In slow start cwnd grows by no less than what was acknowledged, up to ssthresh.",
-         "snd_ssthresh", level="SHOULD")  # fmt: skip
+         "snd_ssthresh", level=SHOULD)  # fmt: skip
     def _doubles(r: Record) -> Found:
         where = r.is_call("cong_avoid") & (r.before["snd_cwnd"] < r.before["snd_ssthresh"])
         where &= (r.ack("is_cwnd_limited") != 0) & (r.after["snd_ssthresh"] == r.before["snd_ssthresh"])
@@ -166,7 +166,7 @@ def common(requirement: Table, sections: dict[str, str]) -> None:
         return at_most(where, r.after["snd_cwnd"], r.before["snd_cwnd"])
 
     @add("slow_start.limited", "In slow start cwnd does not grow beyond twice the largest flight.", "snd_cwnd",
-         level="SHOULD")  # fmt: skip
+         level=SHOULD)  # fmt: skip
     def _unused(r: Record) -> Found:
         cwnd = r.before["snd_cwnd"]
         where = r.is_call("cong_avoid") & (r.ack("is_cwnd_limited") == 0) & (cwnd < r.before["snd_ssthresh"])
@@ -185,7 +185,7 @@ def common(requirement: Table, sections: dict[str, str]) -> None:
     def _after(r: Record) -> Found:
         leaves = r.is_call("cwnd_event", EVENT_COMPLETE_CWR)  # as soon as the stack has set it
         undone = np.cumsum(r.is_call("undo_cwnd"))
-        cut = np.maximum.accumulate(np.where(r.is_call("ssthresh"), np.arange(len(r)), 0))
+        cut = last_true(r.is_call("ssthresh"), before=0)
         return equal(leaves & (undone == undone[cut]), r.before["snd_cwnd"], r.before["snd_ssthresh"])
 
 

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from cctrace.cc import controller as resolve
 from cctrace.cc import is_model_based
-from cctrace.columns import Bools, Floats, Ints, runs_of_true
+from cctrace.columns import Bools, Floats, Ints, last_true, runs_of_true
 from cctrace.diagnosis import constants as const
 from cctrace.errors import ArgumentError
 from cctrace.flows.events import AckRows
@@ -228,7 +228,7 @@ class Record:
         del edge, end
 
         def latest(which: Bools) -> Ints:
-            return np.maximum.accumulate(np.where(which, np.arange(len(rows)), 0))[known]
+            return last_true(which, before=0)[known]
 
         return self.seconds(time_ns[known]), free[known], free[latest(mine)], window[latest(from_receiver)]
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cctrace.arguments import place_in
-from cctrace.columns import Columns, Floats, Ints, Values, frame_of
+from cctrace.columns import Columns, Floats, Ints, Values, frame_of, last_true
 from cctrace.display import Card, Carded
 from cctrace.errors import ArgumentError
 from cctrace.flows import coarse, quantized
@@ -70,7 +70,7 @@ class CounterTable(TcpInfo):
 
 def latest(values: Floats) -> Floats:
     """Return at every poll the value of the last one that has it, NaN before: some of flent's have throughput alone."""
-    return values[np.maximum.accumulate(np.where(np.isnan(values), 0, np.arange(len(values))))]
+    return values[last_true(~np.isnan(values), before=0)]
 
 
 class CounterFlow(Carded):

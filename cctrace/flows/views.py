@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from cctrace import schema
 from cctrace.cc.quic import MAX_ACK_DELAY_MS, PERSISTENT_CONGESTION
-from cctrace.columns import Columns, Ints, Values
+from cctrace.columns import Columns, Ints, Values, last_true
 from cctrace.errors import StreamError
 from cctrace.flows.events import Events
 from cctrace.lang.fields import VIEW_COLUMNS
@@ -242,7 +242,7 @@ def _nonnegative(events: Events) -> Columns:
 
 def _latest(values: Values, known: Any, before: int) -> Values:
     """Return, for each row, the value of the last row so far where `known`; `before` the first of them."""
-    last = np.maximum.accumulate(np.where(known, np.arange(len(values)), -1))
+    last = last_true(known)
     return np.where(last >= 0, values[last], before)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from cctrace.cc.linux import CA_DISORDER
-from cctrace.columns import Bools, Floats, Ints, Values
+from cctrace.columns import Bools, Floats, Ints, Values, last_true
 from cctrace.flows.events import Events
 from cctrace.identification import constants as const
 from cctrace.replaying.intervals import firsts_of_intervals
@@ -256,7 +256,7 @@ class HalfRounds:
 
         An application that writes less than a window at a time leaves it so, while a timer spreads its segments.
         """
-        last = np.maximum.accumulate(np.where(self._drains, np.arange(len(self.left)), 0))
+        last = last_true(self._drains, before=0)
         return self.flight[last] + self.left - self.left[last] < window
 
     @functools.cached_property
