@@ -114,6 +114,16 @@ def test_a_full_queue_of_many_flows_is_no_policer_of_those_that_never_saw_it_emp
     assert [policer(Record(capture.flow(k))) for k in (9, 12, 16)] == [None] * 3
 
 
+def test_each_of_thirty_flows_in_a_queue_is_told_of_the_others():
+    senders = [cct.Sender("cubic", start=f"{0.1 * k:.1f}s", ack_every=2) for k in range(30)]
+    sim = cct.simulate(cct.Path(rate="40Mbit", rtt="30ms", buffer="1bdp"), senders, "6s", packets=True)
+    capture = sim.capture()
+    for k in (3, 12, 21, 29):
+        found = diagnose(capture.flow(k), "cubic").verdicts
+        assert found[0].name == "competition"
+        assert not {"aqm", "random_loss", "rate_change"} & {verdict.name for verdict in found}
+
+
 def test_a_window_of_four_packets_that_queues_on_a_slow_path_is_not_called_other_flows():
     path = cct.Path(rate="200kbit", rtt="60ms", buffer="10bdp")  # four packets take 240 ms, the base RTT is 120
     sim = cct.simulate(path, cct.Sender("bbr3", ack_every=2), "40s", packets=True)

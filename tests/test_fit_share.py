@@ -10,6 +10,7 @@ from cctrace.cli import main
 from cctrace.errors import ArgumentError, FitError
 from cctrace.fit import Share
 from cctrace.fit.share import resampled
+from cctrace.path.neighbours import neighbours
 
 PATH = cct.Path(rate="20Mbit", rtt="40ms", buffer="2bdp", jitter="normal:sd=0.1ms")
 
@@ -74,3 +75,11 @@ def test_resampled_sums_scatter_as_the_mean_of_dependent_bins_does():
     noise = np.random.default_rng(3).standard_normal(400)
     draws = resampled(np.repeat(noise, 5)[None])  # each five times: as uncertain as 400 independent ones
     assert np.std(draws) == pytest.approx(5 * np.sqrt(400), rel=0.15)
+
+
+def test_of_too_many_flows_the_largest_are_followed():
+    size = np.arange(1000, 1100)
+    rows = {"src": ["a"] * 100, "dst": ["b"] * 100, "start_ns": np.zeros(100), "duration_s": np.full(100, 9.0)}
+    followed = neighbours(rows | {"bytes_sent": size[::-1]}, 0)
+    assert followed == list(range(1, len(followed) + 1))
+    assert neighbours(rows | {"bytes_sent": size}, 0) == list(range(100 - len(followed), 100))

@@ -65,7 +65,7 @@ MOST_ROUTES = 8  # changes | accuracy | most that are sought
 # --- other flows -----------------------------------------------------------------------------------------------------
 LEAST_BYTES = 0.02  # of the flow's bytes | set | least for another flow to matter in a queue
 LEAST_OVERLAP = 0.2  # of the flow's time | set | least overlap for another flow to matter
-MOST_OTHERS = 16  # flows | accuracy | most that are tried
+MOST_OTHERS = 64  # flows | accuracy | most that are tried
 COMMON = 0.1  # share | set | gain in explaining delays: of a joint queue, to be shared; of any, to seek its bucket
 
 # --- RTTs without queue ----------------------------------------------------------------------------------------------

@@ -47,7 +47,9 @@ def matters(mine: Presence, other: Presence) -> Any:
 def neighbours(rows: Mapping[str, Any], index: int, one_bottleneck: bool = False) -> list[int]:
     """Return the indices of the flows of a capture that may share a flow's queue.
 
-    They share an end with it (or are assumed to share one bottleneck), and satisfy `matters`.
+    They share an end with it (or are assumed to share one bottleneck), and satisfy `matters`. Without some of the
+    flows in it, a queue explains nothing: the rate that is left looks as if it changed. If there are too many to be
+    followed, those that sent least are left out.
 
     `rows`: `Capture.flows`, or its `columns`.
     """
@@ -56,7 +58,9 @@ def neighbours(rows: Mapping[str, Any], index: int, one_bottleneck: bool = False
     near = (src == src[index]) | (dst == dst[index]) | one_bottleneck
     near &= matters(Presence(begin[index], end[index], sent_bytes[index]), Presence(begin, end, sent_bytes))
     near[index] = False
-    return np.flatnonzero(near)[:MOST_OTHERS].tolist()
+    found = np.flatnonzero(near)
+    largest = np.argsort(-sent_bytes[found], kind="stable")[:MOST_OTHERS]
+    return np.sort(found[largest]).tolist()
 
 
 def companions_of(capture: Capture, indices: list[int]) -> dict[int, Transmissions]:
