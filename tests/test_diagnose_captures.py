@@ -150,6 +150,21 @@ def test_packets_that_were_captured_twice_lead_to_the_verdict_of_the_single_ones
     assert twice.figures == pytest.approx(once.figures, rel=0.02)
 
 
+@pytest.mark.parametrize("begin_s", [0, 2])
+def test_both_ends_captures_in_one_file_are_no_retransmissions(begin_s):
+    """Each packet again 20 ms later, as at the other end: from the start, and in mid-connection without its SYN."""
+    found, late_ns = packets(), 20_000_000
+    time = found["time_ns"].astype(np.int64)
+    found.columns["ip_id"] = (np.arange(1, len(found) + 1) & 0xFFFF).astype(found.columns["ip_id"].dtype)
+    order = np.argsort(np.concatenate((time, time + late_ns)), kind="stable")
+    order = order[order % len(time) >= np.searchsorted(time, time[0] + begin_s * 10**9)]
+    found.columns = {name: np.concatenate((column, column))[order] for name, column in found.columns.items()}
+    found.columns["time_ns"] = np.concatenate((time, time + late_ns))[order]
+    first = diagnose(Capture(found).flow(0)).verdicts[0]
+    assert first.name == "capture_artefact"
+    assert first.evidence["repeated_share"] == pytest.approx(0.5, abs=0.02)
+
+
 def test_a_capture_that_lacks_packets_is_sure_of_nothing_else():
     found = packets()
     rng = np.random.default_rng(3)

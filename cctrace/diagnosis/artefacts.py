@@ -30,9 +30,11 @@ CAPTURE_ARTEFACT = cause(
         "TCP timestamps that match the time of capture.",
     ),
     copies=Sentence(
-        "Packets were captured at several interfaces: {copies} copies were left out, and {repeated_share} of the "
-        "data appears again for no reason, modified or too late to be distinguished from retransmissions.",
-        "Capture on one interface (not -i any), or one direction of each.",
+        "Packets were captured at several interfaces: [{copies?}{copies} copies were left out, and ]{repeated_share} "
+        "of the data appears again [{by_id?}with the IP IDs it had before, which retransmissions do not|for no "
+        "reason, modified or too late to be distinguished from retransmissions].",
+        "Capture on one interface (not -i any), or one direction of each. Of a capture of several, keep one: "
+        "`tshark -r FILE -Y frame.interface_id==0 -w ONE` (of `-i any`: sll.ifindex==2).",
         "D-SACKs for the duplicates, which would show that they were sent twice.",
     ),
 )

@@ -92,12 +92,36 @@ def _held(record: Record) -> Artefact | None:
 
 
 def _copies(record: Record) -> Artefact | None:
-    """Return that the capture has duplicates, some of which cannot be distinguished from retransmissions."""
-    copies = record.flow.capture.packets.counters.get("duplicates", 0)
-    repeated = record.flow.quality()["unexplained_retransmissions"] / max(record.flow.row["segments_sent"], 1)
-    if not copies or repeated < const.HEAVY:
+    """Return that the capture has duplicates that it takes for retransmissions."""
+    segments = max(record.flow.row["segments_sent"], 1)
+    copies, repeated = record.flow.capture.packets.counters.get("duplicates", 0), 0.0
+    if record.flow.row["retransmitted_segments"] < const.HEAVY * segments:
         return None
-    return Artefact("copies", const.COUNTED, {"repeated_share": repeated, "copies": copies})
+    if copies:
+        repeated = record.flow.quality()["unexplained_retransmissions"] / segments
+    by_id = _same_id(record.flow)
+    if max(repeated, by_id) < const.HEAVY:
+        return None
+    numbers = {"repeated_share": max(repeated, by_id), "copies": copies}
+    return Artefact("copies", const.COUNTED, numbers, {"by_id": by_id >= repeated})
+
+
+def _same_id(flow: Flow) -> float:
+    """Return the share of the data packets that equal an earlier one up to their IP ID, which a retransmission changes.
+
+    Two interfaces with a queue between them, or two files that were merged, show a packet again long after the few
+    among which a decoder looks for copies.
+    """
+    packets, rows = flow.capture.packets, flow.capture.connections.rows_of(flow.index)
+    mine = (packets["direction"][rows] == flow.capture.connections.sender[flow.index]) & (packets["payload"][rows] > 0)
+    rows = rows[mine & (packets["options"][rows] & OPT_COPY == 0)]
+    columns = [packets[name][rows] for name in ("seq", "ip_id", "ack", "tsval", "payload")]
+    order = np.lexsort(columns)
+    again = np.all([np.diff(column[order].astype(np.int64)) == 0 for column in columns], axis=0)
+    many, used = np.count_nonzero(again), len(np.unique(columns[1]))
+    if 2 * used < min(len(rows) - many, 1 << 16):  # none, as in IPv6, or a constant
+        return 0.0
+    return float(many / max(len(rows), 1))
 
 
 def _missing(record: Record) -> Artefact | None:
