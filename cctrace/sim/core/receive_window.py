@@ -51,11 +51,11 @@ def truesize(f, segment):
 
 
 def joins(f, segment):
-    """tcp_ooo_try_coalesce: whether a segment is added to the skb that ends before it; then it takes its bytes only.
+    """tcp_ooo_try_coalesce: whether one that waits is added to the skb that ends before it; then it takes its bytes only.
 
     That goes where segments arrive in page fragments, `rcv_frags` of which an skb holds.
     """
-    if segment == f.rcv_nxt or f.rcv_frags == 0:
+    if f.rcv_frags == 0:
         return False
     before = words(f.got)[(segment - 1) & f.mask]
     return before > 0 and (before >> 2) + fragments(f, segment) <= f.rcv_frags
@@ -77,9 +77,11 @@ def held_by(f, segment):
 def hold(f, segment):
     """Keep a segment until those before it arrive: `got` has whether it starts an skb, and its fragments.
 
-    Receivers of the golden vectors and of QUIC have no books of their memory.
+    One in order is read at once (`read`). Receivers of the golden vectors and of QUIC have no books of their memory.
     """
-    if f.profile != LINUX:
+    if segment == f.rcv_nxt:
+        f.rcv_held += truesize(f, segment)
+    elif f.profile != LINUX:
         words(f.got)[segment & f.mask] = 3
     elif joins(f, segment):
         begun = words(f.got)[(segment - 1) & f.mask] >> 2
@@ -112,7 +114,7 @@ def join_waiting(f, segment):
 
 
 def release(f, segment):
-    """The application reads a segment."""
+    """The application reads a segment that waited."""
     if f.profile == LINUX:
         f.rcv_held -= truesize(f, segment) if words(f.got)[segment & f.mask] & 2 else length(f, segment)
     words(f.got)[segment & f.mask] = 0
@@ -159,6 +161,8 @@ def grow_window(f, more_bytes):
 def read(f, now):
     """The application reads all there is in order, after TCP has answered its arrival."""
     end = first_read(f) if f.rcv_copied > 0 else f.rcv_nxt
+    f.rcv_held -= truesize(f, f.rcv_read)  # the one that has just come in order
+    f.rcv_read += 1
     while f.rcv_read < f.rcv_nxt:
         release(f, f.rcv_read)
         f.rcv_read += 1

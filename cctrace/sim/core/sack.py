@@ -201,7 +201,7 @@ def rack_advance(f, seg, index):
 
 def rack_update_reo_wnd(f):
     """tcp_rack_update_reo_wnd: a quarter of min_rtt more for each round with a D-SACK, for 16 recoveries."""
-    if f.rs_last_order < 0:
+    if f.rs_last_order < 0 or (f.dsack_seen == 0 and f.reo_wnd_steps == 1):  # as most: nothing changes
         return
     f.reo_wnd_steps, f.reo_wnd_persist, f.rack_last_delivered = rack.rack_update_reo_wnd(
         f.dsack_seen, f.rs_prior_delivered, f.delivered, f.reo_wnd_steps, f.reo_wnd_persist, f.rack_last_delivered
