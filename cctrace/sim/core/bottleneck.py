@@ -153,7 +153,7 @@ def ask_again(w, now):
             arrive_sooner(w, which, sooner_ns)
         elif which < structs.NO_DATA:
             f, order = structs.flows(w.flows)[which_ack(which) % w.n], which_ack(which) // w.n
-            structs.acks(f.ack)[order & f.mask].ns -= sooner_ns
+            structs.acks(f.ack)[order & f.ack_mask].ns -= sooner_ns
             schedule(w, f)
         words(w.q_ns)[head] = w.free_at = end
         head = (head + 1) & w.q_mask

@@ -117,16 +117,16 @@ def queue_ack(w, f, now):
         drop_ack(f)
         return
     bottleneck.serve(w, end, f.ack_bytes, bottleneck.which_ack(f.ack_queued * w.n + f.index))
-    acks(f.ack)[f.ack_queued & f.mask].ns = end
+    acks(f.ack)[f.ack_queued & f.ack_mask].ns = end
     f.ack_queued += 1
 
 
 def drop_ack(f):
     """Take the ACK that has just reached the queue out of the ring; those behind it move up."""
     for k in range(f.ack_queued, f.ack_tail - 1):
-        into, following = acks(f.ack)[k & f.mask], acks(f.ack)[(k + 1) & f.mask]
+        into, following = acks(f.ack)[k & f.ack_mask], acks(f.ack)[(k + 1) & f.ack_mask]
         into.ns, into.log = following.ns, following.log
-        here, there = told(f.told)[k & f.mask], told(f.told)[(k + 1) & f.mask]
+        here, there = told(f.told)[k & f.ack_mask], told(f.told)[(k + 1) & f.ack_mask]
         here.echo, here.stamp, here.dup = there.echo, there.stamp, there.dup
         here.ece, here.right, here.id = there.ece, there.right, there.id
     f.ack_tail -= 1

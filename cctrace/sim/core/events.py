@@ -16,9 +16,9 @@ def next_time(w, f):
     if f.arr_head < f.arr_tail:
         t = min(t, coming(f.arr)[f.arr_head & f.mask].ns)
     if f.ack_head < f.ack_queued:
-        t = min(t, acks(f.ack)[f.ack_head & f.mask].ns)
+        t = min(t, acks(f.ack)[f.ack_head & f.ack_mask].ns)
     if w.shared == 1 and f.ack_queued < f.ack_tail:
-        t = min(t, acks(f.ack)[f.ack_queued & f.mask].ns)
+        t = min(t, acks(f.ack)[f.ack_queued & f.ack_mask].ns)
     return t
 
 

@@ -28,13 +28,13 @@ def next_draw(f, until_ns):
     if f.profile == QUIC and f.q_late_ns > 0 and f.push_drawn == 0:
         at = f.app_at if f.app_stage == CONNECTING else f.push_at
         at = at if at <= until_ns else NEVER
-    return min(at, acks(f.ack)[f.ack_queued & f.mask].ns - f.rev_ns) if f.ack_queued < f.ack_tail else at
+    return min(at, acks(f.ack)[f.ack_queued & f.ack_mask].ns - f.rev_ns) if f.ack_queued < f.ack_tail else at
 
 
 def draw_next(w, f):
     """Make that draw; ACKs come first."""
-    if f.ack_queued < f.ack_tail and acks(f.ack)[f.ack_queued & f.mask].ns - f.rev_ns == f.next_ns:
-        ack = acks(f.ack)[f.ack_queued & f.mask]
+    if f.ack_queued < f.ack_tail and acks(f.ack)[f.ack_queued & f.ack_mask].ns - f.rev_ns == f.next_ns:
+        ack = acks(f.ack)[f.ack_queued & f.ack_mask]
         ack.ns = f.last_ack = max(ack.ns + lateness(w, f.ack_late_ns), f.last_ack)
         f.ack_queued += 1
     else:

@@ -26,8 +26,8 @@ from cctrace.tcp.rack import DEFAULT_REORDERING
 
 def linux_ack(w, f, now):
     """tcp_ack."""
-    ack = told(f.told)[f.ack_head & f.mask]
-    log_from, log_to = f.log_seen, acks(f.ack)[f.ack_head & f.mask].log
+    ack = told(f.told)[f.ack_head & f.ack_mask]
+    log_from, log_to = f.log_seen, acks(f.ack)[f.ack_head & f.ack_mask].log
     f.log_seen = log_to
     f.echo_ms = ack.echo
     f.heard_ms = ack.stamp

@@ -30,10 +30,10 @@ def step(w, f, now):
         reach_queue(w, f, now)
     elif f.arr_head < f.arr_tail and coming(f.arr)[f.arr_head & f.mask].ns <= now:
         receive(w, f, next_arrival(f), now)
-    elif w.shared == 1 and f.ack_queued < f.ack_tail and acks(f.ack)[f.ack_queued & f.mask].ns <= now:
+    elif w.shared == 1 and f.ack_queued < f.ack_tail and acks(f.ack)[f.ack_queued & f.ack_mask].ns <= now:
         queue_ack(w, f, now)
-    elif f.ack_head < f.ack_queued and acks(f.ack)[f.ack_head & f.mask].ns <= now:
-        tap(f, now, TAP_ACK_ARRIVED, 0, told(f.told)[f.ack_head & f.mask].id)
+    elif f.ack_head < f.ack_queued and acks(f.ack)[f.ack_head & f.ack_mask].ns <= now:
+        tap(f, now, TAP_ACK_ARRIVED, 0, told(f.told)[f.ack_head & f.ack_mask].id)
         if f.profile == QUIC:
             q_process_ack(w, f, now)
         elif f.profile == LINUX:

@@ -6,7 +6,7 @@ from cctrace.lang.memory import words
 def quic_at_once(f, order):
     """Whether a packet is late, or among the first from a gap on (MaybeUpdateAckTimeout); turns decimation on."""
     if f.after_gap == 0:
-        return f.log_next > 1 and order != words(f.log)[(f.log_next - 2) & f.mask] + 1
+        return f.log_next > 1 and order != words(f.log)[(f.log_next - 2) & f.ack_mask] + 1
     if order >= f.decimated_from > 0:
         f.ack_every, f.delack_ns = f.decimated_every, f.decimated_ns
     if order < f.rcv_largest:

@@ -159,14 +159,14 @@ def q_send(w, f, piece, now):
 def q_process_ack(w, f, now):
     """An ACK frame: deliveries, RTT, losses, rate sample, controller."""
     now_ms = now // MS
-    log_to = acks(f.ack)[f.ack_head & f.mask].log
+    log_to = acks(f.ack)[f.ack_head & f.ack_mask].log
     f.ack_head += 1
     f.q_prior_in_flight = f.q_in_flight
     f.q_prior_delivered = f.q_delivered
     newest = f.q_largest_ack
     oldest_ms, newest_ms = NEVER, -1
     for k in range(f.log_seen, log_to):
-        order = words(f.log)[k & f.mask]
+        order = words(f.log)[k & f.ack_mask]
         if order < f.tx_head or segments(f.seg)[order & f.mask].marks & (SACKED | LOST):
             continue  # declared lost before: its record is gone
         p = segments(f.seg)[order & f.mask]

@@ -51,7 +51,7 @@ def truesize(f, segment):
 
 
 def joins(f, segment):
-    """tcp_ooo_try_coalesce: whether one that waits is added to the skb that ends before it; then it takes its bytes only.
+    """tcp_ooo_try_coalesce: whether one that waits joins the skb that ends before it; then it takes its bytes only.
 
     That goes where segments arrive in page fragments, `rcv_frags` of which an skb holds.
     """

@@ -25,7 +25,7 @@ from cctrace.sim.core.quick_acks import (
     quick,
     ticks_of,
 )
-from cctrace.sim.core.rings import grow, is_full
+from cctrace.sim.core.rings import grow_acks, is_full
 from cctrace.sim.core.sack_blocks import coalesce_blocks, forget_blocks
 from cctrace.sim.core.tap import tap
 from cctrace.tcp.ecn import ACCURATE_ECN, ACE_START
@@ -211,7 +211,9 @@ def acknowledge_in_slot(f, now):
 def log_arrival(f, order, logged, now):
     """Log an arrival, for the next ACK to report: its segment to Linux's sender, the transmission to others."""
     tap(f, now, structs.TAP_ARRIVED, structs.transmissions(f.tx)[order & f.mask].marks, order)
-    words(f.log)[f.log_next & f.mask] = logged
+    if is_full(f.ack_mask, f.log_seen, f.log_next):
+        grow_acks(f)
+    words(f.log)[f.log_next & f.ack_mask] = logged
     f.log_next += 1
 
 
@@ -334,11 +336,11 @@ def send_ack(w, f, now):
             return
     late = lateness(w, f.ack_late_ns) if f.ack_late_ns > 0 and w.window_ns == 0 else 0
     at = step_up(w, now + f.rev_ns + late, structs.ACKS)
-    if is_full(f, f.ack_head, f.ack_tail):
-        grow(f)
-    ack = structs.acks(f.ack)[f.ack_tail & f.mask]
+    if is_full(f.ack_mask, f.ack_head, f.ack_tail):
+        grow_acks(f)
+    ack = structs.acks(f.ack)[f.ack_tail & f.ack_mask]
     ack.log = f.log_next
-    told = structs.told(f.told)[f.ack_tail & f.mask]
+    told = structs.told(f.told)[f.ack_tail & f.ack_mask]
     if f.tap_size > 0:
         told.id = f.n_acks
     if f.profile == structs.LINUX:

@@ -31,13 +31,13 @@ from cctrace.sim.core.view import CWND, CWND_CNT
 
 def process_ack(w, f, now):
     """tcp_ack."""
-    log_to = acks(f.ack)[f.ack_head & f.mask].log
+    log_to = acks(f.ack)[f.ack_head & f.ack_mask].log
     f.ack_head += 1
     start_rate_sample(f)
     prior_delivered, prior_lost, prior_una = f.delivered, f.lost, f.una
     log_from = f.log_seen
     for k in range(log_from, log_to):
-        take_delivery(f, words(f.log)[k & f.mask])
+        take_delivery(f, words(f.log)[k & f.ack_mask])
     f.log_seen = log_to
     while f.una < f.nxt and segments(f.seg)[f.una & f.mask].marks & SACKED:
         f.una += 1
@@ -92,7 +92,7 @@ def clean_rtx_queue(f, log_from, log_to, prior_una, now):
     low, high = np.int64(NEVER), np.int64(-1)
     retrans_acked = False
     for k in range(log_from, log_to):
-        order = words(f.log)[k & f.mask]
+        order = words(f.log)[k & f.ack_mask]
         index = transmissions(f.tx)[order & f.mask].seg
         seg = segments(f.seg)[index & f.mask]
         if index < prior_una:

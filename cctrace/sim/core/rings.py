@@ -1,7 +1,8 @@
 """The rings of a flow, sized by the data in flight, so that a run's working set stays in the cache.
 
 A ring has memory for several times path and buffer, and turns in the beginning of it: `mask` bounds how far, and
-follows what is in use, which is only counted when the rings may be full, or are much too large.
+follows what is in use, which is only counted when the rings may be full, or are much too large. Of ACKs and what they
+report few are under way, as most are heard of at once: their rings turn in less memory, which `ack_mask` bounds.
 """
 
 from cctrace.lang.memory import words
@@ -36,6 +37,9 @@ def make_room(w, f):
         pass
     while used < f.mask >> 2 and f.mask > f.least_mask:
         turn_in(f, f.mask >> 1)
+    reported = max(f.ack_tail - f.ack_head, f.log_next - f.log_seen)
+    if reported < f.ack_mask >> 2 and f.ack_mask > f.least_mask >> 1:
+        turn_acks_in(f, f.ack_mask >> 1)
     room = f.mask - 1 - used if f.mask < f.most_mask else f.mask >> 1
     f.tx_full = f.tx_next + min(room, 4 * used + OFTEN)
 
@@ -48,8 +52,7 @@ def in_use(w, f):
             segment = min(segment, transmissions(f.tx)[k & f.mask].seg)
     used = max(f.tx_next - order + f.resend_tail - f.resend_head, f.nxt - segment)
     arriving = f.tx_next - order if w.n_lanes > 0 else f.arr_tail - f.arr_head + f.way_tail - f.way_head
-    used = max(used, f.log_next - f.log_seen + arriving)
-    return max(used, max(f.ack_tail - f.ack_head, f.wq_tail - f.wq_head + 1))
+    return max(used, max(arriving, f.wq_tail - f.wq_head + 1))
 
 
 def oldest(w, f):
@@ -58,7 +61,7 @@ def oldest(w, f):
     if f.profile != LINUX:
         found = f.tx_head
         for k in range(f.log_seen, f.log_next):
-            found = min(found, words(f.log)[k & f.mask])
+            found = min(found, words(f.log)[k & f.ack_mask])
     if f.fq == 1:
         found = min(found, f.fq_next)
     if f.profile != QUIC:
@@ -78,9 +81,9 @@ def oldest(w, f):
     return found
 
 
-def is_full(f, head, tail):
+def is_full(mask, head, tail):
     """Whether a ring that is in use from `head` to `tail` is about to have no room."""
-    return tail - head >= f.mask - 1
+    return tail - head >= mask - 1
 
 
 def grow(f):
@@ -92,30 +95,42 @@ def grow(f):
 
 
 def turn_in(f, mask):
-    """Give the entries of all rings their places for another `mask`."""
+    """Give the entries of all rings but those of ACKs their places for another `mask`."""
     everything = -1 - min(mask, f.mask)
     end = f.tx_next if f.profile == QUIC else f.nxt
-    move(f, mask, f.seg, end + everything, end, SEGMENT_WORDS)
-    move(f, mask, f.tx, f.tx_next + everything, f.tx_next, TRANSMISSION_WORDS)
-    move(f, mask, f.resend, f.resend_head, f.resend_tail, 1)
-    move(f, mask, f.way, f.way_head, f.way_tail, COMING_WORDS)
-    move(f, mask, f.arr, f.arr_head, f.arr_tail, COMING_WORDS)
-    move(f, mask, f.log, f.log_next + everything, f.log_next, 1)  # QUIC's receiver looks at the last one again
-    move(f, mask, f.got, f.rcv_read, f.rcv_high, 1)
-    move(f, mask, f.ack, f.ack_head, f.ack_tail, ACK_WORDS)
-    move(f, mask, f.told, f.ack_head, f.ack_tail, TOLD_WORDS)
-    move(f, mask, f.wq_ends, f.wq_head, f.wq_tail, 1)
-    move(f, mask, f.lacks, f.nxt + 1 + everything, min(f.nxt + 1, f.small_sent), 1)
+    move(f.mask, mask, f.seg, end + everything, end, SEGMENT_WORDS)
+    move(f.mask, mask, f.tx, f.tx_next + everything, f.tx_next, TRANSMISSION_WORDS)
+    move(f.mask, mask, f.resend, f.resend_head, f.resend_tail, 1)
+    move(f.mask, mask, f.way, f.way_head, f.way_tail, COMING_WORDS)
+    move(f.mask, mask, f.arr, f.arr_head, f.arr_tail, COMING_WORDS)
+    move(f.mask, mask, f.got, f.rcv_read, f.rcv_high, 1)
+    move(f.mask, mask, f.wq_ends, f.wq_head, f.wq_tail, 1)
+    move(f.mask, mask, f.lacks, f.nxt + 1 + everything, min(f.nxt + 1, f.small_sent), 1)
     f.mask = mask
 
 
-def move(f, mask, ring, head, tail, width):
+def grow_acks(f):
+    """Turn in twice the memory of ACKs, if there is as much."""
+    if f.ack_mask < f.most_mask:
+        turn_acks_in(f, 2 * f.ack_mask + 1)
+
+
+def turn_acks_in(f, mask):
+    """Give ACKs, and what they report, their places for another `mask`."""
+    since = min(f.log_seen, f.log_next - 2)  # QUIC's receiver looks at the last one again
+    move(f.ack_mask, mask, f.log, since, f.log_next, 1)
+    move(f.ack_mask, mask, f.ack, f.ack_head, f.ack_tail, ACK_WORDS)
+    move(f.ack_mask, mask, f.told, f.ack_head, f.ack_tail, TOLD_WORDS)
+    f.ack_mask = mask
+
+
+def move(before, mask, ring, head, tail, width):
     """Move what is in use of a ring, entries of `width` words; what it leaves is zero, as `got` needs it.
 
-    Of the places for the smaller `mask` each entry has one: either is its own, or that of no other one.
+    Of the places for the smaller mask each entry has one: either is its own, or that of no other one.
     """
     for k in range(max(head, 0), tail):
-        old, new = (k & f.mask) * width, (k & mask) * width
+        old, new = (k & before) * width, (k & mask) * width
         if old != new:
             for j in range(width):
                 words(ring)[new + j] = words(ring)[old + j]

@@ -40,7 +40,7 @@ def take_report(f, log_from, log_to, duplicate, now):
         sort_report(f, log_from, log_to)
     highest = -1
     for k in range(log_from, log_to):  # in order: what is missing behind a hole is not in the rest of the report
-        index = words(f.log)[k & f.mask]
+        index = words(f.log)[k & f.ack_mask]
         if index == f.una:
             f.una += 1
             while f.sacked_out > 0 and f.una < f.nxt and segments(f.seg)[f.una & f.mask].marks & SACKED:
@@ -92,22 +92,22 @@ def take_duplicate(f, index):
 def sort_report(f, log_from, log_to):
     """Put what an ACK reports, which the receiver noted as it arrived, into the order of the segments."""
     for k in range(log_from + 1, log_to):
-        index = words(f.log)[k & f.mask]
+        index = words(f.log)[k & f.ack_mask]
         at = k
         while at > log_from:
-            before = words(f.log)[(at - 1) & f.mask]
+            before = words(f.log)[(at - 1) & f.ack_mask]
             if before <= index:
                 break
-            words(f.log)[at & f.mask] = before
+            words(f.log)[at & f.ack_mask] = before
             at -= 1
-        words(f.log)[at & f.mask] = index
+        words(f.log)[at & f.ack_mask] = index
 
 
 def sacktag(f, log_from, log_to, low):
     """tcp_sacktag_one for all new SACKs; returns (lowest original behind later ones, first and last time sent)."""
     first = last = np.int64(-1)
     for k in range(log_from, log_to):
-        index = words(f.log)[k & f.mask]
+        index = words(f.log)[k & f.ack_mask]
         seg = segments(f.seg)[index & f.mask]
         if index < f.una or not seg.marks & FRESH:
             continue

@@ -47,7 +47,7 @@ def sendmsg(w, f, left, now):
             if f.wmem_queued >= f.sndbuf:
                 f.nospace = 1  # what is pushed now may already let the buffer grow
                 break
-            if is_full(f, f.wq_head, f.wq_tail):
+            if is_full(f.mask, f.wq_head, f.wq_tail):
                 grow(f)
             words(f.wq_ends)[f.wq_tail & f.mask] = f.written << 1
             f.wq_tail += 1

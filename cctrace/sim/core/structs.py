@@ -33,12 +33,12 @@ _FLOW = (
     # First the next event, and the address of the flow's view, which follows it: controllers read it where it is.
     *_FIRST,
     *(_VIEWED.get(name, f"v_{name}") for name in names(LINUX_VIEW)),
-    # what all events share (events.py): where rings are, and `mask`, their size less one; ACKs from `ack_queued` on
+    # what all events share (events.py): where rings are, and their sizes less one (rings.py); ACKs from `ack_queued` on
     # have not reached the queue that data and ACKs share, or wait for their draw (lateness.py); `awaited`: in-order
     # bytes at the receiver at which `loop.run` returns (served.py); `snd_lack`, and `small_sent`, the segment after the
     # last that was not full: positions.py
-    "way_head", "way_tail", "arr_head", "arr_tail", "ack_head", "ack_tail", "arr", "ack", "told", "mask", "profile",
-    "fq", "fq_at", "trace_size", "tap_size", "ack_queued", "awaited", "una", "nxt", "tx", "log", "rcv_nxt",
+    "way_head", "way_tail", "arr_head", "arr_tail", "ack_head", "ack_tail", "arr", "ack", "told", "mask", "ack_mask",
+    "profile", "fq", "fq_at", "trace_size", "tap_size", "ack_queued", "awaited", "una", "nxt", "tx", "log", "rcv_nxt",
     "hz", "kernel", "ecn", "snd_lack", "small_sent",
     # sends: window, pacing, timer, and the send buffer (write_queue.py), bytes but for write_seq; `tx_full`: `tx_next`
     # when the rings may be full; `losses_given`: whether losses are prescribed, as transmissions; `ahead_ns`:
@@ -171,7 +171,7 @@ NATURALS = {
         "next_ns", *TIMERS, "app_at", "now_us", "wstamp_ns", "lsndtime_us", "rcv_mstamp", "rcv_clock_ns", "tick_us",
         "delivered_mstamp", "srtt", "mdev", "mdev_max", "rttvar", "min_rtt", "rto_us", "mss", "una", "nxt", "tx_next",
         "rcv_nxt", "rcv_high", "rcv_read", "rcv_acked", "arr_head", "arr_tail", "ack_head", "ack_tail", "delivered",
-        "lost", "mask",
+        "lost", "mask", "ack_mask",
     ),
     SEGMENT: ("sent_ns", "order", "tx_delivered", "tx_delivered_mstamp", "tx_first_mstamp", "skb_end"),
     TRANSMISSION: ("ns",),

@@ -249,7 +249,7 @@ class World:
                 self.place(with_fields(piece.view(records[name])) if name in records else piece)
         for name, address in zip(RINGS, addresses, strict=True):
             setattr(f, name, address)
-        f.most_mask = size - 1
+        f.most_mask, f.ack_mask = size - 1, _FIRST_RING // 2 - 1
         f.mask = f.least_mask = min(size, _FIRST_RING) - 1
 
     def _set_flow(self, f, flow, path, ring, clock_ns):
