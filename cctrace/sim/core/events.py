@@ -1,7 +1,7 @@
 """Which event is next: of a flow, and of all flows."""
 
 from cctrace.lang.memory import words
-from cctrace.sim.core.structs import QUIC, acks, coming
+from cctrace.sim.core.structs import NEVER, QUIC, acks, coming
 
 
 def next_time(w, f):
@@ -38,10 +38,25 @@ def enter(w, f):
         return 0
     keys = words(w.tournament)
     at = w.entrants + f.index
-    key = min(f.next_ns, w.last_key_ns) * w.entrants + f.index
+    key = key_of(w, f)
     keys[at] = key
     while at > 1:
         key = min(key, keys[at ^ 1])
         at >>= 1
         keys[at] = key
     return key & (w.entrants - 1)
+
+
+def key_of(w, f):
+    """What the flow's next event is compared by."""
+    return min(f.next_ns, w.last_key_ns) * w.entrants + f.index
+
+
+def runner_up(w, f):
+    """Return the earliest key of all other flows: as long as the flow's is earlier, nobody need enter anything."""
+    keys = words(w.tournament)
+    at, key = w.entrants + f.index, NEVER
+    while at > 1:
+        key = min(key, keys[at ^ 1])
+        at >>= 1
+    return key

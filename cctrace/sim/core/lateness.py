@@ -7,7 +7,7 @@ What is drawn at an instant depends on nothing but the order, so what is due wit
 import numpy as np
 
 from cctrace.sim.core.chance import LATE_STREAM, uniform
-from cctrace.sim.core.events import enter
+from cctrace.sim.core.events import enter, key_of, runner_up
 from cctrace.sim.core.structs import CONNECTING, NEVER, QUIC, acks, flows
 
 
@@ -51,6 +51,8 @@ def draw_all(w, until_ns):
         first = enter(w, table[i])
     while table[first].next_ns < NEVER:
         f = table[first]
-        draw_next(w, f)
-        f.next_ns = next_draw(f, until_ns)
+        others = runner_up(w, f)
+        while f.next_ns < NEVER and key_of(w, f) < others:  # often several: packets of a burst arrive together
+            draw_next(w, f)
+            f.next_ns = next_draw(f, until_ns)
         first = enter(w, f)
