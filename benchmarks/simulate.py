@@ -28,6 +28,7 @@ from cctrace.sim.path import Path
 from cctrace.sim.sender import Sender
 from cctrace.sim.simulate import simulate
 
+SHORT_RUNS, ROUNDS = 48, 9  # of a batch, half a second of one core; of the batches measured in turn
 JITTER_PER = {"": "packet", "b": "burst", "c": "slot:5ms"}
 
 
@@ -293,30 +294,29 @@ def speed(options):
         sent = simulate(fast, flows, "20s", profile=profile).flows.sent.sum()
         print(f"{title:30s} {sent / (time.thread_time() - began) / 1e6:6.2f} million packets/s of CPU time")
     count = cores()
-    one, all_cores = rate_of_short_runs(1), rate_of_short_runs(count)
-    print(f"{'12 short runs on one core':30s} {one:6.2f} million packets/s on the clock")
-    print(f"{f'12 short runs on {count} cores':30s} {all_cores:6.2f} ({all_cores / one:.2f} times as many)")
     with ProcessPoolExecutor(count, get_context("spawn")) as pool:  # processes share nothing: what the cores can do
-        began = time.time() + 3  # s, until all have started
-        apart = sum(pool.map(rate_of_short_runs, [1] * count, [began] * count))
-    print(f"{f'the same in {count} processes':30s} {apart:6.2f} ({apart / one:.2f} times as many)")
+
+        def apart():
+            return sum(pool.map(rate_of_short_runs, [1] * count, [time.time() + 0.1] * count))
+
+        ways = (lambda: rate_of_short_runs(1), lambda: rate_of_short_runs(count), apart)
+        rates = np.array([[rate() for rate in ways] for _ in range(1 + ROUNDS)])[1:]  # the first round compiles
+    medians, times = np.median(rates, axis=0), np.median(rates / rates[:, :1], axis=0)
+    print(f"{f'{SHORT_RUNS} short runs on one core':30s} {medians[0]:6.2f} million packets/s on the clock")
+    for title, median, more in zip((f"on {count} cores", f"in {count} processes"), medians[1:], times[1:], strict=True):
+        print(f"{f'{SHORT_RUNS} short runs {title}':30s} {median:6.2f} ({more:.2f} times as many)")
 
 
 def rate_of_short_runs(workers, began=0.0):
-    """Return how many million packets a second a batch sends, the best of five: 12 draws of a path, 20 s of each.
-
-    Measured from a time of the clock on, if that is still to come.
-    """
-    paths = [Path(rate=f"{40 + k}Mbit", rtt="40ms", buffer="2bdp", jitter="normal:sd=1ms") for k in range(12)]
+    """Return how many million packets a second a batch sends: draws of a path, 20 s of each; from a time on."""
+    paths = [
+        Path(rate=f"{40 + k % 12}Mbit", rtt="40ms", buffer="2bdp", jitter="normal:sd=1ms") for k in range(SHORT_RUNS)
+    ]
     runs = [Run(path, (Sender("bbr2022", ack_every=2),), "20s", seed) for seed, path in enumerate(paths)]
-    list(batch(runs, workers))  # compiles
     time.sleep(max(began - time.time(), 0))
-    rates = []
-    for _ in range(5):
-        began = time.perf_counter()
-        sent = sum(outcome.flows[0]["sent"] for outcome in batch(runs, workers))
-        rates.append(sent / (time.perf_counter() - began) / 1e6)
-    return max(rates)
+    began = time.perf_counter()
+    sent = sum(outcome.flows[0]["sent"] for outcome in batch(runs, workers))
+    return sent / (time.perf_counter() - began) / 1e6
 
 
 COMMANDS = {
