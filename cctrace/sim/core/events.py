@@ -1,7 +1,7 @@
 """Which event is next: of a flow, and of all flows."""
 
 from cctrace.lang.memory import words
-from cctrace.sim.core.structs import NEVER, QUIC, acks, coming
+from cctrace.sim.core.structs import NEVER, QUIC, acks, coming, flows
 
 
 def next_time(w, f):
@@ -45,6 +45,18 @@ def enter(w, f):
         at >>= 1
         keys[at] = key
     return key & (w.entrants - 1)
+
+
+def enter_all(w):
+    """Enter the times of all flows; return the flow with the earliest."""
+    keys = words(w.tournament)
+    for i in range(w.n):
+        keys[w.entrants + i] = key_of(w, flows(w.flows)[i])
+    at = w.entrants - 1
+    while at > 0:
+        keys[at] = min(keys[2 * at], keys[2 * at + 1])
+        at -= 1
+    return keys[1] & (w.entrants - 1)
 
 
 def key_of(w, f):

@@ -7,7 +7,7 @@ What is drawn at an instant depends on nothing but the order, so what is due wit
 import numpy as np
 
 from cctrace.sim.core.chance import LATE_STREAM, uniform
-from cctrace.sim.core.events import enter, key_of, runner_up
+from cctrace.sim.core.events import enter, enter_all, key_of, runner_up
 from cctrace.sim.core.structs import CONNECTING, NEVER, QUIC, acks, flows
 
 
@@ -44,11 +44,9 @@ def draw_next(w, f):
 def draw_all(w, until_ns):
     """Make the draws of all flows until an instant, for which the tournament has the times of draws meanwhile."""
     table = flows(w.flows)
-    first = 0
     for i in range(w.n):
         table[i].next_ns = next_draw(table[i], until_ns)
-    for i in range(w.n):
-        first = enter(w, table[i])
+    first = enter_all(w)
     while table[first].next_ns < NEVER:
         f = table[first]
         others = runner_up(w, f)

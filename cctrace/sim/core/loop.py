@@ -3,7 +3,7 @@
 from cctrace.sim.core.app import answered, application
 from cctrace.sim.core.arrivals import next_arrival, take_all
 from cctrace.sim.core.entry import only_room_matters, queue_ack, reach_queue
-from cctrace.sim.core.events import schedule
+from cctrace.sim.core.events import enter_all, next_time, schedule
 from cctrace.sim.core.fq import free_left, has_small_queues, release
 from cctrace.sim.core.linux_sender import linux_ack, linux_timer
 from cctrace.sim.core.managed import serve_on
@@ -105,10 +105,10 @@ def run(w, until_ns, check=None):
     w.only_room = 1 if only_room_matters(w) else 0
     w.window_ns = window_ns(w)
     w.taken_ns = 0 if w.window_ns > 0 else NEVER
-    first = 0
     for i in range(w.n):
         take_all(w, table[i], until_ns)
-        first = schedule(w, table[i])
+        table[i].next_ns = next_time(w, table[i])
+    first = enter_all(w)
     while True:
         f = table[first]
         now = f.next_ns

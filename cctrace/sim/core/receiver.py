@@ -108,7 +108,7 @@ def linux_receive(w, f, order, segment, stamp_ms, echo_changed, now):
         log_arrival(f, order, segment, now)
     note_stamp(f, stamp_ms, segment)
     mark_received(w, f, segment, now)
-    if in_order:
+    if in_order and f.n_blocks > 0:
         forget_blocks(f)
     at_once = (f.ack_every == DELAYED and quick(f, segment)) or echo_changed
     disorder = f.rcv_high > f.rcv_nxt

@@ -5,7 +5,7 @@ to the cache.
 """
 
 from cctrace.sim.core.arrivals import is_undisturbed, next_arrival, take_ahead, take_timers
-from cctrace.sim.core.events import schedule
+from cctrace.sim.core.events import enter_all, next_time
 from cctrace.sim.core.lateness import draw_all
 from cctrace.sim.core.quic_sender import MS, PUSH_MS
 from cctrace.sim.core.structs import NO_JITTER, QUIC, coming, flows, legs
@@ -43,7 +43,6 @@ def take_window(w, until_ns):
             take_timers(w, f, until_ns + 1)
     draw_all(w, until_ns)
     w.taken_ns = until_ns
-    first = 0
     for i in range(w.n):
-        first = schedule(w, table[i])
-    return first
+        table[i].next_ns = next_time(w, table[i])
+    return enter_all(w)
