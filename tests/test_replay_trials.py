@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import cctrace as cct
+from cctrace import schema
 from cctrace.cc import controller
 from cctrace.cc.base import checked_params
 from cctrace.replaying import book as bk
@@ -12,11 +13,24 @@ from cctrace.replaying.ahead import LEFT, Ahead
 from cctrace.replaying.follow import Follower
 from cctrace.replaying.hypotheses import LONGEST, Inference
 from cctrace.replaying.infer import infer
+from cctrace.replaying.likelihood import ANSWER_NS, RATES_APART, most_paced, paced_send
 from cctrace.replaying.loop import is_dip
 from cctrace.replaying.probes import AT_ONCE, REFILL, Probes
 from cctrace.replaying.race import Race
 from cctrace.replaying.script import Best
-from cctrace.replaying.stack import HZ, NEXT_SEND, STACK_SIZE, TICK_US
+from cctrace.replaying.stack import (
+    ACKED_NS,
+    CWND,
+    HZ,
+    MIN_RTT_US,
+    MSS,
+    NEXT_SEND,
+    PACING,
+    STACK_SIZE,
+    TICK_US,
+    WAS_FULL,
+    WSTAMP_NS,
+)
 from cctrace.replaying.ticks import CLEARLY, CONFIG_HZ, Phases, likeliest_ticks, limited_flights
 from cctrace.replaying.together import next_tick
 
@@ -247,3 +261,26 @@ def test_the_best_start_is_looked_for_in_steps_and_each_is_tried_once():
         assert sorted(tried) == list(range(number))
         assert tried[0] == number // 2
         assert tried.index(peak) < 24
+
+
+@pytest.mark.parametrize("blur", [1, 20])
+def test_no_trial_times_a_super_packet_better_than_the_bound(blur):
+    """Its rate may be RATES_APART times as high, and the window full or not; the times of sends are the flow's."""
+    rng, tight = np.random.default_rng(5), []
+    sends = np.zeros(2, [(column.name, column.dtype) for column in schema.SENDS]).view(np.recarray)
+    for since_ns, length_ns in (np.exp(rng.uniform(0, 18, (3000, 2))) + 1).astype(np.int64).tolist():
+        sends.tx_ns, sends.begins, sends.segments = [0, since_ns], 1, 2
+        sends.retransmitted[1] = rng.integers(2)
+        stack, slots = np.zeros(STACK_SIZE, np.int64), np.zeros(8, np.int64)
+        stack[WSTAMP_NS], stack[MSS], stack[MIN_RTT_US] = length_ns, 1448, 1 << 20
+        slots[CWND], slots[PACING] = 10, 1_000_000
+        stack[ACKED_NS] = since_ns - int(np.exp(rng.uniform(0, 18)))
+        most, found = most_paced(sends[1], stack, blur), []
+        for length in (since_ns - 1, since_ns - stack[ACKED_NS], *(length_ns * np.geomspace(1 / RATES_APART, 9, 20))):
+            stack[WSTAMP_NS] = max(int(length), length_ns // RATES_APART + 1)
+            for stack[WAS_FULL] in (0, 1):
+                found.append(paced_send(sends, 1, slots, stack, -1, 2, blur))
+        assert max(found) <= most + 1e-9
+        if since_ns > length_ns and since_ns - stack[ACKED_NS] > ANSWER_NS * blur:
+            tight.append(most - max(found))
+    assert np.median(tight) < 1e-3  # the greatest that there is

@@ -78,11 +78,21 @@ def paced_send(sends, k, slots, stack, own_min_rtt, slow_burst, blur):
 
 
 def most_paced(send, stack, blur):
-    """Greatest `paced_send` of a super-packet in a trial with at most RATES_APART times the rate."""
+    """Greatest `paced_send` of a super-packet in a trial with at most RATES_APART times the rate.
+
+    Whatever the rate, its predecessor's length and its own lateness make the time between them. Where the ACK that
+    released it counts, lateness is the time since then, and the length any.
+    """
     length_us = (stack[sk.WSTAMP_NS] - stack[sk.SKB_NS]) / 1000.0
     if length_us <= 0:
         return 0.0
-    density = EXACT / (2 * EXACT_US * blur) + ROUGH / (2 * ROUGH_US * blur) + HELD * RATES_APART / length_us
+    exact_us, rough_us = EXACT_US * blur, ROUGH_US * blur
+    exact, rough, short = EXACT / (2 * exact_us), ROUGH / (2 * rough_us), HELD * RATES_APART / length_us
+    since_us, acked_us = (send.tx_ns - stack[sk.SKB_NS]) / 1000.0, (send.tx_ns - stack[sk.ACKED_NS]) / 1000.0
+    density = exact + rough + (min(HELD / since_us, short) if since_us > 0 else short)
+    if acked_us * 1000 <= ANSWER_NS * blur:
+        acked_us = max(acked_us, 0.0)  # exp(-x) <= 1 / (1 + x)
+        density = max(density, exact / (1 + acked_us / exact_us) + rough / (1 + acked_us / rough_us) + short)
     most = math.log(density)
     return most if send.retransmitted != 0 or blur > 1 else most + LOG_AS_LONG
 
