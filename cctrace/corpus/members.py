@@ -34,7 +34,7 @@ def groups(name: str, rules: Rules, limit: int | None) -> Iterator[Capture]:
     with open_source(name, limit) as source:
         if not archive.sniff(source.head):
             raise FormatError(f"{name}: neither a tar nor a ZIP archive, as its name says")
-        if source.head.startswith(b"PK\3\4"):
+        if archive.is_zip(source.head):
             yield from _zipped(name, source, rules, limit)
             return
         names, damage = _names(source)

@@ -193,7 +193,7 @@ class Corpus:
     def _counted(self, table: str, column: str, by: str | None, **more: tuple[str, str]) -> pd.DataFrame:
         groups = [by] if by else []
         wanted = [*groups, column, *(name for name, _ in more.values())]
-        frame = self.tables[table].frame(list(dict.fromkeys(wanted))) if table in self.tables else getattr(self, table)
+        frame = getattr(self, table).frame(list(dict.fromkeys(wanted)))
         frame[column] = frame[column].fillna("unknown")
         keys = list(dict.fromkeys([*groups, column]))
         counts = frame.groupby(keys, dropna=False).agg(flows=(column, "size"), **more).reset_index()

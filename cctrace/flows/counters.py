@@ -1,10 +1,10 @@
 """Connections of which only counters are known (ss, NDT7, iperf3, qlog ...), as flows.
 
-table = cct.read("ss.txt.gz")
-table.flows                    one row per connection, as of a capture
-flow = table.flow(0)           one connection
-flow.events                    the coarse event stream, see `coarse`
-cct.replay(flow, "bbr2022")
+    table = cct.read("ss.txt.gz")
+    table.flows                    one row per connection, as of a capture
+    flow = table.flow(0)           one connection
+    flow.events                    the coarse event stream, see `coarse`
+    cct.replay(flow, "bbr2022")
 
 Time is known only as finely as the polls; what a source does not report is NaN, never 0.
 """

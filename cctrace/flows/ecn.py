@@ -1,9 +1,9 @@
 """ECN of one connection: negotiation, ECN-capable packets, marks, and tampering.
 
-flow.ecn.feedback        none, classic, accurate (AccECN), or unknown
-flow.ecn.sent            the sender's data packets by codepoint
-flow.ecn.frame()         deliveries and marks over time
-flow.ecn.tampering       changes of these fields that no sender, receiver or queue makes, in sentences
+    flow.ecn.feedback        none, classic, accurate (AccECN), or unknown
+    flow.ecn.sent            the sender's data packets by codepoint
+    flow.ecn.frame()         deliveries and marks over time
+    flow.ecn.tampering       changes of these fields that no sender, receiver or queue makes, in sentences
 
 Sources: [RFC3168]; [RFC8257]; [RFC9768] §3.1.2, §3.2.2 (broken middleboxes: §3.2.2.3, §3.2.2.4); [RFC9331] (ECT(1)
 is L4S).

@@ -21,7 +21,6 @@ from cctrace.io.compression import Allowance
 from cctrace.io.source import Member, Source
 
 MOST_MEMBERS = 20_000  # of an archive that is read as one: every member is sniffed and held in memory
-_ZIP = b"PK\3\4"
 # What the standard library's readers raise at damaged archives, besides their own errors.
 DAMAGE = (tarfile.TarError, EOFError, ValueError, LookupError, ArithmeticError)
 ZIP_DAMAGE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, OSError, RuntimeError, *DAMAGE)  # also: encrypted
@@ -29,7 +28,12 @@ ZIP_DAMAGE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, OSError, RuntimeEr
 
 def sniff(head: bytes) -> bool:
     """Return whether a file that starts with these bytes is a tar or a ZIP archive."""
-    return head[257:262] == b"ustar" or head.startswith(_ZIP)
+    return head[257:262] == b"ustar" or is_zip(head)
+
+
+def is_zip(head: bytes) -> bool:
+    """Return whether a file that starts with these bytes is a ZIP archive."""
+    return head.startswith(b"PK\3\4")
 
 
 def members(source: Source) -> tuple[list[Member], list[str]]:
@@ -38,13 +42,13 @@ def members(source: Source) -> tuple[list[Member], list[str]]:
     Raises `FormatError`: no file could be read, there are too many or they unpack to too much, or a ZIP file is
     encrypted or damaged.
     """
-    is_zip = source.head.startswith(_ZIP)
-    damage = ZIP_DAMAGE if is_zip else DAMAGE
+    zipped = is_zip(source.head)
+    damage = ZIP_DAMAGE if zipped else DAMAGE
     found: list[Member] = []
     warnings: list[str] = []
     allowance = Allowance(source)
     try:
-        for name, size, read in (_zipped if is_zip else _tarred)(source):
+        for name, size, read in (_zipped if zipped else _tarred)(source):
             allowance.add(size)
             if len(found) == MOST_MEMBERS:
                 advice = "unpack it and read them in parts, or analyse each with `cctrace corpus run`"
@@ -52,7 +56,7 @@ def members(source: Source) -> tuple[list[Member], list[str]]:
             found.append(Member(f"{source.name}:{name}", read(), allowance))
     except damage as error:
         reason = " ".join(str(error).split()) or type(error).__name__
-        if is_zip:
+        if zipped:
             raise FormatError(f"{source.name}: a ZIP archive that cannot be read: {reason}") from None
         warnings.append(f"{source.name}: the archive is damaged or cut short ({reason}); read what precedes it")
     if not found:

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from cctrace.errors import FormatError
-from cctrace.io import tcpinfo
-from cctrace.io.layout import ByteOrder
+from cctrace.io import pcapng, tcpinfo
+from cctrace.io.layout import ENHANCED, SECTION, ByteOrder
 from cctrace.io.siftr import ESTABLISHED
 from cctrace.io.source import Source, reads
 from cctrace.tcp.sequence import unwrap
@@ -23,9 +23,7 @@ from cctrace.tcp.sequence import unwrap
 NETFLIX = 10949  # private enterprise number
 _CUSTOM = (2988, 2989, 19372, 19373)
 _VERSION, _TCPINFO, _DUMPINFO, _STACKNAME = 1, 2, 4, 6  # of Netflix's options
-_SECTION, _PACKET, _EVENT = 0x0A0D0D0A, 6, (0x0BAD, 0x40000BAD)
-_LITTLE = b"\x4d\x3c\x2b\x1a"
-_LARGEST = 1 << 24
+_EVENT = (0x0BAD, 0x40000BAD)
 _INET6 = 28
 _STACKINFO = 0x10
 # Offsets that versions 8 and 9 of the struct share, little-endian whatever the machine.
@@ -46,9 +44,9 @@ HINT = "FreeBSD's BBLog: cct.read(file, format='bblog') reads the state of its T
 
 def sniff(head: bytes) -> bool:
     """Return whether these bytes begin a pcapng file, or section, with BBLog; by default it is read as a capture."""
-    if head[:4] != b"\x0a\x0d\x0d\x0a":
+    if not pcapng.sniff(head):
         return False
-    order: ByteOrder = "little" if head[8:12] == _LITTLE else "big"
+    order = pcapng.BYTE_ORDERS.get(head[8:12], "big")
     end = int.from_bytes(head[4:8], order)
     return any(kind == _VERSION for kind, _ in options_of(head[:end], 24, order))
 
@@ -95,10 +93,10 @@ class _Log:
         while head := source.read(12):
             if len(head) < 12:
                 return f"block at offset {at} is cut"
-            if head[:4] == b"\x0a\x0d\x0d\x0a":
-                self._order = "little" if head[8:] == _LITTLE else "big"
+            if pcapng.sniff(head):
+                self._order = pcapng.BYTE_ORDERS.get(head[8:], "big")
             kind, length = (int.from_bytes(head[i : i + 4], self._order) for i in (0, 4))
-            if not 12 <= length <= _LARGEST or length % 4:
+            if not 12 <= length <= pcapng.LARGEST_BLOCK or length % 4:
                 return f"block at offset {at} claims {length} bytes; stopped there"
             block = head + source.read(length - 12)
             if len(block) < length:
@@ -108,9 +106,9 @@ class _Log:
         return ""
 
     def _take(self, kind: int, block: bytes) -> None:
-        if kind == _SECTION:
+        if kind == SECTION:
             self._enter(dict(options_of(block, 24, self._order)))
-        elif kind == _PACKET:
+        elif kind == ENHANCED:
             captured = int.from_bytes(block[20:24], self._order)
             self._poll(options_of(block, 28 + (captured + 3 & ~3), self._order))
         elif kind in _EVENT and int.from_bytes(block[8:12], self._order) == NETFLIX:
