@@ -9,7 +9,6 @@ import contextlib
 import gc
 import os
 import sys
-import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
@@ -57,20 +56,26 @@ def commands() -> None:
 _COLLECTED = 100_000  # objects; with Python's 700, cycles are sought during imports: a fifteenth of `analyze`
 
 
+_status: list[int] = []  # of the command that ends this process
+
+
 def run() -> NoReturn:
     """Run the command of this process, and end it with its exit status.
 
     What was registered for the exit is done, but objects are not freed one by one: that is a twentieth of `analyze`.
     """
-    status = main()
-    if sys.gettrace() or sys.getprofile():  # a debugger or profiler waits for the end
-        sys.exit(status)
-    threading._shutdown()  # type: ignore[attr-defined]  # as Python does itself: awaits threads
-    atexit._run_exitfuncs()
+    _status.append(main())
+    sys.exit(_status[0])
+
+
+@atexit.register  # before the others, which Python therefore calls sooner
+def _leave() -> None:
+    if not _status or sys.gettrace() or sys.getprofile():  # a debugger or profiler waits for the end
+        return
     for stream in filter(None, (sys.stdout, sys.stderr)):
         with contextlib.suppress(OSError):
             stream.flush()
-    os._exit(status)
+    os._exit(_status[0])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
