@@ -16,8 +16,7 @@ import numpy as np
 from cctrace.errors import ArgumentError, FormatError
 from cctrace.io import pcapng
 from cctrace.io.frames import Decoder, Frames
-from cctrace.io.layout import ENHANCED, INTERFACE, PACKET, SECTION, SIMPLE, ByteOrder
-from cctrace.io.pcapng import LARGEST_BLOCK
+from cctrace.io.layout import BYTE_ORDERS, ENHANCED, INTERFACE, LARGEST_BLOCK, PACKET, SECTION, SIMPLE, ByteOrder
 from cctrace.io.source import Source
 
 COMMENT, APPLICATION, RESOLUTION = 1, 4, 9  # options: opt_comment, shb_userappl, if_tsresol
@@ -40,7 +39,7 @@ def is_annotated(head: bytes) -> bool:
     """Return whether a file that starts with these bytes was written by `write_annotated`."""
     if not pcapng.sniff(head):
         return False
-    section = head[: int.from_bytes(head[4:8], pcapng.BYTE_ORDERS.get(head[8:12], "little"))]
+    section = head[: int.from_bytes(head[4:8], BYTE_ORDERS.get(head[8:12], "little"))]
     return MARK.encode() in section
 
 
@@ -177,9 +176,9 @@ def _blocks(source: Source) -> Iterator[tuple[int, bytes, ByteOrder]]:
             if len(data) < 12:
                 return
         if pcapng.sniff(data[pos : pos + 4]):
-            if data[pos + 8 : pos + 12] not in pcapng.BYTE_ORDERS:
+            if data[pos + 8 : pos + 12] not in BYTE_ORDERS:
                 return
-            order = pcapng.BYTE_ORDERS[data[pos + 8 : pos + 12]]
+            order = BYTE_ORDERS[data[pos + 8 : pos + 12]]
         length = int.from_bytes(data[pos + 4 : pos + 8], order)
         padded = length + 3 & ~3
         if not 12 <= length <= LARGEST_BLOCK:

@@ -1,6 +1,6 @@
 """FreeBSD's TCP black box log (BBLog): the state of RACK, BBR and the base stack at each of their events.
 
-`tcplog_dumper` writes a pcapng. Its section header names the connection and the clock in custom options of Netflix's
+`tcplog_dumper` writes a  Its section header names the connection and the clock in custom options of Netflix's
 number; each packet, and each event without one (a custom block), carries `struct tcp_log_buffer` in such an option.
 The packets are read as a capture; this reader takes the structs. The unit of `t_srtt` depends on stack and release
 (ticks or microseconds, scaled or not), so it stays `tlb_srtt` and is not converted to an RTT.
@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from cctrace.errors import FormatError
-from cctrace.io import pcapng, tcpinfo
-from cctrace.io.layout import ENHANCED, SECTION, ByteOrder
+from cctrace.io import tcpinfo
+from cctrace.io.layout import BYTE_ORDERS, ENHANCED, LARGEST_BLOCK, SECTION, SECTION_BYTES, ByteOrder
 from cctrace.io.siftr import ESTABLISHED
 from cctrace.io.source import Source, reads
 from cctrace.tcp.sequence import unwrap
@@ -44,9 +44,9 @@ HINT = "FreeBSD's BBLog: cct.read(file, format='bblog') reads the state of its T
 
 def sniff(head: bytes) -> bool:
     """Return whether these bytes begin a pcapng file, or section, with BBLog; by default it is read as a capture."""
-    if not pcapng.sniff(head):
+    if head[:4] != SECTION_BYTES:
         return False
-    order = pcapng.BYTE_ORDERS.get(head[8:12], "big")
+    order = BYTE_ORDERS.get(head[8:12], "big")
     end = int.from_bytes(head[4:8], order)
     return any(kind == _VERSION for kind, _ in options_of(head[:end], 24, order))
 
@@ -93,10 +93,10 @@ class _Log:
         while head := source.read(12):
             if len(head) < 12:
                 return f"block at offset {at} is cut"
-            if pcapng.sniff(head):
-                self._order = pcapng.BYTE_ORDERS.get(head[8:], "big")
+            if head[:4] == SECTION_BYTES:
+                self._order = BYTE_ORDERS.get(head[8:], "big")
             kind, length = (int.from_bytes(head[i : i + 4], self._order) for i in (0, 4))
-            if not 12 <= length <= pcapng.LARGEST_BLOCK or length % 4:
+            if not 12 <= length <= LARGEST_BLOCK or length % 4:
                 return f"block at offset {at} claims {length} bytes; stopped there"
             block = head + source.read(length - 12)
             if len(block) < length:

@@ -16,21 +16,19 @@ from cctrace.errors import FormatError
 from cctrace.io import bblog, layout, records
 from cctrace.io.chunks import CHUNK, Chunks, Decoding, Window, window_of
 from cctrace.io.frames import Decoder, FrameIterator, Frames
-from cctrace.io.layout import ByteOrder
+from cctrace.io.layout import BYTE_ORDERS, LARGEST_BLOCK, SECTION_BYTES, ByteOrder
 from cctrace.io.source import Source
 from cctrace.lang.machine import Machine
 
-LARGEST_BLOCK, _LEAST_BLOCK = 1 << 24, 12
+_LEAST_BLOCK = 12
 _PACKET_HEADER = 28  # bytes of an enhanced packet block before the frame
-_MAGIC = b"\x0a\x0d\x0d\x0a"
-BYTE_ORDERS: dict[bytes, ByteOrder] = {b"\x4d\x3c\x2b\x1a": "little", b"\x1a\x2b\x3c\x4d": "big"}
 
 find_packets = Machine(records.find_packets)
 
 
 def sniff(head: bytes) -> bool:
     """Return whether a file that starts with these bytes is a pcapng."""
-    return head[:4] == _MAGIC
+    return head[:4] == SECTION_BYTES
 
 
 def frames_of(source: Source, decoder: Decoder, chunk: int = CHUNK) -> FrameIterator:
@@ -99,7 +97,7 @@ class _Section:
     def enter(self, chunks: Chunks | Window, source: Source, decoder: Decoder) -> bool:
         """Read the section, interface or statistics block at `chunks.pos`; False if it is not complete yet."""
         head = chunks.data[chunks.pos : min(chunks.pos + 12, chunks.end)].tobytes()
-        is_section = head[:4] == _MAGIC
+        is_section = head[:4] == SECTION_BYTES
         if is_section:
             order = BYTE_ORDERS.get(head[8:12])
             if order is None:
