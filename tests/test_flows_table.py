@@ -11,8 +11,8 @@ from wire import interface, ipv4, ipv6, pcap, section, simple, tcp, tcp_options
 
 from cctrace import datasets, read
 from cctrace.errors import ArgumentError
-from cctrace.flows.capture import LARGEST_WSCALE
 from cctrace.flows.table import Connections, of_file
+from cctrace.flows.window_scale import LARGEST_WSCALE
 from cctrace.io import read_file, stream
 from tests.conversation import MSS, Conversation
 

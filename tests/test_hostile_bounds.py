@@ -8,9 +8,9 @@ from cctrace.diagnosis.constants import MOST_WINDOWS
 from cctrace.diagnosis.polled import Polls
 from cctrace.errors import FormatError
 from cctrace.flows import coarse
-from cctrace.flows.capture import LARGEST_WSCALE
 from cctrace.flows.reenact import MOST_UNSEEN, UNSEEN_PER_PACKET
 from cctrace.flows.table import LEAST_MSS, MOST_SEGMENTS, segment_size
+from cctrace.flows.window_scale import LARGEST_WSCALE
 from cctrace.io.pollcolumns import MOST_FIELDS
 
 SYN, ACK = 2, 16

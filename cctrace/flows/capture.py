@@ -25,6 +25,7 @@ from cctrace.flows.flow import Flow
 from cctrace.flows.reenact import Pass
 from cctrace.flows.state import CLOCK_START_US, DEFAULT_HZ, DIRECTLY, OPT_COPY, PARAM, PSH, SYN, THROUGH_FQ
 from cctrace.flows.table import Connections, retransmitted_share
+from cctrace.flows.window_scale import LARGEST_WSCALE, shown_scale
 from cctrace.units import format_counted, format_rate, format_rtt, format_share, format_size
 
 if TYPE_CHECKING:
@@ -91,7 +92,6 @@ def read(
 
 
 BULK_BYTES = 100_000  # payload from which on a flow counts as bulk
-LARGEST_WSCALE = 14  # larger values count as this [RFC 7323] 2.3
 BLUR_US = 1000  # error of departure times in a capture not taken at the sender
 _READ = ("direction", "flags", "seq", "ack", "window", "payload", "tsval", "tsecr", "options", "sack_row", "sack_count",
          "ecn_ce_bytes")  # fmt: skip
@@ -125,6 +125,7 @@ class Capture(Gridded):
         self._params: tuple[object, Any] = None, None  # of which connection, and what `params` found last
         self._read: tuple[object, Any] = None, None  # the same of the packets of a beginning
         self._completed: set[int] = set()  # connections whose cut SACK blocks have been completed
+        self._scales: dict[int, int | None] = {}  # of receive windows whose SYN was not captured, as data show them
         self._kept: dict[object, Any] = {}  # results of other packages for single flows
 
     def pack(self, read: bool) -> None:
@@ -232,6 +233,12 @@ class Capture(Gridded):
         p["fq"], p["misses_marks"] = fq, misses_marks
         return p
 
+    def shown_scale(self, index: int) -> int | None:
+        """Return the scale of a connection's receive window as its data show it, None if they do not."""
+        if index not in self._scales:
+            self._scales[index] = shown_scale(self, index)
+        return self._scales[index]
+
     def _measured(self, rows: Values, hz: int | None) -> Values:
         """Return the parameters that are those of the connections, however they are re-enacted."""
         c, table = self.connections, self.packets.connections
@@ -239,10 +246,13 @@ class Capture(Gridded):
         mine, other = c.sides[rows, s], c.sides[rows, 1 - s]
         p = np.zeros(len(rows), PARAM)
         p["sender"], p["mss"] = s, c.mss[rows]
-        # Where the scale is unknown, assume the largest, so that no window is mistaken for a limit.
+        # Where nothing shows the scale, assume the largest, so that no window is mistaken for a limit.
         offered = np.stack([table["wscale_b"][rows], table["wscale_a"][rows]])
         wscale = np.where((offered >= 0).all(axis=0), np.minimum(np.where(s == 0, *offered), LARGEST_WSCALE), 0)
-        p["wscale"] = np.where(c.wscale_known[rows], wscale, LARGEST_WSCALE)
+        unknown = np.flatnonzero(~c.wscale_known[rows])
+        shown = [self.shown_scale(int(row)) for row in rows[unknown]]
+        wscale[unknown] = [LARGEST_WSCALE if scale is None else scale for scale in shown]
+        p["wscale"] = wscale
         p["sack_ok"] = np.where(table["sack_ok"][rows] == 0, 0, 1)
         p["ts_ok"] = mine["ts_count"] > 0
         p["ecn"], p["delivered_ce"], _ = feedback(mine, other)

@@ -199,7 +199,8 @@ class Flow(Carded):
         guessed = {"hz": not self.capture.hz_given}
         guessed |= dict.fromkeys(("ecn_ok", "initial_cwnd", "handshake_rtt_us"), not complete)
         guessed |= {"isn": table.sides["syn"][i, table.sender[i]] == 0}
-        guessed |= {"wscale": not table.wscale_known[i], "sack_ok": table.packets.connections["sack_ok"][i] < 0}
+        guessed |= {"wscale": not table.wscale_known[i] and self.capture.shown_scale(i) is None}
+        guessed |= {"sack_ok": table.packets.connections["sack_ok"][i] < 0}
         guessed |= {"start_ns": table.sender_side_ns[i] > 0, "mss": not table.mss_known[i]}
         return tuple(name for name, is_guess in guessed.items() if is_guess)
 

@@ -118,7 +118,7 @@ def _same_id(flow: Flow) -> float:
     columns = [packets[name][rows] for name in ("seq", "ip_id", "ack", "tsval", "payload")]
     order = np.lexsort(columns)
     again = np.all([np.diff(column[order].astype(np.int64)) == 0 for column in columns], axis=0)
-    many, used = np.count_nonzero(again), len(np.unique(columns[1]))
+    many, used = int(np.count_nonzero(again)), len(np.unique(columns[1]))
     if 2 * used < min(len(rows) - many, 1 << 16):  # none, as in IPv6, or a constant
         return 0.0
     return float(many / max(len(rows), 1))

@@ -1,0 +1,44 @@
+"""The scale of the receive window where a capture lacks a SYN, as data show it that fill the window.
+
+A sender never exceeds the window's edge, and one that the window holds fills it up to less than a segment, with ACK
+after ACK [RFC9293] 3.8.6. So the least scale with which all data fit is the receiver's if they reach the edge after
+most ACKs; data that something else limits come that near by chance only.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cctrace.flows.seqspace import unwrapped
+from cctrace.flows.state import ACK, OPT_COPY, RST, SYN
+from cctrace.tcp.sequence import unwrap
+
+if TYPE_CHECKING:
+    from cctrace.flows.capture import Capture
+
+LARGEST_WSCALE = 14  # larger values count as this [RFC 7323] 2.3
+LEAST_ACKS = 50  # of which most reach the edge: of a few, chance may do
+
+
+def shown_scale(capture: Capture, index: int) -> int | None:
+    """Return the scale of the window offered to a connection's sender, or None if its data do not show it."""
+    table, packets = capture.connections, capture.packets
+    _, rows, _ = capture.seen_by_sender(index)
+    rows = rows[packets["options"][rows] & OPT_COPY == 0]
+    mine, payload = packets["direction"][rows] == table.sender[index], packets["payload"][rows]
+    data, flags = mine & (payload > 0), packets["flags"][rows]
+    at = np.flatnonzero(~mine & (flags & (ACK | SYN | RST) == ACK))
+    if len(at) < LEAST_ACKS or not data.any():
+        return None
+    base = int(table.sides[index, table.sender[index]]["origin"])
+    sent = np.maximum.accumulate(np.where(data, unwrapped(packets["seq"][rows], mine, base) + payload, 0))
+    acked = unwrap(packets["ack"][rows[at]].astype(np.int64), base, sent[at])
+    window, sent = packets["window"][rows[at]].astype(np.int64), sent[np.append(at[1:], len(rows)) - 1]
+    segment = min(int(table.mss[index]), float(np.median(payload[data])))
+    for scale in range(LARGEST_WSCALE + 1):
+        left = np.maximum.accumulate(acked + (window << scale)) - sent
+        if left.min() >= 0:
+            return scale if 2 * np.count_nonzero(left < segment) > len(left) else None
+    return None
