@@ -33,6 +33,7 @@ from cctrace.replaying.stack import (
 )
 from cctrace.replaying.ticks import CLEARLY, CONFIG_HZ, Phases, likeliest_ticks, limited_flights
 from cctrace.replaying.together import next_tick
+from cctrace.replaying.waits import Waits
 
 MARGIN = 20.0
 NEVER = {"rounds_since_probe": -(1 << 20), "probe_wait_us": 1 << 40}  # waits of a BBRv3 that do not end
@@ -231,7 +232,7 @@ def test_each_wait_ends_where_it_does_alone_and_what_precedes_its_end_is_kept(tm
         before = follower.save()
         follower.draw(numbers[-1])
         follower.run(follower.row + 1)
-        for passed, _ in probes.waits.passed():
+        for passed, _ in probes.waits.passed(horizon):
             for field, value in probes.never.items():
                 follower.set(field, follower.get(field) + value)
             follower.run(passed[0])
@@ -246,6 +247,28 @@ def test_each_wait_ends_where_it_does_alone_and_what_precedes_its_end_is_kept(tm
     infer(Follower(flow.events, flow.events.sends, cls, checked_params(cls, {"hz": 1000})))
     assert max(several) > 1
     assert kept
+
+
+@pytest.mark.parametrize("name", ["bbr2", "bbr2plus"])
+def test_a_wait_that_was_run_to_find_its_end_is_recorded_and_marked_as_if_it_were_run_again(
+    tmp_path, monkeypatch, name
+):
+    cct.simulate(cct.Path("17Mbit", "23ms", "1.3bdp"), [name], "9s", seed=7, packets=True).to_pcap(tmp_path / "a.pcap")
+    rows, go_on = [], Waits.go_on
+
+    def gone_on(waits):
+        before = waits._follower.row
+        go_on(waits)
+        rows.append(waits._follower.row - before)
+
+    monkeypatch.setattr(Waits, "go_on", gone_on)
+    found = cct.replay(cct.read(tmp_path / "a.pcap").flow(0), name)
+    assert sum(rows) > len(found.held["snd_cwnd"]) / 3
+    monkeypatch.setattr(Waits, "go_on", lambda _: None)
+    again = cct.replay(cct.read(tmp_path / "a.pcap").flow(0), name)
+    assert all(np.array_equal(found.held[column], again.held[column]) for column in found.held)
+    assert (found.state, found.inferred.script) == (again.state, again.inferred.script)
+    assert found.marked.tolist() == again.marked.tolist()
 
 
 def test_the_best_start_is_looked_for_in_steps_and_each_is_tried_once():

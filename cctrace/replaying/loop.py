@@ -292,9 +292,16 @@ def run(book, rows, sends, marks, draws, slots, stack, saved, ack, likelihood, r
                     call_row(book, rows, sends, marks, draws, j, slots, stack, ack, likelihood)
                 return i
             book[bk.GUESSED] += 1
-        for k in range(recorded.size):
-            out[k, i - book[bk.RECORDED_FROM]] = slots[recorded[k]]
+        record(book, i, slots, recorded, out)
     return book[bk.LAST]
+
+
+def record(book, i, slots, recorded, out):
+    """Record what row `i` left, where there is room."""
+    column = i - book[bk.RECORDED_FROM]
+    if column < out.shape[1]:
+        for k in range(recorded.size):
+            out[k, column] = slots[recorded[k]]
 
 
 def score(stops, sums, book, rows, sends, marks, draws, slots, stack, saved, ack, likelihood, recorded, out):

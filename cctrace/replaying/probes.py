@@ -68,8 +68,7 @@ class Probes(Inference):
         numbers, phase = self.chosen()
         self.follower.draw(numbers)
         self.follower.run(self.follower.row + 1)
-        if isinstance(self.waits, LedWaits):
-            self.waits.go_on()
+        self.waits.go_on()
         if phase is not None:
             self.found.append(phase)
 
@@ -83,8 +82,6 @@ class Probes(Inference):
         before, self.kept, self.near_to = follower.save(), [], last
         follower.draw(self.numbers[-1])
         follower.run(row + 1)
-        if last > first:
-            self.kept = self.waits.passed()
         rtt_us = max(int(follower.get("min_rtt_us")), 1)
         rows = set(numbers) | (self.search(first, last, rtt_us) if last > first else set())
         self.total = self.return_to(min(rows)) if rows else 0.0
@@ -214,7 +211,7 @@ class Probes(Inference):
     def return_to(self, row: int) -> float:
         """Go to where the search last passed before a row, if it did; return the log likelihood until there."""
         here = self.follower.save()
-        for state, total in reversed(self.kept):
+        for state, total in [*reversed(self.kept), *self.waits.passed(row)]:
             if state[0] <= row:
                 self.follower.restore(state)
                 if self.follower.get("rounds_since_probe") < 0:  # nothing was drawn on the way

@@ -8,7 +8,9 @@ from numpy.typing import NDArray
 from cctrace.columns import Held, Runs, Values
 from cctrace.replaying.calls import Places, recorded_in
 
-PART = 1 << 16  # rows that are recorded word by word before their runs are kept
+# Rows that are recorded word by word before their runs are kept; not a power of 2, at which all fields of a row would
+# compete for one set of the processor's cache.
+PART = (1 << 16) + 24
 
 
 class Recording:

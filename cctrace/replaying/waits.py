@@ -16,7 +16,7 @@ from cctrace.replaying import book as bk
 from cctrace.replaying import stack as sk
 from cctrace.replaying.branches import fetch, keep
 from cctrace.replaying.follow import Follower, Watch
-from cctrace.replaying.loop import KEEP, call_row
+from cctrace.replaying.loop import KEEP, call_row, record
 
 if TYPE_CHECKING:
     from cctrace.replaying.one_pass import Leader
@@ -28,12 +28,15 @@ GOES_ON, DREW, SEEN = range(3)
 END, WATCHED, AT, RELATED = range(4)  # columns of `found`; row of the state that is kept, whether only waits differ
 
 
-def ends(book, rows, sends, marks, draws, fields, start, memory, work, stack, ack, likelihood, begun, kept, found):
+def ends(
+    book, rows, sends, marks, draws, fields, start, memory, work, stack, ack, likelihood, begun, kept, found, noted
+):
     """Run twice HYPOTHESES waits from row FIRST up to LAST or to their ends: the longest by the clock, and the soonest.
 
     `start` and `memory` are slots and stack before the first row, in which `draws` are drawn. `fields`, shape (n, 2):
     slots, and the direction in which each lets a wait end later. Fills for each wait a row of `begun`, the state after
     the draw, of `kept`, one before its end, and of `found`. Of the soonest, those that nothing asks for are not run.
+    `noted`: what is recorded, and where to, see `loop.run`: before a wait has ended it is that of all.
     Returns the number of the longest wait.
     """
     number = book[bk.HYPOTHESES]
@@ -49,18 +52,20 @@ def ends(book, rows, sends, marks, draws, fields, start, memory, work, stack, ac
         found[h, RELATED] = 1 if is_related(begun[0], begun[h], fields, work.size) else 0
     for h in range(number, 2 * number):
         if found[h, END] == 0 and is_soonest(begun, fields, found, h, 2 * number):
-            run_on(book, rows, sends, marks, draws, fields, work, stack, ack, likelihood, begun, kept, found, h)
+            run_on(book, rows, sends, marks, draws, fields, work, stack, ack, likelihood, begun, kept, found, noted, h)
     longest = 0
     for _ in range(number):
         for h in range(number):
             if is_next(begun, fields, found, h, number):
-                run_on(book, rows, sends, marks, draws, fields, work, stack, ack, likelihood, begun, kept, found, h)
+                run_on(
+                    book, rows, sends, marks, draws, fields, work, stack, ack, likelihood, begun, kept, found, noted, h
+                )
     for h in range(number):
         if found[h, END] > found[longest, END]:
             longest = h
     if found[number + longest, END] == 0:
         h = number + longest
-        run_on(book, rows, sends, marks, draws, fields, work, stack, ack, likelihood, begun, kept, found, h)
+        run_on(book, rows, sends, marks, draws, fields, work, stack, ack, likelihood, begun, kept, found, noted, h)
     return longest
 
 
@@ -71,7 +76,7 @@ def go(book, rows, sends, marks, draws, i, work, stack, ack, likelihood):
     return SEEN if work[book[bk.WATCH_SLOT]] == book[bk.WATCH_VALUE] else GOES_ON
 
 
-def run_on(book, rows, sends, marks, draws, fields, work, stack, ack, likelihood, begun, kept, found, h):
+def run_on(book, rows, sends, marks, draws, fields, work, stack, ack, likelihood, begun, kept, found, noted, h):
     """Run wait `h` to its end, from where the latest of those that end no later than it had been before its end."""
     parent, at = h, book[bk.FIRST] + 1
     for g in range(found.shape[0]):
@@ -88,6 +93,8 @@ def run_on(book, rows, sends, marks, draws, fields, work, stack, ack, likelihood
             keep(kept[h], work, stack)
             found[h, AT] = i
         how = go(book, rows, sends, marks, draws[h], i, work, stack, ack, likelihood)
+        if how == GOES_ON and found[h, RELATED] != 0:
+            record(book, i, work, noted[0], noted[1])
         if how != GOES_ON:
             found[h, END], found[h, WATCHED] = i + 1, 1 if how == SEEN else 0
             return
@@ -96,7 +103,7 @@ def run_on(book, rows, sends, marks, draws, fields, work, stack, ack, likelihood
 def is_related(state, other, fields, size):
     """Whether two states differ in nothing but the waits."""
     for k in range(state.size):
-        if state[k] != other[k] and k != size + sk.STATE:
+        if state[k] != other[k] and k != size + sk.STATE and k != size + sk.NEXT_DRAW:
             is_wait = False
             for j in range(fields.shape[0]):
                 is_wait = is_wait or fields[j, 0] == k
@@ -107,10 +114,13 @@ def is_related(state, other, fields, size):
 
 def is_later(begun, fields, found, sooner, later):
     """Whether a wait ends no sooner than another one, as all that is left of it is at least as much."""
-    if found[sooner, RELATED] == 0 or found[later, RELATED] == 0:
-        return False
+    return found[sooner, RELATED] != 0 and found[later, RELATED] != 0 and lasts(begun[sooner], begun[later], fields)
+
+
+def lasts(sooner, later, fields):
+    """Whether of the wait that began as `later` at least as much is left, given that it differs in nothing else."""
     for k in range(fields.shape[0]):
-        more = begun[later, fields[k, 0]] - begun[sooner, fields[k, 0]]
+        more = later[fields[k, 0]] - sooner[fields[k, 0]]
         if (more < 0) if fields[k, 1] > 0 else (more > 0):
             return False
     return True
@@ -133,7 +143,29 @@ def is_next(begun, fields, found, h, number):
     return found[h, END] == 0
 
 
-_ends = Machine(ends)
+def resume(fields, begun, kept, found, slots, stack, asked, drawn, state):
+    """Find the latest row, up to ``asked[0]``, before which a wait is known that ends no later than the one just drawn.
+
+    Fills `state` with that before the row, changed to the wait just drawn or, if ``asked[1]``, to one that never ends;
+    `drawn` with slots and stack. Returns the row, 0 if there is none: also if waits differ in more than what is left.
+    """
+    size, parent, at = slots.size, -1, 0
+    keep(drawn, slots, stack)
+    for h in range(found.shape[0]):
+        if not is_related(begun[h], drawn, fields, size):
+            return 0
+        if at < found[h, AT] <= asked[0] and lasts(begun[h], drawn, fields):
+            parent, at = h, found[h, AT]
+    if parent >= 0:
+        state[:] = kept[parent]
+        for k in range(fields.shape[0]):
+            slot = fields[k, 0]
+            state[slot] += drawn[slot] - begun[parent, slot] + (fields[k, 1] if asked[1] != 0 else 0)
+        state[size + sk.STATE], state[size + sk.NEXT_DRAW] = stack[sk.STATE], stack[sk.NEXT_DRAW]
+    return at
+
+
+_ends, _resume = Machine(ends), Machine(resume)
 
 
 class Waits:
@@ -159,7 +191,12 @@ class Waits:
         )
         stream = follower.book, follower.stream.tables, follower.sends, follower.marks
         state = follower.slots, self._memory, self._work, self._stack, follower.ack, follower.likelihood
-        self._ends = _ends.bind(*stream, self._draws, self._fields, *state, self._begun, self._kept, self._found)
+        found = self._begun, self._kept, self._found, (follower.wanted, follower.out)
+        self._ends = _ends.bind(*stream, self._draws, self._fields, *state, *found)
+        self._asked, drawn, self._state = np.zeros(2, np.int64), np.zeros(words, np.int64), np.zeros(words, np.int64)
+        own = follower.slots, follower.stack, self._asked, drawn, self._state
+        self._resume = _resume.bind(self._fields, *found[:3], *own)
+        self._are_recorded = not np.isin(follower.wanted, self._fields[:, 0]).any()
 
     def ends(self, last: int, watch: Watch) -> tuple[np.ndarray, np.ndarray]:
         """Run each wait from here up to row `last`, or to its end, which `watch` tells, without changing the state.
@@ -172,25 +209,33 @@ class Waits:
         self._memory[sk.NEXT_DRAW] = 0
         self._stack[sk.STATE] = self._work.ctypes.data
         self._draws[:, 0, 0] = follower.row
-        follower.ask(follower.row, min(last, len(follower.rows)), bk.NOTHING, self._number, watch)
+        last = min(last, len(follower.rows))
+        self._room = follower.room(follower.row, last)
+        follower.ask(follower.row, last, bk.NOTHING, self._number, watch)
         self._longest = int(self._ends())
         shown = [*range(self._number), self._number + self._longest]
         return self._found[shown, END], self._found[shown, WATCHED] > 0
 
-    def passed(self) -> list[Passed]:
-        """Return a state before the clock ends the soonest wait, for `Follower.restore`, changed to last.
+    def passed(self, row: int) -> list[Passed]:
+        """Return the last known state up to a row before waits end, changed to one that never ends, if there is one.
 
-        The follower has drawn the last of the numbers. Nothing if waits differ in more than what is left of them.
+        It is for `Follower.restore`. The follower has just drawn a wait.
         """
-        follower, soonest, drawn = self._follower, self._number + self._longest, self._number - 1
-        at = int(self._found[soonest, AT])
-        if at == 0 or not self._found[soonest, RELATED] or not self._found[drawn, RELATED]:
-            return []
-        size, slots = follower.slots.size, self._fields[:, 0]
-        state = self._kept[soonest].copy()
-        state[slots] += self._begun[drawn, slots] - self._begun[soonest, slots] + self._fields[:, 1]
-        state[[size + sk.STATE, size + sk.NEXT_DRAW]] = follower.stack[[sk.STATE, sk.NEXT_DRAW]]
-        return [((at, state[:size], state[size:], follower.draws[: follower.drawn].copy()), 0.0)]
+        follower, size, (row, state) = self._follower, self._follower.slots.size, self._before(row, 1)
+        draws = follower.draws[: follower.drawn].copy()
+        return [((row, state[:size], state[size:], draws), 0.0)] if row else []
+
+    def go_on(self) -> None:
+        """Go to where the wait that has just been drawn had come to, if all until there is recorded."""
+        follower, size = self._follower, self._follower.slots.size
+        row, state = self._before(self._room, 0)
+        if row and self._are_recorded:
+            follower.row, follower.slots[:], follower.stack[:] = row, state[:size], state[size:]
+
+    def _before(self, row: int, never: int) -> tuple[int, np.ndarray]:
+        """Return a row up to this one, and the state before it; see `resume`."""
+        self._asked[:] = row, never
+        return int(self._resume()), self._state
 
 
 def draws_of(numbers: Sequence[Sequence[int]], clock: int) -> list[list[int]]:
@@ -230,13 +275,13 @@ class LedWaits:
         shown = [found for found in (*self._found[:number], self._found[soonest]) if found]
         return np.array([end for end, _ in shown]), np.array([watched for _, watched in shown])
 
-    def passed(self) -> list[Passed]:
-        """Return states before waits end, in their order, changed to last; see `Waits.passed`."""
+    def passed(self, row: int) -> list[Passed]:
+        """Return the last known state up to a packet before waits end; see `Waits.passed`."""
         if not self._kept:
             return []
         begun, drew = self._words(), self._leader.drew()
-        parents = self._parents(self._are_later(begun))
-        return [(self._state_of(h, begun, drew, self._never), self._kept[h][1]) for h in parents]
+        parents = [h for h in self._parents(self._are_later(begun)) if self._kept[h][0][0] <= row]
+        return [(self._state_of(h, begun, drew, self._never), self._kept[h][1]) for h in parents[-1:]]
 
     def go_on(self) -> None:
         """Go to where the wait that has just been drawn had come to, if that is known."""
