@@ -228,18 +228,18 @@ def test_waits_through_fq_end_as_if_each_were_run_alone_and_what_goes_on_from_on
     while (row := leaders[0].run()) < (rows := len(leaders[0].rows)):
         assert leaders[1].run() == row
         ends, watched = work.waits.ends(rows, watch)
-        soonest = (*work.numbers[int(np.argmax(ends[:-1]))][:-1], 0)
-        _, alone, seen = leaders[1].trials(rows, [*work.numbers, soonest], bk.NOTHING, watch)
+        by_clock = (*work.numbers[int(np.argmax(ends[:-1]))][:-1], 0)
+        _, alone, seen = leaders[1].trials(rows, [*work.numbers, by_clock], bk.NOTHING, watch)
         assert ends.tolist() == alone.tolist()
         assert watched.tolist() == seen.tolist()
         for leader in leaders:
             leader.draw(work.numbers[-1])
             leader.run(row + 1)
-        passed, before = work.waits.passed(), leaders[1].row
+        (soonest, passed), before = (work.waits.passed(end) for end in (int(ends.min()), rows)), leaders[1].row
         work.waits.go_on()
         if passed:  # there are enough packets
-            assert before < passed[0][0][0] < ends.min()
-            assert passed[-1][0][0] == leaders[0].row < ends[-2]
+            assert before < soonest[0][0][0] < ends.min()
+            assert passed[0][0][0] == leaders[0].row < ends[-2]
         leaders[1].run(leaders[0].row)
         assert np.array_equal(leaders[0].control.slots, leaders[1].control.slots)
         assert np.array_equal(leaders[0].decided, leaders[1].decided)
