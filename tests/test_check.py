@@ -22,6 +22,7 @@ import cctrace as cct
 from cctrace.checking.expectations import FIGURES, NAMES, read, selects
 from cctrace.checking.figures import converged_ns
 from cctrace.errors import ArgumentError, FormatError, StreamError
+from cctrace.lang.cache import cache_dir
 from tests.places import REPOSITORY
 
 DOCS = (REPOSITORY / "docs" / "check.md").read_text(encoding="utf-8")
@@ -83,7 +84,8 @@ def step_of_action(command, folder, inputs, **environment):
 def check_by_action(folder, path, captures, expected="goodput = '>= 1Mbit'"):
     (folder / "expect of mine.toml").write_text(expected, encoding="utf-8")
     inputs = {"captures": captures, "expect": "expect of mine.toml", "junit": "of mine.xml"}
-    return step_of_action("cctrace check", folder, inputs, PATH=f"{path}:{os.environ['PATH']}", HOME=str(folder))
+    environment = {"PATH": f"{path}:{os.environ['PATH']}", "HOME": str(folder)}
+    return step_of_action("cctrace check", folder, inputs, CCTRACE_CACHE=str(cache_dir()), **environment)
 
 
 def test_the_action_checks_captures_and_runs_nothing_that_its_inputs_say(tmp_path):

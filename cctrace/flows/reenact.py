@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cctrace.columns import give_back
+from cctrace.columns import Ints, Values, give_back
 from cctrace.flows import state, tcp_sender
 from cctrace.flows.continuing import BEFORE, HANDED_SEGMENTS, continue_sending, decide, mark, precede
 from cctrace.flows.dry import runs_dry
@@ -236,14 +236,14 @@ class Pass:
 
     def __init__(
         self,
-        packets: tuple[NDArray[Any], ...],
-        sacks: tuple[NDArray[Any], ...],
-        order: NDArray[np.int64],
-        first: NDArray[np.int64],
-        params: NDArray[Any],
-        polls: NDArray[np.int64],
-        decided: NDArray[np.int64],
-        told: tuple[NDArray[np.uint8], NDArray[np.int64]],
+        packets: tuple[Values, ...],
+        sacks: tuple[Values, ...],
+        order: Ints,
+        first: Ints,
+        params: Values,
+        polls: Ints,
+        decided: Ints,
+        told: tuple[NDArray[np.uint8], Ints],
     ) -> None:
         self._growing = [
             np.empty(max(256, order.size + order.size // 2), state.CALL),
@@ -266,7 +266,7 @@ class Pass:
         return ((self._growing[OUT], self._states, self._steady), *self._growing[OUT + 1 :], *self._rest)
 
     @staticmethod
-    def _shared(rows: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    def _shared(rows: int) -> tuple[Values, Values]:
         """Return tables for what rows share; memory that is not written to is not used."""
         return np.empty(rows, state.STATE), np.empty(rows, state.STEADY)
 
@@ -294,7 +294,7 @@ class Pass:
             self.grow(lacks)
         return self.results()
 
-    def is_like(self, stream: EventColumns, log: NDArray[Any], sent: NDArray[Any]) -> NDArray[Any] | None:
+    def is_like(self, stream: EventColumns, log: Values, sent: Values) -> Values | None:
         """Return the final state if re-enacting the only connection gives these tables, None otherwise.
 
         Stream and sends are compared in parts: others as long would be most of the memory of a flow's analysis.
@@ -311,7 +311,7 @@ class Pass:
         ends = (tp["rows"], tp["states"], tp["steady"], tp["sent"]) == tuple(map(len, given))
         return self.finals if ends and are_equal(self.results()[1], log) else None
 
-    def _parts(self) -> Iterator[tuple[NDArray[Any], ...]]:
+    def _parts(self) -> Iterator[tuple[Values, ...]]:
         """Yield the tables of the stream, and sends, as one is full, to be overwritten by the next ones.
 
         The last state stays, since the next row may share it.
@@ -328,7 +328,7 @@ class Pass:
             tp["taken_states"], tp["taken_steady"] = tp["states"] - 1, tp["steady"] - 1
         yield self._part()
 
-    def _part(self) -> tuple[NDArray[Any], ...]:
+    def _part(self) -> tuple[Values, ...]:
         tp = self.finals[0]
         return (
             self._growing[OUT][: tp["rows"] - tp["taken_rows"]],
@@ -350,7 +350,7 @@ class Pass:
         return stream, log[:logged], sent[:departed], self._ends, snap[: self.at["taken"][0]], self.finals
 
 
-def are_equal(one: NDArray[Any], other: NDArray[Any]) -> bool:
+def are_equal(one: Values, other: Values) -> bool:
     """Whether records without gaps between their fields are the same, by words, which is faster than by field."""
     one, other = one.view(np.uint8), other.view(np.uint8)
     whole = min(len(one), len(other)) // 8 * 8
@@ -360,7 +360,7 @@ def are_equal(one: NDArray[Any], other: NDArray[Any]) -> bool:
     return len(one) == len(other) and np.array_equal(one[whole:], other[whole:]) and all(same)
 
 
-def enlarge(table: NDArray[Any], rows: int) -> None:
+def enlarge(table: Values, rows: int) -> None:
     """Add empty rows to a table, in place: the system extends large ones without a copy beside them.
 
     Views of it, and the addresses that a compiled function was given, must not be used any more.
@@ -368,7 +368,7 @@ def enlarge(table: NDArray[Any], rows: int) -> None:
     table.resize((rows, *table.shape[1:]), refcheck=False)
 
 
-def larger_ring(ring: NDArray[Any], head: int, tail: int, needed: int) -> NDArray[Any]:
+def larger_ring(ring: Values, head: int, tail: int, needed: int) -> Values:
     """Return a ring of at least `needed` records with those from `head` to `tail`."""
     size = ring.size
     while size < needed:

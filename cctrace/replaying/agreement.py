@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cctrace.cc.linux import STARTUP_GAIN
-from cctrace.columns import Columns, frame_of, rows_of_spans
+from cctrace.columns import Bools, Columns, Floats, Values, frame_of, rows_of_spans
 from cctrace.display import Carded
 from cctrace.errors import ArgumentError
 from cctrace.flows.source import flow_of
@@ -23,7 +23,6 @@ from cctrace.units import format_share
 
 if TYPE_CHECKING:
     import pandas as pd
-    from numpy.typing import NDArray
 
     from cctrace.replaying.run import Run
 
@@ -112,7 +111,7 @@ class Comparison(Carded):
             if replayed in self.model and not np.isnan(self._logged(name)).all()
         )
 
-    def _logged(self, name: str) -> NDArray[Any]:
+    def _logged(self, name: str) -> Values:
         """Return the kernel's value at each poll, in the model's unit; NaN if missing, inf for no bound."""
         column, _, unit = QUANTITIES[name]
         if name in OF_BOUNDED:
@@ -126,12 +125,12 @@ class Comparison(Carded):
         least = NOT_MEASURED_BPS + 1 if name == "bw" else 0
         return np.where(values >= least, values * unit, none)
 
-    def _replayed(self, name: str) -> NDArray[Any]:
+    def _replayed(self, name: str) -> Values:
         """Return the replay's value after each call."""
         values = self.model[QUANTITIES[name][1]]
         return _codes(values) if name == "mode" else values
 
-    def agrees(self, name: str, rel: float = 0.0, absolute: float = 0.0, slack_polls: int = 0) -> NDArray[np.bool_]:
+    def agrees(self, name: str, rel: float = 0.0, absolute: float = 0.0, slack_polls: int = 0) -> Bools:
         """Return for each poll whether a quantity agrees; bool, shape of `polls`.
 
         Raises
@@ -231,7 +230,7 @@ class Comparison(Carded):
         return table
 
 
-def _codes(modes: Any) -> NDArray[np.float64]:
+def _codes(modes: Any) -> Floats:
     """Return indices of mode names in BBR_MODES as float64; NaN for other names."""
     codes = np.full(len(modes), np.nan)
     for code, name in enumerate(BBR_MODES):

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cctrace.cc.bbr1_model import CYCLE_LEN
+from cctrace.columns import Ints
 from cctrace.lang.machine import Machine
 from cctrace.replaying import book as bk
 from cctrace.replaying.follow import CHANGES, Follower
@@ -185,7 +185,7 @@ class Ahead:
         self._at[POLICED], self._at[PROBE_BW], self._sums[SURE] = -1, probe_bw, sure
         self._at[MODE : MODE + len(fields)] = [follower.slot(name) for name in fields]
         self._margin = bk.thousandths(sure)
-        self._draws: NDArray[np.int64] | None = None
+        self._draws: Ints | None = None
         self._run: Callable[[], Any]
 
     def _bind(self) -> None:

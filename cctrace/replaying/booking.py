@@ -4,10 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cctrace import schema
 from cctrace.cc.base import Controller
+from cctrace.columns import Ints, Values
 from cctrace.flows.events import Events
 from cctrace.lang.fields import fields_of
 from cctrace.replaying import book as bk
@@ -22,10 +22,10 @@ def booked(
     cls: type[Controller],
     params: dict[str, Any],
     events: Events,
-    sends: NDArray[Any],
+    sends: Values,
     machine: CompiledCalls | InterpretedCalls,
     slot: Callable[[str], int],
-) -> NDArray[np.int64]:
+) -> Ints:
     """Return the book, see `book`. `slot`: of a scalar field of the controller."""
     meta, fields = events.meta, fields_of(cls)
     elsewhere = "start_ns" in meta.get("inferred", ())

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cctrace import schema
 from cctrace.cc.base import Controller, param_fields
+from cctrace.columns import Ints, Values
 from cctrace.lang.compile import compiled
 from cctrace.lang.fields import RETURNED, debug_class, fields_of, mistyped, record_dtype
 from cctrace.lang.memory import callback
@@ -31,12 +31,12 @@ def state_of(get: Callable[[str], Any], cls: type[Controller]) -> dict[str, Any]
     return {name: get(name) for name in fields_of(cls) if name not in param_fields(cls)}
 
 
-def slots_of(places: Places) -> NDArray[np.int64]:
+def slots_of(places: Places) -> Ints:
     """Return the slots of what is recorded."""
     return np.array([offset // 8 for offset, _ in places.values()], np.int64)
 
 
-def recorded_in(out: NDArray[np.int64], places: Places) -> dict[str, NDArray[Any]]:
+def recorded_in(out: Ints, places: Places) -> dict[str, Values]:
     """Return {name: column}: the low or high part of the recorded slots, as their dtype; `out`: a row per slot."""
     return {
         name: slots.view(dtype)[offset % 8 // dtype.itemsize :: 8 // dtype.itemsize]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from cctrace.cc.base import Controller
 from cctrace.cc.cmath import U32_MAX
-from cctrace.columns import Held
+from cctrace.columns import Bools, Floats, Held, Ints, Values
 from cctrace.flows.events import Events
 from cctrace.lang.fields import fields_of, record_dtype, recordable
 from cctrace.lang.machine import Machine, named
@@ -55,7 +55,7 @@ class Follower:
     def __init__(
         self,
         events: Events,
-        sends: NDArray[Any] | None,
+        sends: Values | None,
         cls: type[Controller],
         params: dict[str, Any],
         record: Sequence[str] = (),
@@ -97,7 +97,7 @@ class Follower:
         self.wanted = slots_of(self.places)
         self._recording = Recording(self.places, len(self.rows)) if record and in_runs else None
         self.out = self._recording.words if self._recording else np.zeros((len(record), len(self.rows)), np.int64)
-        self._sums: tuple[NDArray[np.int64], NDArray[np.float64]] = (np.zeros(0, np.int64), np.zeros(0))
+        self._sums: tuple[Ints, Floats] = (np.zeros(0, np.int64), np.zeros(0))
         self._calls: dict[str, Callable[[], Any]] = {}
         # Scratch memory of trials.
         self._work, self._base = np.zeros_like(self.slots), np.zeros_like(self.slots)
@@ -173,9 +173,7 @@ class Follower:
             self.edit(edit)
         return self.run(stop) == (len(self.rows) if stop is None else stop)
 
-    def score(
-        self, script: Script, stops: Sequence[int] | NDArray[np.int64], by: int = bk.ALL_SENDS
-    ) -> NDArray[np.float64]:
+    def score(self, script: Script, stops: Sequence[int] | Ints, by: int = bk.ALL_SENDS) -> Floats:
         """Call rows with the inferred values; return the log likelihood of the sends before each row of `stops`.
 
         `stops`: ascending rows, up to the number of rows; each block of rows is scored separately. `by`:
@@ -252,7 +250,7 @@ class Follower:
         self.draws[self.drawn, : 1 + len(numbers)] = (self.row, *numbers)
         self.drawn += 1
 
-    def _know(self, draws: NDArray[np.int64], drawn: int | None = None) -> None:
+    def _know(self, draws: Ints, drawn: int | None = None) -> None:
         self.draws, self.drawn = draws, len(draws) if drawn is None else drawn
         self._calls = {way: bound for way, bound in self._calls.items() if way not in ("run", "score")}
 
@@ -289,7 +287,7 @@ class Follower:
         score: int = bk.PACED_SENDS,
         watch: Watch | None = None,
         margin: float = math.inf,
-    ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.bool_]]:
+    ) -> tuple[Floats, Ints, Bools]:
         """Try up to MOST hypotheses from here up to row `last`, without changing the state.
 
         `draws`: random numbers of the call at `row` under each hypothesis. `changes`: what each adds to fields (or, at
@@ -316,8 +314,8 @@ class Follower:
         return self._tried[:number, 0].copy(), self._tried[:number, 1].astype(np.int64), self._tried[:number, 2] > 0
 
     def scan(
-        self, starts: NDArray[Any], end: int, base: Changes, change: Changes, total: float = 0.0, best: Best = BEST
-    ) -> NDArray[np.float64]:
+        self, starts: Values, end: int, base: Changes, change: Changes, total: float = 0.0, best: Best = BEST
+    ) -> Floats:
         """Make `change` at each of the rows `starts` (ascending, up to MOST) and run it up to row `end`.
 
         `base` is applied at once and is the alternative to each. Random numbers drawn on the way are the largest
@@ -366,12 +364,12 @@ class Follower:
         return self._machine.key, *sorted(self.params.items()), int(self.stack[sk.TICK_US])
 
     @property
-    def now_us(self) -> NDArray[np.int64]:
+    def now_us(self) -> Ints:
         """Time of each row on the connection's clock, us."""
         return self.stream.now_us
 
     @property
-    def is_ack(self) -> NDArray[np.bool_]:
+    def is_ack(self) -> Bools:
         """Which rows are ACKs."""
         return self.stream.is_ack
 
@@ -380,12 +378,12 @@ class Follower:
         """Whether TCP hands packets to fq, which paces."""
         return bool(self.book[bk.HANDS_OVER])
 
-    def srtt_us(self, rows: int | NDArray[np.int64]) -> int:
+    def srtt_us(self, rows: int | Ints) -> int:
         """Return the smoothed RTT after a row, or the longest after several."""
         return self.stream.srtt_us(rows)
 
     @property
-    def recorded(self) -> dict[str, NDArray[Any]]:
+    def recorded(self) -> dict[str, Values]:
         """The recorded fields after each row called so far: {name: array of shape (n,)}."""
         return dict(self.held) if self._recording else recorded_in(self.out, self.places)
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cctrace.columns import Ints
 from cctrace.lang.machine import Machine
 from cctrace.replaying.script import Edit, Script
 
@@ -135,7 +135,7 @@ class Inference:
         return _rounds_after(self.now_us, row, rtt_us, rounds * rtt_us)
 
 
-def rounds_after(now_us: NDArray[np.int64], row: int, rtt_us: int, span_us: int) -> int:
+def rounds_after(now_us: Ints, row: int, rtt_us: int, span_us: int) -> int:
     """Return the first row `span_us` after a row, where no time between rows counts for more than `rtt_us`."""
     passed_us, row = 0, row + 1
     while row < now_us.size:

@@ -21,10 +21,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cctrace.cc.base import Controller
 from cctrace.cc.linux import USEC_PER_SEC
+from cctrace.columns import Bools, Floats, Ints
 from cctrace.flows.flow import Flow
 from cctrace.flows.source import Streamed
 from cctrace.lang.fields import fields_of
@@ -68,7 +68,7 @@ class _Look(NamedTuple):
 
     row: int
     before: Any
-    likelihoods: NDArray[np.float64]
+    likelihoods: Floats
 
 
 class _NotInferredError(Exception):
@@ -117,7 +117,7 @@ class _Plain(Inference):
             raise _NotInferredError(self._known + 1)
         return float(self.follower.likelihood[0])
 
-    def probing(self, first: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    def probing(self, first: int) -> tuple[Ints, Bools]:
         """Return the times of the calls from the `first` on, us, and whether they left the controller in PROBE_RTT."""
         follower = self.follower
         modes = follower.recorded["mode"][first : follower.row]
@@ -143,7 +143,7 @@ class _Led(Inference):
         """Process packets up to `stop`; return the log likelihood of what had left by then."""
         return self.follower.score(stop, score)
 
-    def probing(self, first: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    def probing(self, first: int) -> tuple[Ints, Bools]:
         """Return the times of the calls from the `first` on, us, and whether they left the controller in PROBE_RTT."""
         decided = self.follower.decided[first:]
         return self.follower.clock_us(decided[:, 0]), decided[:, 3] != 0
@@ -229,7 +229,7 @@ class _Dips:
         """Run up to the first row after a time."""
         self._replay.run(int(self._replay.now_us.searchsorted(time_us, "right")))
 
-    def tried(self, end: int, ticks: list[tuple[int, int]]) -> NDArray[np.float64]:
+    def tried(self, end: int, ticks: list[tuple[int, int]]) -> Floats:
         """Return the log likelihoods of the sends from here up to a row, with each of some ticks."""
         before, found = self.subject.save(), []
         for hz, tick_us in ticks:
@@ -361,12 +361,12 @@ class Judge:
         return look.row
 
     @property
-    def _total(self) -> NDArray[np.float64]:
+    def _total(self) -> Floats:
         """The log likelihoods with each of the ticks."""
         return np.sum([np.zeros(len(self._ticks)), *(look.likelihoods for look in self._looks)], axis=0)
 
     @property
-    def _is_own(self) -> NDArray[np.bool_]:
+    def _is_own(self) -> Bools:
         """Which ticks are of the rate that the replay has."""
         return np.array([rate == self._ticks[0][0] for rate, _ in self._ticks])
 
@@ -387,7 +387,7 @@ class Judge:
         return Ticking(hz, tick_us, (hz,) if abs(ratio) > SURE else (hz, *(rate for rate in RATES if rate != hz)))
 
 
-def _mean(likelihoods: NDArray[np.float64]) -> float:
+def _mean(likelihoods: Floats) -> float:
     """Return the log of the mean of some likelihoods, from their logs."""
     most = likelihoods.max()
     return float(most + np.log(np.mean(np.exp(likelihoods - most))))

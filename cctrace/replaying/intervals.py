@@ -1,17 +1,14 @@
 """Time intervals whose correlated sends count once."""
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
-from cctrace.columns import distinct
+from cctrace.columns import Ints, Values, distinct
 from cctrace.flows.events import Events
 
 BLOCK_US = 200_000
 
 
-def firsts_of_intervals(times: NDArray[Any], step: float) -> NDArray[np.int64]:
+def firsts_of_intervals(times: Values, step: float) -> Ints:
     """Return the first row of each interval of `step`, from the first time on; ascending times.
 
     As ``np.unique(np.searchsorted(times, np.arange(times[0], times[-1], step)))``, but its cost grows with the rows
@@ -28,7 +25,7 @@ def firsts_of_intervals(times: NDArray[Any], step: float) -> NDArray[np.int64]:
     return distinct(np.append(0, np.searchsorted(times, edges[edges < times[-1]])))
 
 
-def blocks(events: Events, block_us: int = BLOCK_US) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def blocks(events: Events, block_us: int = BLOCK_US) -> tuple[Ints, Ints]:
     """Return the row that ends each interval of `block_us`, and the number of super-packets sent in it."""
     now_us = np.asarray(events.now_us)
     stops = np.append(firsts_of_intervals(now_us, block_us)[1:], len(now_us))
@@ -36,7 +33,7 @@ def blocks(events: Events, block_us: int = BLOCK_US) -> tuple[NDArray[np.int64],
     return stops, np.diff(np.searchsorted(sends["row"][sends["begins"] != 0], stops), prepend=0)
 
 
-def stops_until(events: Events, row: int, block_us: int = BLOCK_US) -> NDArray[np.int64]:
+def stops_until(events: Events, row: int, block_us: int = BLOCK_US) -> Ints:
     """Return the rows that end intervals of `block_us`, as `blocks` does, up to a row; later ones are not read."""
     if row + 2 > len(events):
         stops, _ = blocks(events, block_us)

@@ -16,14 +16,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cctrace.cc.linux import USEC_PER_SEC
-from cctrace.columns import runs_of_true
+from cctrace.columns import Ints, Values, runs_of_true
 from cctrace.replaying.loop import LONG_AGO
 from cctrace.replaying.stack import JIFFIES_START
 from cctrace.schema import LINUX_EVENTS
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from cctrace.cc.base import Controller
     from cctrace.flows.events import Events
     from cctrace.replaying.follow import Follower
@@ -33,9 +31,7 @@ HELD_US = 200_000  # bbr_probe_rtt_mode_ms
 MANY_ACKS, FEW_PLACES = 100, 2000
 EARLY_US = 200_000  # by which a dip may seem early: its start is an estimate
 DIP, BACK = 0.65, 1.5  # of the usual flight; of the flight within
-_dip_rows: weakref.WeakKeyDictionary[Events, NDArray[np.int64]] = (
-    weakref.WeakKeyDictionary()
-)  # {Events: result of `probe_rtts`}
+_dip_rows: weakref.WeakKeyDictionary[Events, Ints] = weakref.WeakKeyDictionary()  # {Events: result of `probe_rtts`}
 
 
 def expiry(events: Events, cls: type[Controller]) -> int:
@@ -56,7 +52,7 @@ def probe_rtt_row(events: Events) -> int:
     return -1
 
 
-def probe_rtts(events: Events, params: Mapping[str, Any]) -> NDArray[np.int64]:
+def probe_rtts(events: Events, params: Mapping[str, Any]) -> Ints:
     """Return the rows of the ACKs at which the recorded sender appears to have entered PROBE_RTT, ascending.
 
     They are at least the lifetime of the controller's minimum RTT (from `params`) apart from each other and from the
@@ -84,7 +80,7 @@ def lifetime_us(params: Mapping[str, Any]) -> int:
     return int(1000 * params.get("probe_rtt_win_ms", params.get("min_rtt_win_sec", 0) * 1000))
 
 
-def _dips(events: Events) -> NDArray[np.int64]:
+def _dips(events: Events) -> Ints:
     ack = np.flatnonzero(events["event"] == LINUX_EVENTS["on_ack"])
     if len(ack) < MANY_ACKS:
         return np.zeros(0, np.int64)
@@ -110,7 +106,7 @@ def _dips(events: Events) -> NDArray[np.int64]:
     return np.array(found, np.int64)
 
 
-def level_of(flight: NDArray[Any], now_us: NDArray[Any], round_us: float) -> NDArray[Any]:
+def level_of(flight: Values, now_us: Values, round_us: float) -> Values:
     """Return at each ACK the level of the flight that no round trip around it exceeds.
 
     Behind a small send buffer a flight falls by a half before each write, within every round trip.
@@ -120,7 +116,7 @@ def level_of(flight: NDArray[Any], now_us: NDArray[Any], round_us: float) -> NDA
     return -_largest(-most, here, np.searchsorted(now_us, now_us + round_us) - 1)
 
 
-def _largest(values: NDArray[Any], first: NDArray[np.int64], last: NDArray[np.int64]) -> NDArray[Any]:
+def _largest(values: Values, first: Ints, last: Ints) -> Values:
     """Return the maxima of ``values[first[k] : last[k] + 1]``."""
     level = np.log2(last - first + 1).astype(int)
     found = np.empty_like(values)

@@ -10,14 +10,12 @@ import numpy as np
 from cctrace.cc.base import declared_fields
 from cctrace.cc.bbr2_model import BBR_UNIT, BW_UNIT
 from cctrace.cc.bbr_draft_model import UNSET_BW
-from cctrace.columns import Held, Runs
+from cctrace.columns import Floats, Held, Runs, Values
 from cctrace.errors import ArgumentError
 from cctrace.flows.source import flow_of
 from cctrace.replaying.words import UNBOUNDED
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from cctrace.cc.base import Controller
     from cctrace.columns import Columns
     from cctrace.replaying.run import Run
@@ -100,12 +98,12 @@ def model_table(controller: type[Controller], decisions: Mapping[str, Any], time
     return table
 
 
-def _gain(values: NDArray[Any]) -> NDArray[np.float64]:
+def _gain(values: Values) -> Floats:
     """Return gains, which released controllers keep in 256ths and `bbr_draft` in units."""
     return values if values.dtype.kind == "f" else values / BBR_UNIT
 
 
-def _bandwidth(held: Mapping[str, NDArray[Any]]) -> NDArray[Any] | None:
+def _bandwidth(held: Mapping[str, Values]) -> Values | None:
     """Return the controller's bandwidth estimate, segments/us << 24, None if it has none."""
     if "bw_hi0" in held:
         highest = np.maximum(held["bw_hi0"], held["bw_hi1"])

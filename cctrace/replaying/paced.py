@@ -14,9 +14,9 @@ import math
 import weakref
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cctrace.cc.base import Controller
+from cctrace.columns import Floats, Ints
 from cctrace.flows.events import Events
 from cctrace.flows.flow import Flow
 from cctrace.flows.source import FlowSource
@@ -129,7 +129,7 @@ def _evident_limit(flow: Flow) -> int | None:
     return round(limit_Bps)
 
 
-def _rates(bytes_before: NDArray[np.int64], tx_ns: NDArray[np.int64], together: int) -> NDArray[np.float64]:
+def _rates(bytes_before: Ints, tx_ns: Ints, together: int) -> Floats:
     """Return the rate of each so many successive super-packets, bytes/s."""
     took_ns = np.maximum(tx_ns[together:] - tx_ns[:-together], 1)
     return (bytes_before[together:] - bytes_before[:-together]) / took_ns * 1e9

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from cctrace.cc import controller as resolve
 from cctrace.cc.base import Controller, checked_params
 from cctrace.cc.linux import CA_DISORDER
+from cctrace.columns import Bools, Ints
 from cctrace.flows.events import Events
 from cctrace.flows.flow import Flow
 from cctrace.flows.handover import PATIENCE_NS
@@ -97,9 +98,7 @@ def play(
     return Played(*evidence, decided, cls, params, follower.params, script, timed(script, follower))
 
 
-def _held(
-    events: Events, decided: NDArray[np.int64], stops: NDArray[np.int64], pause_ns: int
-) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+def _held(events: Events, decided: Ints, stops: Ints, pause_ns: int) -> tuple[Bools, Ints]:
     """Return what limited the sender in each block, which ends at a row of `stops`.
 
     A super-packet sent later than its predecessor's length at the pacing rate explains, although cwnd had room before

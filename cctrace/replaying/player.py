@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cctrace import schema
 from cctrace.arguments import check_choice
 from cctrace.cc import controller as resolve
 from cctrace.cc.base import Controller
+from cctrace.columns import Values
 from cctrace.errors import CompileError, StreamError
 from cctrace.flows.views import CARRIED, View
 from cctrace.lang.compile import EVENTS, RETURN_STORED_IN
@@ -95,7 +95,7 @@ class Player:
         return self.row
 
     @property
-    def recorded(self) -> dict[str, NDArray[Any]]:
+    def recorded(self) -> dict[str, Values]:
         """The recorded values after each call so far: {name: array of shape (n,)}."""
         return self._machine.recorded
 
@@ -117,13 +117,13 @@ class _Compiled(CompiledCalls):
             f"{cls.__name__} reads {n!r}, which nobody observed" for n in self.code.columns if n in view.unknown
         ]
         self.view = view
-        self.columns: list[NDArray[Any]] = [view.event, *(view.columns[name] for name in self.code.columns)]
+        self.columns: list[Values] = [view.event, *(view.columns[name] for name in self.code.columns)]
         self.places = {name: recordable(cls, name) for name in record}
         # One row per recorded slot, in different cache lines for the reason given in `views.staggered`.
         self.out = np.zeros((len(record), len(view) + -len(view) % 512 + 24), dtype=np.int64)
 
     @property
-    def recorded(self) -> dict[str, NDArray[Any]]:
+    def recorded(self) -> dict[str, Values]:
         """{name: column}."""
         return recorded_in(self.out[:, : len(self.view)], self.places)
 
@@ -201,7 +201,7 @@ def _reader(controller: Controller, record: Sequence[str]) -> Callable[[Any], tu
     return eval(f"lambda returned: ({''.join(part + ', ' for part in parts)})", {"controller": controller})
 
 
-def _typed(cls: type[Controller], name: str, values: Any, dtype: np.dtype) -> NDArray[Any]:
+def _typed(cls: type[Controller], name: str, values: Any, dtype: np.dtype) -> Values:
     """Return the values as an array of the dtype; raise if that would lose a fraction."""
     array = np.array(values)
     if dtype.kind in "ib" and array.dtype.kind not in "ib":

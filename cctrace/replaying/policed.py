@@ -13,9 +13,9 @@ import math
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cctrace.cc.bbr1_model import CYCLE_LEN, GAIN_UNIT, LT_LOSS_THRESH, LT_MIN_ROUNDS
+from cctrace.columns import Ints
 from cctrace.replaying import book as bk
 from cctrace.replaying.follow import MOST, Follower
 from cctrace.replaying.hypotheses import FALSE_ALARM, LONGEST, Inference
@@ -86,7 +86,7 @@ class Policers:
         watch = ("mode", follower.cls.states.index("DRAIN"))
         return int(follower.trials(len(follower.rows), [(LONGEST,)], score=bk.NOTHING, watch=watch)[1][0])
 
-    def _losses(self, end: int) -> tuple[NDArray[np.int64], int]:
+    def _losses(self, end: int) -> tuple[Ints, int]:
         """Return ACKs before row `end` that report losses, and up to which row their searches can take.
 
         None if nothing later loses as much as at a policer; the first one and others, if there are many.

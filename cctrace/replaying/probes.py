@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cctrace.columns import Ints, Values
 from cctrace.replaying.follow import MOST, Follower
 from cctrace.replaying.hypotheses import ALIKE, LONGEST, Inference, Phase, Subject, equally_likely, peaks, raw_draw
 from cctrace.replaying.script import Best, Passed
@@ -196,7 +196,7 @@ class Probes(Inference):
             rows = rows[np.linspace(0, len(rows) - 1, min(len(rows), MANY_ACKS // 2)).astype(int)]
         return set(rows.tolist())
 
-    def around(self, peak: Sequence[int], rtt_us: int) -> NDArray[np.int64]:
+    def around(self, peak: Sequence[int], rtt_us: int) -> Ints:
         """Return the rows of the ACKs up to a round trip before and after equally likely ones."""
         span_us = max(rtt_us, self.follower.srtt_us(peak[-1]))
         times_us = self.now_us[peak[0]] - span_us, self.now_us[peak[-1]] + span_us + 1
@@ -219,7 +219,7 @@ class Probes(Inference):
         self.follower.restore(here)
         return 0.0
 
-    def ack_rows(self, times_us: NDArray[Any]) -> list[int]:
+    def ack_rows(self, times_us: Values) -> list[int]:
         """Return the rows of the first ACKs at or after some times."""
         places = np.searchsorted(self.acks_us, times_us)
         return sorted(set(self.acks[np.minimum(places, len(self.acks) - 1)].tolist()))

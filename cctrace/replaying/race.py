@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cctrace.columns import Floats
 from cctrace.lang.machine import Machine
 from cctrace.replaying import stack as sk
 from cctrace.replaying.follow import Follower
@@ -52,7 +52,7 @@ class Race:
         rows: int,
         margin: float | None = None,
         least: float = NOTHING_LESS,
-    ) -> NDArray[np.float64]:
+    ) -> Floats:
         """Return the log likelihoods of the first `rows` rows under each of some hypotheses.
 
         `hypotheses`: what each changes, as in `Follower.trials`. `margin`: of those that miss the greatest likelihood

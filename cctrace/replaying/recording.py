@@ -1,11 +1,8 @@
 """What a replay records, as runs of equal values: most fields change once a round trip, not with every call."""
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
-from cctrace.columns import Held, Runs, Values
+from cctrace.columns import Held, Ints, Runs, Values
 from cctrace.replaying.calls import Places, recorded_in
 
 # Rows that are recorded word by word before their runs are kept; not a power of 2, at which all fields of a row would
@@ -20,7 +17,7 @@ class Recording:
         self.words = np.zeros((len(places), min(rows, PART)), np.int64)  # from row `first` on
         self.first = 0
         self._places = places
-        self._begins: list[list[NDArray[np.int64]]] = [[] for _ in places]
+        self._begins: list[list[Ints]] = [[] for _ in places]
         self._values: list[list[Values]] = [[] for _ in places]
 
     def until(self, row: int, end: int = 0) -> int:
@@ -67,6 +64,6 @@ class Recording:
         self.first = row
 
 
-def _bits(values: Values) -> NDArray[Any]:
+def _bits(values: Values) -> Values:
     """Return floats as integers, which are equal where they are the same, NaN and zeros included."""
     return values.view(f"i{values.itemsize}") if values.dtype.kind == "f" else values

@@ -8,11 +8,10 @@ and the reduction's factor is never changed: another controller's windows stay w
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cctrace.columns import Ints, Values
 from cctrace.replaying.follow import Follower
 from cctrace.replaying.script import Edit, Script
 
@@ -26,9 +25,7 @@ AT_FIRST = 3  # reductions
 LATEST = 6  # ACKs before a reduction whose largest flight stands for the window
 
 
-def set_right(
-    follower: Follower, script: Script, rows: Sequence[int], limited: NDArray[np.int64], at_first: int = 0
-) -> Script:
+def set_right(follower: Follower, script: Script, rows: Sequence[int], limited: Ints, at_first: int = 0) -> Script:
     """Return a script with the windows before reductions corrected by the flights after them.
 
     `follower`: at row 0, of a controller without `on_ack`, that records "snd_cwnd"; it is run. `script`: values
@@ -58,7 +55,7 @@ def set_right(
     return script._replace(edits=[*made, *pending])
 
 
-def _beyond(follower: Follower, latest: NDArray[np.int64]) -> tuple[int, ...]:
+def _beyond(follower: Follower, latest: Ints) -> tuple[int, ...]:
     """Return by how much the largest of the latest flights exceeds the window, if beyond NEAR."""
     if not len(latest):
         return ()
@@ -66,7 +63,7 @@ def _beyond(follower: Follower, latest: NDArray[np.int64]) -> tuple[int, ...]:
     return (by,) if abs(by) > max(NEAR) else ()
 
 
-def _nearest(follower: Follower, full: NDArray[Any], tried: Sequence[int]) -> int:
+def _nearest(follower: Follower, full: Values, tried: Sequence[int]) -> int:
     """Return the increase of the window at this row that fits the flights before rows `full` clearly best."""
     saved, off = follower.save(), []
     flight = follower.rows.at("rs_prior_in_flight", full).astype(float)

@@ -20,7 +20,7 @@ from cctrace import schema
 from cctrace.arguments import as_list, check_argument
 from cctrace.cc import controller as resolve
 from cctrace.cc.base import checked_params, param_fields
-from cctrace.columns import Columns, Held, frame_of
+from cctrace.columns import Columns, Floats, Held, Ints, frame_of
 from cctrace.display import Carded
 from cctrace.errors import ArgumentError
 from cctrace.extras import needed
@@ -133,7 +133,7 @@ class Run(Carded):
         return self.held
 
     @property
-    def decided(self) -> NDArray[np.int64]:
+    def decided(self) -> Ints:
         """A Linux controller's decisions as `Flow.answers` takes them, shape (calls, 4)."""
         held, states = self.recorded("snd_cwnd"), self.controller.states
         paces = "pacing_gain" in held or self.params.get("paced")
@@ -334,7 +334,7 @@ def _run_over(source: Streamed, follower: Follower, inferred: Inferred) -> Run:
     return Run(held, follower.state, follower.cls, follower.params, warnings, source, inferred, marked)
 
 
-def _time_s(stream: EventColumns, flow: FlowSource | None, begin: int, end: int) -> NDArray[np.float64]:
+def _time_s(stream: EventColumns, flow: FlowSource | None, begin: int, end: int) -> Floats:
     """Return the times of calls in seconds since the flow's first packet or, without a flow, since the first call."""
     time_ns = stream.column("time_ns", begin, end)
     return flow.seconds(time_ns) if flow else (time_ns - stream.column("time_ns", 0, min(1, stream.count)).sum()) / 1e9

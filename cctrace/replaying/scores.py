@@ -6,10 +6,8 @@ anew for each controller and each choice of its parameters, as in any replay.
 
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from cctrace.cc.base import Controller, checked_params
+from cctrace.columns import Floats, Ints, Values
 from cctrace.flows.flow import Flow
 from cctrace.replaying import midflow
 from cctrace.replaying.follow import Follower
@@ -22,10 +20,10 @@ def replayed(
     flow: Flow,
     cls: type[Controller],
     given: dict[str, Any],
-    stops: NDArray[np.int64],
-    sent: NDArray[Any],
+    stops: Ints,
+    sent: Values,
     hz_known: bool,
-) -> tuple[NDArray[np.float64], bool]:
+) -> tuple[Floats, bool]:
     """Return the mean log likelihood of the sends of each interval with sends, and whether its HZ is only a guess.
 
     `flow`: of a capture taken at the sender. `given`: the controller's parameters, of which ``hz`` is that of the

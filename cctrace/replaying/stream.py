@@ -2,13 +2,11 @@
 
 import functools
 import weakref
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cctrace import schema
-from cctrace.columns import give_back
+from cctrace.columns import Bools, Ints, Values, give_back
 from cctrace.flows.events import Events
 
 _kept: weakref.WeakValueDictionary[tuple[int, ...], "Stream"] = weakref.WeakValueDictionary()
@@ -20,7 +18,7 @@ class Stream:
     Records are slow to ask: a pass over one column of 400,000 takes as long as a replay of 50,000.
     """
 
-    def __init__(self, events: Events, sends: NDArray[Any] | None) -> None:
+    def __init__(self, events: Events, sends: Values | None) -> None:
         self._given = events.stream, sends  # kept, since `stream_of` knows them by their addresses
         self.events = events
         empty = np.zeros(0, [(c.name, c.dtype) for c in schema.SENDS])
@@ -33,24 +31,24 @@ class Stream:
         self.tables = tuple(table.view(np.recarray) for table in (calls, states, steady))
 
     @functools.cached_property
-    def now_us(self) -> NDArray[np.int64]:
+    def now_us(self) -> Ints:
         """Time of each row on the connection's clock, us."""
         found = self.events.now_us
         give_back(len(found))
         return found
 
     @functools.cached_property
-    def is_ack(self) -> NDArray[np.bool_]:
+    def is_ack(self) -> Bools:
         """Which rows are ACKs."""
         return self.tables[0].event == schema.LINUX_EVENTS["on_ack"]
 
-    def srtt_us(self, rows: int | NDArray[np.int64]) -> int:
+    def srtt_us(self, rows: int | Ints) -> int:
         """Return the smoothed RTT after a row, or the longest after several."""
         calls, states, _ = self._plain
         return int(np.max(states["srtt_us8"][calls["of"][rows]])) >> 3
 
     @functools.cached_property
-    def _plain(self) -> tuple[NDArray[Any], ...]:
+    def _plain(self) -> tuple[Values, ...]:
         return tuple(table.view(np.ndarray) for table in self.tables)
 
     @functools.cached_property
@@ -60,7 +58,7 @@ class Stream:
         return max(int(np.median(gaps_us)), 1) if len(gaps_us) else 1
 
 
-def stream_of(events: Events, sends: NDArray[Any] | None) -> Stream:
+def stream_of(events: Events, sends: Values | None) -> Stream:
     """Return the stream of some events and sends, which no one changes while it is in use."""
     key = id(events.stream), id(sends), events.meta["start_ns"]
     stream = _kept.get(key)

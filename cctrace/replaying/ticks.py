@@ -17,10 +17,10 @@ import weakref
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cctrace import schema
 from cctrace.cc.linux import CA_DISORDER
+from cctrace.columns import Floats, Ints
 from cctrace.flows.events import Events
 from cctrace.replaying import book as bk
 from cctrace.replaying.follow import Follower
@@ -40,7 +40,7 @@ MOST_ROWS = 64_000  # for a choice that fewer leave open
 ALMOST = 0.01  # of the flights may not fill the window of the right ticks
 FOREIGN = 1.4  # times as unlikely, if all flights were: another controller sent them
 ENOUGH = 100  # flights, for that conclusion
-_flights_of: weakref.WeakKeyDictionary[Events, NDArray[np.int64]] = weakref.WeakKeyDictionary()
+_flights_of: weakref.WeakKeyDictionary[Events, Ints] = weakref.WeakKeyDictionary()
 CONFIG_HZ = (250, 1000, 300, 100)  # [Linux618] kernel/Kconfig.hz, by frequency of use
 
 
@@ -49,7 +49,7 @@ def is_paced_by_fq(follower: Follower) -> bool:
     return follower.hands_over and bool(follower.params.get("paced"))
 
 
-def limited_flights(follower: Follower) -> NDArray[np.int64]:
+def limited_flights(follower: Follower) -> Ints:
     """Return how many rows before each row, and in all, show a flight that cwnd limited: ACKs in Open or Disorder."""
     known = _flights_of.get(follower.events)
     if known is not None:
@@ -110,7 +110,7 @@ class Phases:
     the flights in the first `LAST_ROWS` rows with the phase that is chosen.
     """
 
-    def __init__(self, follower: Follower, hz: int, flights: NDArray[np.int64]) -> None:
+    def __init__(self, follower: Follower, hz: int, flights: Ints) -> None:
         self.follower, self.hz, self._flights = follower, hz, flights
         self._left = [(hz, k * 1_000_000 // (hz * TICKS)) for k in range(TICKS)]
         self._rows, self._reached = FIRST_ROWS, 0  # that told the phases apart, and that were looked at
@@ -132,9 +132,7 @@ class Phases:
         """Return a race of all that may be tried: leads around those of every phase, and the same within a tick."""
         return Race(self.follower, score, 2 * len(_near(self._left)))
 
-    def likelihoods(
-        self, hypotheses: Sequence[tuple[int, int]], rows: int, margin: float | None = None
-    ) -> NDArray[np.float64]:
+    def likelihoods(self, hypotheses: Sequence[tuple[int, int]], rows: int, margin: float | None = None) -> Floats:
         """Return the log likelihoods of the first rows under ticks of some leads, see `Race.likelihoods`.
 
         Of the flights and, where they show cwnd, of the times of sends.

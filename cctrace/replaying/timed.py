@@ -3,8 +3,8 @@
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cctrace.columns import Ints
 from cctrace.replaying.follow import Follower
 from cctrace.replaying.script import Script
 
@@ -12,8 +12,8 @@ from cctrace.replaying.script import Script
 class Timed(NamedTuple):
     """A `Script` by time."""
 
-    draws: NDArray[np.int64]  # time (ns, capture clock), and four raw numbers; shape (n, 5)
-    edits: NDArray[np.int64]  # time, slot, increment; shape (m, 3)
+    draws: Ints  # time (ns, capture clock), and four raw numbers; shape (n, 5)
+    edits: Ints  # time, slot, increment; shape (m, 3)
     # hz, tick_us, paced: as in `Script`
     hz: int
     tick_us: int

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cctrace import schema
 from cctrace.cc import REGISTRY, controller
 from cctrace.cc.base import ArrayField, Controller, declared_fields
+from cctrace.columns import Bools, Values
 from cctrace.errors import ArgumentError, FormatError, StreamError
 from cctrace.extras import needed
 from cctrace.flows.views import CARRIED, View
@@ -35,7 +35,7 @@ class Vector(NamedTuple):
     controller: type[Controller]
     params: dict[str, Any]
     view: View
-    expected: dict[str, NDArray[Any]]
+    expected: dict[str, Values]
 
 
 def load(path: str | os.PathLike[str]) -> Vector:
@@ -74,7 +74,7 @@ def variant_of(folder: str) -> tuple[type[Controller], dict[str, Any]]:
     return controller(folder)
 
 
-def _view(path: Path, kind: str, columns: Mapping[str, NDArray[Any]]) -> View:
+def _view(path: Path, kind: str, columns: Mapping[str, Values]) -> View:
     names = schema.names(schema.LINUX_VIEW if kind == "linux" else schema.QUIC_VIEW)
     event = columns["event"]
     codes = {name: code for name, code in schema.EVENT_CODES.items() if name in set(event)}
@@ -94,7 +94,7 @@ def _view(path: Path, kind: str, columns: Mapping[str, NDArray[Any]]) -> View:
     return View(kind, [codes[name] for name in event], inputs, observed)
 
 
-def _raw_draw(value: NDArray[Any], bound: NDArray[Any]) -> NDArray[Any]:
+def _raw_draw(value: Values, bound: Values) -> Values:
     """Return the smallest 32-bit draw r with (r * bound) >> 32 == value; 0 where nothing was drawn (bound 0)."""
     value, bound = value.astype(np.uint64), np.maximum(bound, 1).astype(np.uint64)
     return (((value << np.uint64(32)) + bound - np.uint64(1)) // bound).astype(np.int64)
@@ -154,7 +154,7 @@ def verify_file(path: str | os.PathLike[str], mode: str = "compiled") -> dict[st
         player.run()
     except StreamError as error:
         raise StreamError(f"{path}: {error}") from None
-    wrong: dict[str, tuple[NDArray[np.bool_], NDArray[Any]]] = {}  # {column: (rows that differ, its values)}
+    wrong: dict[str, tuple[Bools, Values]] = {}  # {column: (rows that differ, its values)}
     for column, expected in vector.expected.items():
         # A column that the class does not have must never move.
         name = fields[column]
@@ -172,9 +172,7 @@ def verify_file(path: str | os.PathLike[str], mode: str = "compiled") -> dict[st
     return result | {"first": _first(bad, wrong, vector.expected)}
 
 
-def _first(
-    bad: NDArray[np.bool_], wrong: dict[str, tuple[NDArray[Any], NDArray[Any]]], expected: dict[str, NDArray[Any]]
-) -> dict[str, Any] | None:
+def _first(bad: Bools, wrong: dict[str, tuple[Values, Values]], expected: dict[str, Values]) -> dict[str, Any] | None:
     if not wrong:
         return None
     row = int(bad.argmax())

@@ -9,12 +9,12 @@ Sources: [Linux618] net/ipv4/tcp_output.c tcp_write_xmit, tcp_tso_should_defer, 
 from __future__ import annotations
 
 import weakref
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cctrace.cc.linux import CA_DISORDER, CA_RECOVERY
+from cctrace.columns import Bools, Values
 from cctrace.flows.events import Events
 from cctrace.flows.packed import Records
 from cctrace.lang.machine import Machine
@@ -33,17 +33,17 @@ _answers: weakref.WeakKeyDictionary[Records, _Answers] = weakref.WeakKeyDictiona
 class _Answers(NamedTuple):
     """Which super-packets left just after an ACK, or with one that did; how many; whether all new data did."""
 
-    answered: NDArray[np.bool_]
+    answered: Bools
     number: int
     all_new: bool
 
 
-def answers_acks(events: Events, sends: NDArray[Any]) -> NDArray[np.bool_]:
+def answers_acks(events: Events, sends: Values) -> Bools:
     """Return which super-packets left just after an ACK, or with one that did."""
     return _answers_to(events, sends).answered
 
 
-def _answers_to(events: Events, sends: NDArray[Any]) -> _Answers:
+def _answers_to(events: Events, sends: Values) -> _Answers:
     """Return which super-packets answer ACKs; of new data, those count that the application did not time."""
     known = events.sent is not None
     if known and events.sent in _answers:
@@ -81,19 +81,19 @@ def find_answers(rows, sends, start_ns, answered):
 _find_answers = Machine(find_answers)
 
 
-def own_sends(events: Events, sends: NDArray[Any]) -> NDArray[np.bool_]:
+def own_sends(events: Events, sends: Values) -> Bools:
     """Return which sends begin a super-packet that the application did not time, see `likelihood.is_written`."""
     short = (sends["ends_write"] != 0) & (sends["payload"] < events.meta["mss"])
     return np.asarray((sends["begins"] != 0) & (sends["app_limited"] == 0) & ~short)
 
 
-def is_ack_clocked(events: Events, sends: NDArray[Any]) -> bool:
+def is_ack_clocked(events: Events, sends: Values) -> bool:
     """Return whether most super-packets answer an ACK: ACK clocking, no pacing."""
     found = _answers_to(events, sends)
     return 2 * found.number > len(found.answered)
 
 
-def shows_no_timer(events: Events, sends: NDArray[Any]) -> bool:
+def shows_no_timer(events: Events, sends: Values) -> bool:
     """Return whether all new data that the application did not time answers an ACK, as no pacing timer lets it."""
     return _answers_to(events, sends).all_new
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cctrace.cc.linux import GSO_MAX_SIZE, MAX_TCP_HEADER
-from cctrace.columns import Ints
+from cctrace.columns import Bools, Ints
 from cctrace.flows.clock import NOTHING_DUE
 from cctrace.flows.events import first_ack
 from cctrace.flows.flow import Flow
@@ -65,7 +65,7 @@ def marks_of_writes(run: Run) -> NDArray[np.uint8] | None:
     return Writer(run, flow).marks()
 
 
-def silent(run: Run, flow: Flow) -> NDArray[np.bool_]:
+def silent(run: Run, flow: Flow) -> Bools:
     """Return which packets the replay marked since ACKs went unanswered.
 
     The first flight is always marked, as nothing had been written, and in PROBE_RTT the controller marks itself.
@@ -106,7 +106,7 @@ class Writer:
         self._happened, self._room = Prepared((self.events, self.skbs, self.blocks)), Prepared(room)
 
     # ---- what happened ----------------------------------------------------------------------------------------------
-    def _super_packets(self) -> tuple[Ints, Ints, NDArray[np.bool_]]:
+    def _super_packets(self) -> tuple[Ints, Ints, Bools]:
         """Return the super-packets that left; after which row of the stream; whether a timer let them."""
         sends, packets = self.flow.events.sends, self.flow.capture.packets
         end, row = sends["snd_nxt"], sends["row"]
@@ -136,7 +136,7 @@ class Writer:
         time_ns, snd_nxt = self.flow.events["time_ns"], self.flow.events["snd_nxt"]
         return np.flatnonzero(np.append((time_ns[1:] != time_ns[:-1]) | (snd_nxt[1:] != snd_nxt[:-1]), True))
 
-    def _order(self, run: Run, rows: Ints, at: Ints, timed: NDArray[np.bool_]) -> None:
+    def _order(self, run: Run, rows: Ints, at: Ints, timed: Bools) -> None:
         """Put ACKs and what timers let out in order; `at`: the ACK before each super-packet."""
         stream, timers = self.flow.events, np.flatnonzero(timed)
         kinds = np.append(np.full(len(rows), -1), timers)

@@ -9,9 +9,10 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from cctrace.arguments import check_argument, check_choice
+from cctrace.columns import Floats
 from cctrace.display import Public, brief
 from cctrace.errors import ArgumentError, FormatError
 from cctrace.sim.core.structs import EMPIRICAL, GAMMA, LOGNORMAL, NORMAL, PER_BURST, PER_PACKET, PER_SLOT
@@ -159,7 +160,7 @@ class Jitter(Public):
         return 8 * parse_time_ns(self.sd, "sd")
 
 
-def read_delays(file: str | os.PathLike[str]) -> NDArray[np.float64]:
+def read_delays(file: str | os.PathLike[str]) -> Floats:
     """Read delays in milliseconds, one per line (``#`` begins a comment), as the ns that `Jitter` takes.
 
     Raises `FormatError` if a line is not a number from 0; names the line. If there are more than `MOST_DELAYS` lines.

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cctrace import presets
 from cctrace.arguments import check_argument
+from cctrace.columns import Floats, Ints, Values
 from cctrace.display import Public, brief
 from cctrace.errors import ArgumentError
 from cctrace.sim.aqm import Aqm
@@ -298,9 +298,7 @@ class Path(Public):
             given |= {"shape_ns": times, "shape_values": rates, "shape_steps": len(times)}
         return given
 
-    def delay_steps(
-        self, place: Callable[[NDArray[Any]], int], before: bool = False
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def delay_steps(self, place: Callable[[Values], int], before: bool = False) -> tuple[Ints, Floats]:
         """Return the tables of `delay.next_delay`, behind the queue or before it, times from 0.
 
         `place` turns an array into its address.

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cctrace import presets
+from cctrace.columns import Floats, Ints
 from cctrace.errors import ArgumentError
 from cctrace.sim.jitter import Jitter
 from cctrace.sim.traces import Steps
@@ -79,7 +79,7 @@ def bucket_of(name: str, given: Any) -> tuple[float, int]:
     return rate / 8, burst
 
 
-def shaper_of(given: Any) -> tuple[NDArray[np.int64], NDArray[np.float64], int]:
+def shaper_of(given: Any) -> tuple[Ints, Floats, int]:
     """Return (start ns, bytes/s, bytes) of a shaper whose rate is constant or varies in steps."""
     try:
         rate, burst = given[:-1] if [*given[2:]] == ["htb"] else given

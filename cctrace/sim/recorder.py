@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cctrace import schema
 from cctrace.arguments import check_choice
+from cctrace.columns import Ints, Values
 from cctrace.errors import ArgumentError
 from cctrace.io.layout import NO_COUNTER
 from cctrace.io.packets import MSS, SACK, SACK_PERMITTED, TIMESTAMPS, WINDOW_SCALE, Packets
@@ -37,7 +37,7 @@ _COLUMNS = ("time_ns", "direction", "flags", "seq", "ack", "window", "payload", 
 class Ends(NamedTuple):
     """Records of one flow; `rows` are those of `sim.tap`, None for QUIC."""
 
-    rows: NDArray[np.int64] | None
+    rows: Ints | None
     mss: int
     window_bytes: int  # the largest
     forward_ns: int
@@ -46,7 +46,7 @@ class Ends(NamedTuple):
     ecn: int  # its feedback
 
 
-def ends(f: Any, pieces: Sequence[NDArray[np.int64]]) -> Ends:
+def ends(f: Any, pieces: Sequence[Ints]) -> Ends:
     """Return the `Ends` of a FLOW record."""
     rows = np.concatenate(pieces) if pieces else None
     return Ends(rows, int(f.mss), int(f.rwnd * f.mss), int(f.fwd_ns), int(f.rev_ns), int(f.rcv_clock_ns), int(f.ecn))
@@ -99,7 +99,7 @@ def _packets(flows: dict[int, Ends], side: str, tso: bool) -> Packets:
     return packets
 
 
-def _connections(flows: dict[int, Ends]) -> dict[str, NDArray[Any]]:
+def _connections(flows: dict[int, Ends]) -> dict[str, Values]:
     table = schema.empty(schema.CONNECTIONS, len(flows))
     for conn, (k, flow) in enumerate(flows.items()):
         table["src"][conn], table["sport"][conn] = f"10.0.{k // 250}.{k % 250 + 1}", 50_000 + k % 10_000

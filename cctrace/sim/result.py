@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pandas as pd
-    from numpy.typing import NDArray
 
+    from cctrace.columns import Ints, Values
     from cctrace.flows.capture import Capture
     from cctrace.sim.core.world import World
     from cctrace.sim.recorder import Ends
     from cctrace.sim.sender import Sender
 
-    Counters = dict[str, NDArray[Any]]  # over flows
+    Counters = dict[str, Values]  # over flows
 
 _COUNTERS = (
     "n_sent", "n_retx", "n_rto", "n_undo", "drops_queue", "drops_random", "n_marked", "goodput_bytes", "rtt_sum_us",
@@ -172,9 +172,9 @@ class Recorder:
         self.kind = kind
         self.names = schema.names(schema.LINUX_VIEW if kind == "linux" else schema.QUIC_VIEW)
         self.slots = LINUX_SLOTS if kind == "linux" else QUIC_SLOTS
-        self.pieces: list[NDArray[np.int64]] = []
+        self.pieces: list[Ints] = []
 
-    def take(self, rows: NDArray[np.int64]) -> None:
+    def take(self, rows: Ints) -> None:
         """Keep a copy of rows of the trace buffer."""
         self.pieces.append(rows[:, : 1 + self.slots + len(self.names)].T.copy())
 
@@ -288,7 +288,7 @@ def _figures(counted: dict[str, Any], span_ns: int) -> dict[str, float]:
     }
 
 
-def _p95(tally: NDArray[np.int64]) -> float:
+def _p95(tally: Ints) -> float:
     """Return the value below which 95 % of a tally lies, to within half a step (0.8 %)."""
     total = tally.sum()
     if total == 0:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from concurrent.futures import CancelledError
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cctrace.columns import Ints
 from cctrace.lang.machine import Machine
 from cctrace.schema import EVENT_CODES
 from cctrace.sim.core.check import check_books
@@ -43,7 +43,7 @@ class Runner:
     ) -> None:
         self.world, self.stop = world, stop
         self.recorders: list[Recorder] = []
-        self.packets: list[list[NDArray[np.int64]]] = [[] for _ in world.flows] if packets else []
+        self.packets: list[list[Ints]] = [[] for _ in world.flows] if packets else []
         if mode == "compiled" and world.compiled:
             profiles = set(world.columns["profile"].tolist())
             profile = profiles.pop() if len(profiles) == 1 else None

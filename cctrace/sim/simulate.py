@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cctrace.cc.base import Controller
+    from cctrace.columns import Floats, Values
 
 _SAMPLED = (  # fields of a flow that a sample needs
     "profile", "mss", "nxt", "una", "sacked_out", "lost_out", "retrans_out", "q_in_flight", "goodput_bytes",
@@ -222,12 +223,12 @@ def _timeline(samples: Sequence[_Sample], watch: Sequence[str], flows: Sequence[
     return pd.DataFrame({name: values.ravel() for name, values in (table | state).items()})
 
 
-def _of_all(values: Sequence[float], flows: Sequence[Sender]) -> NDArray[np.float64]:
+def _of_all(values: Sequence[float], flows: Sequence[Sender]) -> Floats:
     """Return values of instants, the same for each flow."""
     return np.repeat(np.array(values)[:, None], len(flows), axis=1)
 
 
-def counts_of(f: Mapping[str, NDArray[Any]] | NDArray[np.void]) -> dict[str, NDArray[Any]]:
+def counts_of(f: Mapping[str, Values] | NDArray[np.void]) -> dict[str, Values]:
     """Return what was delivered and sent so far, and the RTTs, of columns of FLOW records: {column: one per flow}."""
     return {
         "delivered_segments": f["goodput_bytes"] // f["mss"],

@@ -12,7 +12,6 @@ NaN (mode: an empty text) where a controller has no such thing.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,6 +20,7 @@ from cctrace.cc import controller as resolve
 from cctrace.cc.base import Controller
 from cctrace.cc.bbr2_model import BBR_UNIT, BW_UNIT
 from cctrace.cc.bbr_draft_model import UNSET_BW
+from cctrace.columns import Floats, Values
 from cctrace.lang.fields import fields_of, record_dtype
 
 COLUMNS = (
@@ -30,7 +30,7 @@ COLUMNS = (
 _PHASES = 4  # from this place of `states` on they are phases of PROBE_BW, by `cycle_idx`
 
 
-def columns_of(spec: str | type[Controller], held: Sequence[bytes], mss: int) -> dict[str, NDArray[Any]]:
+def columns_of(spec: str | type[Controller], held: Sequence[bytes], mss: int) -> dict[str, Values]:
     """Return {column: values} of one controller.
 
     `spec`: see `cctrace.cc.controller`. `held`: what it held at each instant, see `World.held`. `mss`: bytes of a
@@ -53,7 +53,7 @@ def columns_of(spec: str | type[Controller], held: Sequence[bytes], mss: int) ->
     return {"mode": _modes(cls, records, found)} | {name: found[name] for name in COLUMNS[1:]}
 
 
-def field_of(spec: str | type[Controller], held: Sequence[bytes], name: str) -> NDArray[Any]:
+def field_of(spec: str | type[Controller], held: Sequence[bytes], name: str) -> Values:
     """Return a field of one controller at each instant, of an array its first element; NaN if it has no such field."""
     dtype = record_dtype(resolve(spec)[0])
     if name not in (dtype.names or ()):
@@ -68,7 +68,7 @@ def state_names(cls: type[Controller]) -> tuple[str, ...]:
     return (cls.states[0], cls.states[-1]) if cls.states else ()
 
 
-def _model(records: NDArray[np.void], names: tuple[str, ...], linux: bool, mss: int) -> dict[str, NDArray[np.float64]]:
+def _model(records: NDArray[np.void], names: tuple[str, ...], linux: bool, mss: int) -> dict[str, Floats]:
     """Return bandwidth, its bounds and the least RTT."""
     found = {}
     unit = 1e6 * mss / BW_UNIT if linux else 1.0
@@ -90,18 +90,18 @@ def _model(records: NDArray[np.void], names: tuple[str, ...], linux: bool, mss: 
     return found
 
 
-def _unset_bw(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def _unset_bw(values: Floats) -> Floats:
     """Return a bound on the bandwidth, bytes/s; infinite where it is not set."""
     return np.where(values >= UNSET_BW, np.inf, values)
 
 
-def _bound(values: ArrayLike, unit: float) -> NDArray[np.float64]:
+def _bound(values: ArrayLike, unit: float) -> Floats:
     """Return a bound in units; infinite where it is not set."""
     values = np.asarray(values, float)
     return np.where(values >= 0x7FFFFFFF, np.inf, values / unit)
 
 
-def _modes(cls: type[Controller], records: NDArray[np.void], found: dict[str, NDArray[np.float64]]) -> NDArray[Any]:
+def _modes(cls: type[Controller], records: NDArray[np.void], found: dict[str, Floats]) -> Values:
     """Return the names of the states."""
     states = cls.states
     if "mode" not in (records.dtype.names or ()):

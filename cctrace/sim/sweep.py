@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import xarray
-    from numpy.typing import NDArray
+
+    from cctrace.columns import Values
 
     Result = dict[str, Any]  # as JSON keeps it
 
@@ -199,7 +200,7 @@ def _dataset(axes: dict[str, list[Any]], results: Sequence[Result]) -> xarray.Da
     return xarray.Dataset(variables, coords)
 
 
-def _coordinate(values: Sequence[Any]) -> NDArray[Any]:
+def _coordinate(values: Sequence[Any]) -> Values:
     """Return values as they were given where numpy can hold them, else as text."""
     if all(isinstance(value, int | float | str) for value in values):
         return np.array(values)

@@ -4,12 +4,12 @@ import os
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cctrace.columns import Ints, Values
 from cctrace.errors import ArgumentError, FormatError
 from cctrace.io.linktrace import LinkTrace
 
-Steps = tuple[NDArray[np.int64], NDArray[Any]]  # begin in ns, value
+Steps = tuple[Ints, Values]  # begin in ns, value
 
 REPEATED_NS = 3_600_000_000_000  # for which the trace of a link is repeated
 _LEAST_BPS = 1.0  # what is slower stands still
@@ -46,7 +46,7 @@ def trace_steps(trace: object) -> tuple[dict[str, Steps], dict[str, str]]:
     return steps, said
 
 
-def _repeated(times: NDArray[np.int64], values: NDArray[Any], end_ns: int) -> Steps:
+def _repeated(times: Ints, values: Values, end_ns: int) -> Steps:
     """Return steps over and over for an hour, without those that change nothing."""
     repeats = max(-(-REPEATED_NS // end_ns), 1)
     times = (times + end_ns * np.arange(repeats)[:, None]).ravel()
