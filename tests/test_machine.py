@@ -1,5 +1,6 @@
 """Plain functions as machine code: Python's numbers, kept in the cache, made anew when anything changed."""
 
+import copy
 import ctypes
 import hashlib
 import math
@@ -20,7 +21,7 @@ from cctrace.io.source import open_source
 from cctrace.lang import elf, entry, machine, objects
 from cctrace.lang.fingerprint import Fingerprint
 from cctrace.lang.machine import Machine, Prepared
-from cctrace.lang.memory import ArrayAt, big64, call, callback, forget, little64, place, words
+from cctrace.lang.memory import ArrayAt, address_of, big64, call, callback, forget, little64, place, words
 from tests.places import REPOSITORY
 
 ROW = np.dtype([("code_kind", "u1"), ("big", "?"), ("bytes", "i4"), ("rate", "f8"), ("column", "i8"), ("callee", "i8")])
@@ -206,6 +207,25 @@ def test_arrays_that_are_read_only_empty_or_of_records_are_taken():
 
 def length(array):
     return len(array)
+
+
+def test_an_arrays_address_is_numpys_and_that_of_a_copy_its_own():
+    plain = np.arange(6)
+    read_only = np.frombuffer(b"bytes", np.uint8)
+    records = np.zeros(2, [("a", "i8"), ("b", "f8")])
+    for array in (
+        plain,
+        plain[2:],
+        plain.reshape(2, 3),
+        read_only,
+        np.zeros(0),
+        np.zeros(()),
+        records.view(np.recarray),
+    ):
+        assert address_of(array) == array.ctypes.data
+    prepared = Prepared(plain)
+    copied = copy.deepcopy(prepared)
+    assert copied.words == [copied.arg.ctypes.data, 6] != prepared.words
 
 
 def test_arrays_with_gaps_are_refused():

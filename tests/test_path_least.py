@@ -45,6 +45,16 @@ def test_the_compiled_deviation_is_numpys(rng, rate):
         assert len(flow._rooms(1)[0]) == (len(flow.timed) if whole else flow.window_rows)  # no more than it takes
 
 
+@pytest.mark.parametrize("whole", [False, True])
+def test_the_deviation_from_running_medians_has_numpys_digits(rng, whole):
+    flow = flow_of(rng)
+    left = flow.unexplained(constant(2.0))
+    size = len(left) if whole else flow.window_rows
+    parts = left[: len(left) // size * size].reshape(-1, size)
+    around = np.abs(parts - np.median(parts, axis=1)[:, None]).ravel() / SMALL_US
+    assert deviation_of(flow, left, whole) == np.mean(np.log1p(around))
+
+
 @pytest.mark.parametrize("rate", [0.3, 2.0, 40.0])
 def test_what_came_before_time_0_took_the_queues_time(rng, rate):
     """Times count from a flow's first packet; flows that share its queue may have begun earlier."""

@@ -62,6 +62,9 @@ class Prepared:
         self.arg = arg
         self.kinds, self.words = _flat((arg,))
 
+    def __reduce__(self) -> tuple[type[Prepared], tuple[Any]]:
+        return Prepared, (self.arg,)  # a copy's arrays lie elsewhere
+
 
 def _plain(args: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(arg.arg if isinstance(arg, Prepared) else arg for arg in args)
@@ -161,8 +164,11 @@ class Machine:
         return _Entry(address, description, fingerprint.functions)
 
 
+_FLOAT, _WORD = struct.Struct("<d"), struct.Struct("<q")
+
+
 def _as_float(word: int) -> float:
-    return struct.unpack("<d", struct.pack("<q", word))[0]
+    return _FLOAT.unpack(_WORD.pack(word))[0]
 
 
 class _Entry:
@@ -219,11 +225,11 @@ def _flat(args: tuple[Any, ...]) -> tuple[list[Any], list[int]]:
 def _flatten(arg: Any, kinds: list[Any], words: list[int]) -> None:
     """Append what an argument is, and the words that it becomes."""
     if isinstance(arg, np.ndarray):
-        flags = arg.flags
-        if not (flags.c_contiguous and flags.aligned):
+        flags, shape = arg.flags, arg.shape
+        if not (flags.carray or (flags.c_contiguous and flags.aligned)):
             raise TypeError("a compiled function takes C-contiguous, aligned arrays only")
-        kinds += (arg.dtype, arg.ndim)
-        words += (address_of(arg), *arg.shape)
+        kinds += (arg.dtype, len(shape))
+        words += (address_of(arg), *shape)
     elif isinstance(arg, Prepared):
         kinds += arg.kinds
         words += arg.words
@@ -233,7 +239,7 @@ def _flatten(arg: Any, kinds: list[Any], words: list[int]) -> None:
             _flatten(one, kinds, words)
     elif isinstance(arg, float):
         kinds.append(float)
-        words.append(struct.unpack("<q", struct.pack("<d", arg))[0])
+        words += _WORD.unpack(_FLOAT.pack(arg))
     else:
         kinds.append(int)
         words.append(int(arg))

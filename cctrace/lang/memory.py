@@ -22,6 +22,7 @@ _arrays: dict[int, np.ndarray] = {}
 _functions: dict[int, Callable[[int, int, int], int]] = {}
 _Code = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 _numbers = itertools.count(1)
+_word_at = ctypes.c_ssize_t.from_address
 
 
 def place(array: Values) -> int:
@@ -32,13 +33,11 @@ def place(array: Values) -> int:
 
 
 def address_of(array: Values) -> int:
-    """Return where an array's memory is; that of plain numbers without NumPy's `ctypes` object, which is slow."""
-    if array.dtype.names is None:
-        try:
-            return ctypes.addressof(ctypes.c_char.from_buffer(array.data))
-        except (TypeError, ValueError):  # read-only, or empty
-            pass
-    return int(array.ctypes.data)
+    """Return where an array's memory is, as ``array.ctypes.data`` does in ten times as long.
+
+    It follows what all objects begin with (``PyArrayObject_fields`` of NumPy's ABI).
+    """
+    return _word_at(id(array) + object.__basicsize__).value
 
 
 def callback(function: Callable[[int, int, int], int]) -> int:

@@ -20,6 +20,7 @@ from cctrace.path import constants as const
 from cctrace.path.arrays import central_sd
 from cctrace.path.blocks import block_sizes, blocked
 from cctrace.path.least import least_within
+from cctrace.path.lindley import distances_from_medians
 from cctrace.path.pairs import pair_rate
 from cctrace.path.queue import Steps, constant
 from cctrace.path.sent import Sent, backlog_met, delivered_rate, sent
@@ -39,10 +40,11 @@ def deviation(flow: Sent, steps: Steps) -> float:
 def deviation_of(flow: Sent, left: Floats, all_rows: bool = False) -> float:
     """Return the `deviation` of the residual delays `left`; with `all_rows` from the median of the entire flow."""
     size = len(left) if all_rows else flow.window_rows
-    around = _around(left[: len(left) // size * size], size)
-    np.abs(around, out=around)  # in place, as of a million packets each column has 8 MB
-    around /= const.SMALL_US
-    return float(np.mean(np.log1p(around, out=around)))
+    left = left[: len(left) // size * size]
+    around = np.empty(len(left))
+    distances_from_medians(left, size, const.SMALL_US, around, np.empty(size))
+    np.log1p(around, out=around)  # in place, as of a million packets each column has 8 MB
+    return float(np.add.reduce(around) / len(around))  # what `np.mean` returns, in a third of the time of a short flow
 
 
 def bend(flow: Sent, steps: Steps) -> float:

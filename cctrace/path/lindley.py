@@ -87,6 +87,19 @@ def queue_deviation(
     return found / count
 
 
+def distances(values, size, scale, out, scratch) -> None:
+    """Compute |x - median| / scale of all values, each `size` of them from their own median.
+
+    `out`: as long as `values`, a multiple of `size`; `scratch`: `size` long.
+    """
+    for window in range(len(values) // size):
+        begin, end = window * size, window * size + size
+        scratch[0:size] = values[begin:end]
+        middle = median(scratch, size)
+        for k in range(begin, end):
+            out[k] = abs(values[k] - middle) / scale
+
+
 def bucket_deviation(
     sent_us, bytes_before, last, bytes_after, acked_us, rows, rate, share, base_us, scale_us, limit, out, scratch
 ) -> float:
@@ -247,6 +260,7 @@ def select(values, count, rank) -> float:
 
 residual_delays = Machine(residuals)
 residual_delays_by_steps = Machine(residuals_of_steps)
+distances_from_medians = Machine(distances)
 deviation_by_queue = Machine(queue_deviation)
 deviation_by_bucket = Machine(bucket_deviation)
 deviation_of_shaped = Machine(shaped_deviation)

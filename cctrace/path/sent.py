@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from cctrace.columns import Bools, Floats, Ints
+from cctrace.lang.machine import Prepared
 from cctrace.path import constants as const
 from cctrace.path.arrays import last_of_each
 from cctrace.path.lindley import (
@@ -73,10 +74,11 @@ class Sent:
             return self.sent_us, total[:-1], total[1:], None
         return self.sent_us[first], total[:-1][first], total[1:], np.cumsum(first) - 1
 
-    def _work_at(self, rows: Ints) -> tuple[np.ndarray, ...]:
+    def _work_at(self, rows: Ints) -> tuple[Prepared, ...]:
         """Return what compiled code needs for the residual delays of some rows, see `lindley.residuals`."""
         sent_us, before, after, place = self._work
-        return sent_us, before, rows if place is None else place[rows], after, self.acked_us, rows
+        last = rows if place is None else place[rows]
+        return tuple(map(Prepared, (sent_us, before, last, after, self.acked_us, rows)))
 
     def put_away(self) -> None:
         """Drop what searches keep, seven columns of the packets' number; they are made anew when asked for."""
@@ -84,11 +86,11 @@ class Sent:
             vars(self).pop(name, None)
 
     @functools.cached_property
-    def _timed_work(self) -> tuple[np.ndarray, ...]:
+    def _timed_work(self) -> tuple[Prepared, ...]:
         return self._work_at(self.timed)
 
     @functools.cached_property
-    def _acked_work(self) -> tuple[np.ndarray, ...]:
+    def _acked_work(self) -> tuple[Prepared, ...]:
         return self._work_at(self.acked)
 
     def part(self, begin_us: float, end_us: float) -> Sent:
