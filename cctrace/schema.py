@@ -113,7 +113,7 @@ LINUX_EVENTS = {
 QUIC_EVENTS = {"init": 0, "on_ack": 1, "on_lost": 9, "reset_cwnd": 10, "restart_from_idle": 11}
 EVENT_CODES = LINUX_EVENTS | QUIC_EVENTS
 INIT, ON_ACK, SSTHRESH, SET_STATE, CWND_EVENT, UNDO_CWND, SKB_MARKED_LOST, PKTS_ACKED, CONG_AVOID = (
-    LINUX_EVENTS.values()
+    LINUX_EVENTS.values()  # in their order
 )
 # Golden vectors call the kernel's main entry by its own name.
 VECTOR_EVENT_NAMES = {"cong_control": "on_ack"}

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cctrace.flows.capture import Capture
 
 LARGEST_WSCALE = 14  # larger values count as this [RFC 7323] 2.3
-LEAST_ACKS = 50  # of which most reach the edge: of a few, chance may do
+LEAST_ACKS = 50  # data that something else limits may reach the edge after most of a few ACKs
 
 
 def shown_scale(capture: Capture, index: int) -> int | None:

@@ -1,6 +1,6 @@
 """FreeBSD's TCP black box log (BBLog): the state of RACK, BBR and the base stack at each of their events.
 
-`tcplog_dumper` writes a  Its section header names the connection and the clock in custom options of Netflix's
+`tcplog_dumper` writes a pcapng. Its section header names the connection and the clock in custom options of Netflix's
 number; each packet, and each event without one (a custom block), carries `struct tcp_log_buffer` in such an option.
 The packets are read as a capture; this reader takes the structs. The unit of `t_srtt` depends on stack and release
 (ticks or microseconds, scaled or not), so it stays `tlb_srtt` and is not converted to an RTT.

@@ -1,8 +1,8 @@
 """The rings of a flow, sized by the data in flight, so that a run's working set stays in the cache.
 
 A ring has memory for several times path and buffer, and turns in the beginning of it: `mask` bounds how far, and
-follows what is in use, which is only counted when the rings may be full, or are much too large. Of ACKs and what they
-report few are under way, as most are heard of at once: their rings turn in less memory, which `ack_mask` bounds.
+follows what is in use, which is only counted when the rings may be full, or are much too large. Fewer ACKs are under
+way than packets, and few arrivals wait to be reported: their rings turn in less memory, which `ack_mask` bounds.
 """
 
 from cctrace.lang.memory import words
