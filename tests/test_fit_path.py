@@ -128,10 +128,10 @@ def test_exports_say_what_was_fitted(clean):
     netem = clean.export("netem")
     assert f"rate {clean.rate_steps()[1][0]:.0f}bit" in netem
     assert f"delay {clean.rtt_ns / 1000:.0f}us" in netem
-    times = np.array(opportunities(clean, 10.0))
-    assert len(times) * 1500 * 8 / 10 == pytest.approx(clean.max_rate_bps(), rel=1e-3)
+    times = np.array(opportunities(clean))
+    assert len(times) * 1500 * 8 / 60 == pytest.approx(clean.max_rate_bps(), rel=1e-3)
     assert np.all(np.diff(times) >= 0)
-    assert times[-1] <= 10_000
+    assert times[-1] <= 60_000
     assert "mm-link" in clean.export("mahimahi")
     assert json.loads(clean.export("json"))["base_rtt_us"] == clean.estimates["base_rtt_us"].to_dict()
     with pytest.raises(cct.errors.ArgumentError, match="netem"):

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -80,6 +80,11 @@ class Censored:
         self._places = self._cell[self.of_event], part, 1 - part, self._begin
         self._below = np.log(np.maximum(self.grid - low, 1e-6) / (high - low + 1.0))
 
+    @classmethod
+    def independent(cls, draws: Floats) -> Self:
+        """Return the data of delays that were all observed, each a group of its own."""
+        return cls(draws, np.arange(len(draws)), np.ones(len(draws), bool), ordered=False)
+
     def tables(self, family: Family, p: Floats, stalls: float) -> tuple[Floats, Floats]:
         """Return log density and log distribution on the grid, `stalls` of them spread evenly over all delays."""
         log_pdf, log_cdf = family.logs(self.grid, p)
@@ -156,7 +161,7 @@ class Censored:
             start, least = descend(cost, simplex, 0.5 if quick else 0.05, 1e-2, 400)
         return Fitted(family, assembled(start), -least)
 
-    def without_stalls(self, fitted: Fitted, quick: bool = False) -> Fitted:
+    def without_stalls(self, fitted: Fitted, quick: bool) -> Fitted:
         """Return the maximum without stalls if it is as good: draws of the family must not pass for stalls."""
         plain = self.fit(fitted.family, fitted.p, stalls=False, quick=quick)
         return plain if plain.log_likelihood > fitted.log_likelihood - STALLS_SHOW else fitted

@@ -139,7 +139,7 @@ def floor_us(base_us: float, least_rtt_us: float) -> float:
     return min(base_us / 2, least_rtt_us)
 
 
-def components_of(path: PathEvidence, quick: bool = False) -> Components:
+def components_of(path: PathEvidence, quick: bool) -> Components:
     """Return mutually consistent rate, delays and jitter.
 
     `quick`: use `quick_jitter` and a `joint` fit with as few draws; neither if the residual delays are too small to

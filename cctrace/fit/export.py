@@ -65,10 +65,10 @@ def _netem(path: FittedPath) -> str:
     return "\n".join(lines) + "\n"
 
 
-def opportunities(path: FittedPath, seconds: float | None = None) -> list[int]:
+def opportunities(path: FittedPath) -> list[int]:
     """Return the times (ms) at which a Mahimahi trace of the path delivers a packet of 1500 bytes."""
     times, rates = path.rate_steps()
-    end = seconds if seconds is not None else max(times[-1] / 1e9 + 10.0, LOOP_S if len(times) == 1 else 0.0)
+    end = max(times[-1] / 1e9 + 10.0, LOOP_S if len(times) == 1 else 0.0)
     edges = [*(times / 1e9), end]
     found, sent, credit = [], 0, 0.0
     for (a, b), rate in zip(pairwise(edges), rates, strict=True):

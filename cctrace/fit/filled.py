@@ -1,6 +1,6 @@
 """Whether a flow filled a path of one rate, as a forecast of its collapse needs, and how far it fell below that rate.
 
-steps, error = filled_rate(sent)        or a `FitError` that says what the flow reveals instead
+steps, error = filled_rate(sent, None)        or a `FitError` that says what the flow reveals instead
 """
 
 import itertools
@@ -17,7 +17,7 @@ from cctrace.path.steps import candidate_steps
 from cctrace.units import format_rate, format_time
 
 
-def filled_rate(sent: Sent, rate: float | None = None) -> tuple[Steps, float]:
+def filled_rate(sent: Sent, rate: float | None) -> tuple[Steps, float]:
     """Return the path's one rate, as `Steps`, and the standard error of its logarithm.
 
     `rate`: the likeliest constant rate in bytes/us, if it is known already. Raises `FitError` if the rate changed, or

@@ -157,8 +157,7 @@ class Jitter(Serialised):
             raise FitError("all delays are equal: there is no jitter to be fitted")
         correlation = correlation_time(draws, 1.0)
         self.process_, self.wander_us_ = Process("packet", None, correlation, "independent draws"), 0.0
-        data = Censored(draws, np.arange(len(draws)), np.ones(len(draws), bool), ordered=False)
-        return self._fit(data, effective(draws))
+        return self._fit(Censored.independent(draws), effective(draws))
 
     def _fit(self, data: Censored, effective_samples: float, progress: Progress = silent) -> Self:
         self.events_ = int(data.event.sum()) if data.ordered else len(data.delay_us)
@@ -293,8 +292,7 @@ class Jitter(Serialised):
     def score(self, source: Source) -> float:
         """Return the mean log likelihood of another flow's (or other) delays, per ACK."""
         if isinstance(source, np.ndarray | list | tuple):
-            draws = np.asarray(source, float)
-            data = Censored(draws, np.arange(len(draws)), np.ones(len(draws), bool), ordered=False)
+            data = Censored.independent(np.asarray(source, float))
         else:
             delays = source if isinstance(source, Delays) else uncongested_rtt(source)
             data = observed_draws(delays, self.process_, self.events)

@@ -43,7 +43,7 @@ class Joint(NamedTuple):
     family: str  # distribution of the jitter
 
 
-def joint(flow: Sent, delays: Delays, jitter: Jitter, quick: bool = False) -> Joint | None:
+def joint(flow: Sent, delays: Delays, jitter: Jitter, quick: bool) -> Joint | None:
     """Return the `Joint` fit of rates and jitter, started at those given; None if it does not improve on them.
 
     `jitter`: fitted to the delays. `quick`: use fewer ACKs and only the family of `jitter`.
@@ -99,12 +99,10 @@ class _Model:
 
     def __init__(self, flow: Sent, delays: Delays, jitter: Jitter, groups: int) -> None:
         self.flow, self.family = flow, FAMILIES[jitter.distribution_]
-        # Arrivals within the clock's resolution of the previous packet are upper bounds.
-        slack = np.where(delays.event, 0.0, delays.tie_us - np.maximum(delays.gap_us, 0.0))
         kept = _pieces(len(delays.event), groups)
         of_kept = kept[delays.group]
         self.rows, self.event = delays.rows[of_kept], delays.event[kept]
-        self.acked_us = (flow.acked_us[delays.rows] + slack[delays.group])[of_kept]
+        self.acked_us = (flow.acked_us[delays.rows] + delays.slack_us[delays.group])[of_kept]
         self.group = np.unique(delays.group[of_kept], return_inverse=True)[1].reshape(-1)
         self.start_us, self.k = delays.steps.start_us, len(delays.steps.rate)
         self.sd = jitter.sd_us_.number
@@ -120,7 +118,7 @@ class _Model:
     @property
     def parameter_steps(self) -> Floats:
         """Step of each element of `theta` for numerical derivatives."""
-        count = len(FAMILIES[self.family.name].guess(0.0, 1.0, 1.0))
+        count = len(self.family.guess(0.0, 1.0, 1.0))
         return np.concatenate([[max(0.03 * self.sd, 1e-3)], np.full(count, 0.03), self.rate_steps])
 
     def _rate_steps(self, steps: Steps) -> Floats:

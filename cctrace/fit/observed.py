@@ -21,11 +21,8 @@ def observed_draws(delays: Delays, process: Process, most: int) -> Censored:
         delay = delays.delay_us if delays.place != "before" else delays.rtt_us[delays.event]
         if not len(delay):
             raise FitError("no packet found the queue empty: how the delays before it vary is not visible")
-        group = np.arange(len(delay))
-        return _thinned(Censored(delay, group, np.ones(len(group), bool), ordered=False), most)
-    # Arrivals within the clock's resolution of the previous packet are upper bounds.
-    slack = np.where(delays.event, 0.0, delays.tie_us - np.maximum(delays.gap_us, 0.0))
-    value = delays.delay_us + slack[delays.group]
+        return _thinned(Censored.independent(delay), most)
+    value = delays.delay_us + delays.slack_us[delays.group]
     return _thinned(Censored(value, delays.group, delays.event, gap_us=delays.gap_us, clock_us=delays.packet_us), most)
 
 
@@ -45,11 +42,10 @@ def _of_units(delays: Delays, unit: Ints) -> Censored:
     new = np.diff(unit, prepend=unit[0] - 1) != 0
     begin = np.flatnonzero(new)
     # A packet that arrives apart from the previous one reveals its draw; the first of a unit may still be queued.
-    own_delay = np.where(event, value, np.inf)
-    least = np.minimum.reduceat(np.where(np.isfinite(own_delay), own_delay, np.inf), begin)
+    least = np.minimum.reduceat(np.where(event, value, np.inf), begin)
     bound = np.minimum.reduceat(value, begin)
     is_observed = np.isfinite(least)
-    delay = np.where(is_observed, np.where(is_observed, least, 0.0), bound)
+    delay = np.where(is_observed, least, bound)
     # What the unit may have waited for: the ACK before that of its first packet that arrived apart.
     first = np.minimum.reduceat(np.where(event, np.arange(len(value)), len(value)), begin)
     gap = np.where(is_observed, delay - value[first % len(value)] + delays.gap_us[first % len(value)], np.inf)

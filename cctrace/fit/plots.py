@@ -95,7 +95,7 @@ def _axes(axes: Any, count: int) -> Any:
     return axes
 
 
-def distribution(fit: Jitter, axes: Sequence[Axes] | None = None) -> tuple[Axes, Axes]:
+def distribution(fit: Jitter, axes: Sequence[Axes] | None) -> tuple[Axes, Axes]:
     """Draw the distribution of the draws with the fit (left), and a quantile-quantile plot (right).
 
     `fit`: with the delays that it was fitted to: not read from JSON. Raises `ArgumentError` if the delays are missing,

@@ -92,11 +92,11 @@ def simulated_threshold(
     guess_us: float,
     most_us: float,
     *,
-    now_us: float = 0.0,
-    enough_us: float | None = None,
-    ack_every: int = 2,
-    segments: int = const.SEGMENTS,
-    seed: int = 1,
+    now_us: float,
+    enough_us: float | None,
+    ack_every: int,
+    segments: int,
+    seed: int,
 ) -> Threshold:
     """Return the `Threshold` of a controller.
 

@@ -126,6 +126,11 @@ class Delays(Carded):
         return self.delay_us[self.last]
 
     @property
+    def slack_us(self) -> Floats:
+        """Per group: what makes its delays upper bounds, if it arrived within `tie_us` of the previous group."""
+        return np.where(self.event, 0.0, self.tie_us - np.maximum(self.gap_us, 0.0))
+
+    @property
     def segments_per_ack(self) -> float:
         """How many segments an ACK covers, where segments arrived apart."""
         sizes = np.bincount(self.group)[self.event]
