@@ -39,7 +39,7 @@ def measure():
     import llvmlite.binding  # noqa: F401 (whose import is no part of compiling)
 
     begin = time.process_time()
-    prepare.rooms()
+    prepare.fits()
     prepare.controllers(0, 1)
     print(f"all of it: {time.process_time() - begin:.1f} s of CPU time")
 

@@ -33,8 +33,8 @@ def simulations() -> None:
             cct.simulate(path, senders, duration="100ms", trace=trace)
 
 
-def rooms() -> None:
-    """Use the table and the fits."""
+def fits() -> None:
+    """Use the table of a file and the fits."""
     import cctrace as cct
     from cctrace.flows.table import of_file
     from cctrace.path.transmissions import transmissions
@@ -64,7 +64,7 @@ def main() -> None:
             pool.submit(analysis, RECORDINGS[0]),  # the longest
             pool.submit(simulations),
             *(pool.submit(controllers, part, 4) for part in range(4)),
-            pool.submit(rooms),
+            pool.submit(fits),
             *(pool.submit(analysis, name) for name in RECORDINGS[1:]),  # late, when most of what they share is compiled
         ]
         for task in tasks:

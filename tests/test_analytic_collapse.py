@@ -281,8 +281,8 @@ def test_fewer_samples_in_probe_rtt_leave_a_higher_minimum(capsys):
         ("--mean 5ms --sd 1ms --floor 6ms", "floor_us is 6000; it must lie below mean_us"),
         ("--mean 5ms --sd 1ms --rate fast", "--rate='fast' is not a rate"),
         ("--mean 5ms --sd 1ms --rate 1Gbit --rho 1", "rho is 1; it must lie in [0, 1)"),
-        ("--mean 5ms --sd 1ms --reorder", "--reorder has a meaning only with --rate"),
-        ("--mean 5ms --sd 1ms --before", "--before has a meaning only with --rate"),
+        ("--mean 5ms --sd 1ms --reorder", "--reorder needs --rate"),
+        ("--mean 5ms --sd 1ms --before", "--before needs --rate"),
     ],
 )
 def test_wrong_options_are_one_line_that_names_them(options, said, capsys):

@@ -57,7 +57,7 @@ def test_a_controller_is_known_by_what_people_call_it(said, meant):
         (["simulate", "--rate", "40Mbit", "--cc", "cubic", "--policer", "10Mbit"], "--policer 10Mbit: give RATE,BURST"),
         (["whatif", CAPTURE, "--aqm", "foo"], "--aqm='foo' is not one of droptail, codel"),
         (["conform", "cubic", "--spec", "foo"], "--spec='foo' is not one of bbr, cubic"),
-        (["convert", CAPTURE, "x.xyz"], "x.xyz: the ending says no format.*allowed: parquet, csv, pcap, qlog"),
+        (["convert", CAPTURE, "x.xyz"], "x.xyz: the extension names no format.*allowed: parquet, csv, pcap, qlog"),
         (["convert", CAPTURE, "x.csv", "--to", "xls"], "--to xls; allowed: parquet, csv, pcap, qlog"),
         (["replay", CAPTURE, "--cc", "cubic", "-o", "/tmp"], "--output /tmp is a folder: give a file"),
         (["whatif", CAPTURE, "--cc", "cubik"], "--cc cubik: .*did you mean 'cubic'"),

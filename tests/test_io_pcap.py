@@ -460,7 +460,7 @@ def test_columns_have_the_dtypes_of_the_schema_and_cost_less_than_120_bytes_a_pa
     assert {name: column.dtype for name, column in packets.columns.items()} == {
         c.name: np.dtype(c.dtype) for c in schema.PACKETS
     }
-    assert packets.nbytes / len(packets) <= 120
+    assert sum(a.nbytes for a in (*packets.columns.values(), *packets.sacks.values())) <= 120 * len(packets)
     assert list(packets.frame().columns) == list(schema.names(schema.PACKETS))
 
 

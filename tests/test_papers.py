@@ -145,9 +145,9 @@ def test_a_result_of_the_agent_depends_on_the_agents_code_too(monkeypatch):
     ((_, run), *_) = papers.find("bbrx", "table").runs({"bins": [5], "paths": 3, "seeds": [1]})
     seen = []
     monkeypatch.setattr(runs, "_sources", lambda files: seen.extend(file.name for file in files) or "hash")
-    runs._rooms.cache_clear()
+    runs._package_sources.cache_clear()
     run.key  # noqa: B018
-    runs._rooms.cache_clear()
+    runs._package_sources.cache_clear()
     assert {"search.py", "environment.py", "pilaw.py", "bottleneck.py"} <= set(seen)
 
 

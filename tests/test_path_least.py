@@ -42,7 +42,7 @@ def test_the_compiled_deviation_is_numpys(rng, rate):
         assert flow.deviation_at(rate, np.inf, whole) == pytest.approx(wanted, rel=1e-12)
         assert flow.deviation_at(rate, wanted * 1.001, whole) == pytest.approx(wanted, rel=1e-12)
         assert flow.deviation_at(rate, wanted * 0.999, whole) == np.inf
-        assert len(flow._rooms(1)[0]) == (len(flow.timed) if whole else flow.window_rows)  # no more than it takes
+        assert len(flow._scratch(1)[0]) == (len(flow.timed) if whole else flow.window_rows)  # no more than it takes
 
 
 @pytest.mark.parametrize("whole", [False, True])

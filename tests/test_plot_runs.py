@@ -130,7 +130,7 @@ def test_the_command_draws_and_says_the_numbers(folder, tmp_path, capsys):
     assert told["groups"][1]["median"] == pytest.approx(rtt_ms.median())
     assert file.read_text().startswith("<?xml")
     assert main(["plot", "boxes", "goodput", str(folder), "-o", str(tmp_path / "x.gif")]) == 2
-    assert "x.gif: its ending must say the format: .pdf, .svg, .png" in capsys.readouterr().err
+    assert "x.gif: the extension must be one of .pdf, .svg, .png" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("kind", "axis"), [("cdf", "xaxis"), ("boxes", "yaxis")])

@@ -31,8 +31,8 @@ def check(files: tuple[str, ...], expectations: str, junit: str | None, as_json:
     """
     from cctrace.checking.expectations import read
 
-    wanted = read(expectations)  # takes time from here on: mistakes are said before
-    from cctrace.checking.check import COLUMNS, check_all
+    wanted = read(expectations)
+    from cctrace.checking.check import COLUMNS, check_all  # slow to import: report mistakes first
 
     with progress("loading") as update:
         checked = check_all(files, wanted, update)

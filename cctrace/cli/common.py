@@ -38,7 +38,7 @@ _warned: set[str] = set()
 _shows_tracebacks = False
 
 
-def begin_run(debug: bool = False) -> None:
+def begin_run(debug: bool) -> None:
     """Begin a new run of a command; with `debug`, errors show their tracebacks."""
     global _shows_tracebacks
     _shows_tracebacks = debug

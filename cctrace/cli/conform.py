@@ -49,7 +49,7 @@ def conform(
     from cctrace.conform import run, spec_of
 
     try:
-        spec_of(spec)  # a mistake is said before what takes time
+        spec_of(spec)  # report a mistake before the slow part
     except ArgumentError as error:
         raise ArgumentError(f"--{error}") from None
     with progress(f"conform {subject}") as show:

@@ -15,7 +15,7 @@ _QLOG = ("qlog", "sqlog")
 @options(
     click.argument("source", type=FILE),
     click.argument("target", type=click.Path()),
-    click.option("--to", metavar="FORMAT", help="parquet, csv, pcap or qlog; default: the ending of TARGET."),
+    click.option("--to", metavar="FORMAT", help="parquet, csv, pcap or qlog; default: by TARGET's extension."),
     click.option("--chunk", default=1_000_000, metavar="N", type=click.IntRange(1, MOST_ROWS),
                  help="Packets of a capture held in memory at a time."),
     flow_option,
@@ -46,7 +46,7 @@ def convert(
 
     kind = to or target.rpartition(".")[2].lower()
     if kind not in (*TARGETS, *_QLOG):
-        named = f"--to {to}" if to else f"{target}: the ending says no format, and there is no --to"
+        named = f"--to {to}" if to else f"{target}: the extension names no format, and there is no --to"
         raise ArgumentError(f"{named}; allowed: {', '.join(TARGETS)}, qlog")
     if kind in _QLOG:
         done = _to_qlog(source, target, index, controller, reading)

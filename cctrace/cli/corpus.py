@@ -65,7 +65,7 @@ def run(
 
     With --json: captures, errors, packets, seconds (of this run), errors_by_kind, captures_per_second, already.
     """
-    from cctrace import corpus as room  # takes time: mistakes are said before
+    from cctrace import corpus as corpora  # slow to import: report mistakes first
 
     options["seconds"] = options.pop("lasting_ns") / 1e9
     if not options["counters"]:
@@ -73,7 +73,7 @@ def run(
     if candidates:
         tasks = f"{tasks},whatif={candidates.replace(',', '+')}"
     with progress("listing") as update:
-        summary = room.run(inputs, output, tasks, progress=update, **options)
+        summary = corpora.run(inputs, output, tasks, progress=update, **options)
     for warning in summary.warnings:
         warn(warning)
     if as_json:
@@ -101,10 +101,10 @@ def compact(folder: str, as_json: bool) -> None:
     Equal corpora are identical afterwards, except `_run` and `manifest`. With --json: before and after, numbers of
     parts.
     """
-    from cctrace import corpus as room
+    from cctrace import corpus as corpora
 
     with progress("compacting") as update:
-        result = room.compact(folder, update)
+        result = corpora.compact(folder, update)
     if as_json:
         print_json(result)
     else:
@@ -121,10 +121,10 @@ def info(folder: str, by: str | None, as_json: bool) -> None:
     With --json: captures, packets, errors, and a list of rows for verdicts, controllers, collapse, whatif and
     errors_by_kind, as far as the tasks that fill them ran.
     """
-    from cctrace import corpus as room
+    from cctrace import corpus as corpora
 
     with progress("reading"):
-        result = room.open(folder).overview(by)
+        result = corpora.open(folder).overview(by)
     if as_json:
         print_json({name: one if isinstance(one, int) else one.to_dict("records") for name, one in result.items()})
         return
@@ -172,9 +172,9 @@ def report(folder: str, output: str | None, by: str, pages: int) -> None:
 
     The pages are drawn from the captures, which must still be where they were.
     """
-    from cctrace import corpus as room
+    from cctrace import corpus as corpora
     from cctrace.report.corpus import write_pages
 
     with progress("reading") as update:
-        page = write_pages(room.open(folder), output, by, pages, update)
+        page = write_pages(corpora.open(folder), output, by, pages, update)
     echo(f"report: {page}")

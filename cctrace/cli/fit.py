@@ -157,7 +157,7 @@ def parameters(
     for name in wanted:
         if name not in known:
             raise ArgumentError(f"--parameter {name}: {controller} has no such parameter; it has {', '.join(known)}")
-    from cctrace.fit import Parameters  # takes time: mistakes are said before
+    from cctrace.fit import Parameters  # slow to import: report mistakes first
 
     estimator = Parameters(controller, wanted if any(wanted.values()) else list(wanted))
     over_flows(estimator.fit, files, reading, as_json)

@@ -57,10 +57,8 @@ def learn(
     if files and not state:
         raise ArgumentError("give --state FILE: counters make only one step, which the next call needs")
     if continues and not files:
-        raise ArgumentError(
-            "--continue has a meaning only with COUNTERS: simulated flows end when every bin has elected"
-        )
-    from cctrace.learn import Agent, simulated  # takes time: mistakes are said before
+        raise ArgumentError("--continue needs COUNTERS: simulated flows end when every bin has elected")
+    from cctrace.learn import Agent, simulated  # slow to import: report mistakes first
 
     asked = Agent(flows, slope, gamma=gamma, method=method)
     agent = Agent.load(state) if state and os.path.exists(state) else asked

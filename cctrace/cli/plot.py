@@ -15,12 +15,12 @@ from cctrace.errors import ArgumentError
 if TYPE_CHECKING:
     import numpy as np
 
-_ENDINGS = (".pdf", ".svg", ".png")
+_EXTENSIONS = (".pdf", ".svg", ".png")
 
 
 def _check_drawing(file: str, called: str) -> None:
-    if not file.endswith(_ENDINGS):
-        raise ArgumentError(f"{called} {file}: its ending must say the format: {', '.join(_ENDINGS)}")
+    if not file.endswith(_EXTENSIONS):
+        raise ArgumentError(f"{called} {file}: the extension must be one of {', '.join(_EXTENSIONS)}")
     check_folder(os.path.dirname(file) or ".", called)
 
 

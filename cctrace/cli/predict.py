@@ -47,7 +47,7 @@ def collapse(rate_bps: float | None, variant: str, as_json: bool, **options: Any
     context = click.get_current_context()
     for name in ("variant", "draws", "rho", "reorder", "before"):
         if rate_bps is None and context.get_parameter_source(name) is not ParameterSource.DEFAULT:
-            raise ArgumentError(f"--{name} has a meaning only with --rate, the flow in its loop")
+            raise ArgumentError(f"--{name} needs --rate: it is about the closed loop")
     mean_us, sd_us, floor_us, delay_us = (options[f"{name}_ns"] / 1000 for name in ("mean", "sd", "floor", "queue"))
     path = {"mean_us": mean_us, "sd_us": sd_us, "floor_us": floor_us, "queue_delay_us": delay_us}
     out = predicted(**path, **{name: options[name] for name in ("samples", "probe_rtt_samples", "cwnd_gain")})
@@ -123,7 +123,7 @@ def _share_words(out: dict[str, Any], ratio: float) -> list[str]:
     outside = [f for f, value in (("oBBR's", out), ("Ware's", out["ware"]), ("Mishra's", out["mishra"]))
                if value["domain"].startswith("outside")]  # fmt: skip
     if outside:
-        words.append(f"Outside of the domain of {' and '.join(outside)} model: see why below.")
+        words.append(f"Outside the domain of {' and '.join(outside)} model: see why below.")
     return words
 
 

@@ -15,7 +15,7 @@ from cctrace.units import format_share
 
 def _check_picture(file: str, called: str) -> None:
     if Path(file).suffix not in (".html", ".png", ".svg", ".pdf"):
-        raise ArgumentError(f"{called} {file}: its ending must say the format: .html, .png, .svg or .pdf")
+        raise ArgumentError(f"{called} {file}: the extension must be one of .html, .png, .svg or .pdf")
     NEW_FILE.check(file, called)
 
 

@@ -69,7 +69,7 @@ def simulate(
         raise ArgumentError("give --cc, the controllers of the flows, or --scenario")
     else:
         path, senders = path_of(options, seed), controllers
-    from cctrace.sim.simulate import simulate as run  # takes time: mistakes are said before
+    from cctrace.sim.simulate import simulate as run  # slow to import: report mistakes first
 
     folder = options["folder"]
     keep = options["pcap"] is not None or folder is not None

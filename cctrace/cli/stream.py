@@ -54,7 +54,7 @@ def stream(
         raise ArgumentError(f"--network has no transport: leave out {', '.join(given(options)) or '--cc'}")
     if network is None and not names:
         raise ArgumentError("give --cc, the controllers of the server, and a path; or --network")
-    from cctrace.streaming import Video, play, play_rates, read_periods  # takes time: mistakes are said before
+    from cctrace.streaming import Video, play, play_rates, read_periods  # slow to import: report mistakes first
 
     settings = {
         "rule": options["rule"],

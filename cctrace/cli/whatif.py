@@ -105,7 +105,7 @@ def whatif(
         raise ArgumentError("give --cc NAME,... or a change of the path (--buffer x2): else there is nothing to ask")
 
     def question(flow: Flow, update: Callable[[str], None]) -> Any:
-        from cctrace.counterfactual.whatif import whatif as ask  # takes time: mistakes are said before
+        from cctrace.counterfactual.whatif import whatif as ask  # slow to import: report mistakes first
 
         return ask(flow, candidates, own=own, draws=draws, seed=seed, progress=update, **changes)
 

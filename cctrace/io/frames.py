@@ -93,10 +93,8 @@ class Decoder:
         self._datagrams = np.full((layout.DATAGRAMS, layout.DATAGRAM_FIELDS), -1, np.int64)
         self._datagrams[0] = 0
         self._n_rows = self._n_sacks = self._n_conns = 0
-        self._src, self._dst = (
-            np.empty(0, object),
-            np.empty(0, object),
-        )  # addresses as text, of the connections returned so far
+        # Addresses as text, of the connections returned so far.
+        self._src, self._dst = np.empty(0, object), np.empty(0, object)
         self._known, self._connections = b"", dict[str, Values]()
         self._counters = np.zeros(len(layout.COUNTERS), np.int64)
 

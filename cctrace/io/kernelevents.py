@@ -43,7 +43,7 @@ class KernelEvents:
     `kind` (R retransmission, L tail loss probe), `state`; of tcplife `tx_kib`, `rx_kib`, `duration_ms`.
     """
 
-    def __init__(self, columns: dict[str, Values], format: str, source: str = "", warnings: Sequence[str] = ()) -> None:
+    def __init__(self, columns: dict[str, Values], format: str, source: str, warnings: Sequence[str]) -> None:
         self.columns, self.format, self.source, self.warnings = columns, format, source, list(warnings)
 
     def __len__(self) -> int:

@@ -168,7 +168,7 @@ def _after_nflog(b, p, end):
 
 
 def _rare(b, p, end, link):
-    """Return what `ip_header` does, for rare link types."""
+    """Return what `ip_header` returns, for rare link types."""
     if p + 12 > end:
         return -1 - CUT_HEADERS
     if link == 258 or link == 192:  # PKTAP, PPI: a header that names the link type of what follows

@@ -90,11 +90,6 @@ class Packets(Framed):
         """Whether some columns are kept packed."""
         return isinstance(self.columns, Columns)
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the columns and the SACK table."""
-        return sum(a.nbytes for a in (*self.columns.values(), *self.sacks.values()))
-
     def frame(self) -> pd.DataFrame:
         """Return the packets as a pandas DataFrame, one row each, columns of `schema.PACKETS` (no copy)."""
         import pandas as pd

@@ -130,7 +130,9 @@ class _Section:
         decoder.damaged(source, f"block at offset {chunks.offset} {text}; stopped there")
 
     def _take(self, block: bytes, is_section: bool) -> None:
-        number = lambda start, size: int.from_bytes(block[start : start + size], self.order)  # noqa: E731
+        def number(start: int, size: int) -> int:
+            return int.from_bytes(block[start : start + size], self.order)
+
         if is_section:
             self.n_interfaces = 0
             self.bblog |= bblog.sniff(block)

@@ -146,7 +146,7 @@ class Source:
         most = self.limit or most_bytes(compressed)
         if size > most:
             raise FormatError(bomb(self.name, compressed, most))
-        if isinstance(self.path, Member) and self.path.allowance is not None:
+        if isinstance(self.path, Member):
             grown = max(size - self.path.unpacked, 0)  # each byte counts once, however often it is opened
             self.path.unpacked += grown
             self.path.allowance.add(grown)
@@ -175,7 +175,7 @@ class Member:
     `allowance`: the common limit of all members of an archive. `unpacked`: bytes that came out of this one.
     """
 
-    def __init__(self, name: str, data: bytes, allowance: Allowance | None = None) -> None:
+    def __init__(self, name: str, data: bytes, allowance: Allowance) -> None:
         self.name, self.data, self.allowance, self.unpacked = name, data, allowance, 0
 
     def open(self) -> io.BytesIO:

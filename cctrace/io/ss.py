@@ -51,15 +51,8 @@ _WORDS = {
 # Keys of a poll that are not words of ss; a word of that name is refused.
 _ODD = "odd"  # words with unexpected values
 _OWN = {_ODD, "key", "informed", "time_ns", "time_after_ns", "state", "recv_q", "send_q", "cc"}
-_PARSED = {
-    "bbr",
-    "skmem",
-    "rtt",
-    "retrans",
-    "wscale",
-    "send",
-    "pacing_rate",
-}  # known words that `_information` parses by themselves
+# Known words that `_information` parses by themselves.
+_PARSED = {"bbr", "skmem", "rtt", "retrans", "wscale", "send", "pacing_rate"}
 _SHOWN_ODD = 3  # unexpected words listed in the warning
 _FLAGS = {"ts", "sack", "ecn", "ecnseen", "fastopen", "usec_ts", "app_limited", "mptcp", "tcp-ulp-mptcp", "ao", "md5"}
 

@@ -34,7 +34,7 @@ def _before_ip(link):
 def usual(b, pos, end, rules, interfaces, r, row, stop, keep, c, k, counters):
     """Decode the packets of b[pos:end] as long as they are usual and of connection k; return (position, next row).
 
-    `rules`, `interfaces`: see `pieces.decode_records`. `stop`: the row before which to stop; up to it, the columns of
+    `rules`, `interfaces`: see `pieces.decode_packets`. `stop`: the row before which to stop; up to it, the columns of
     SACK blocks and ECN say already that there are none. The others are those of `decode.decode_frames`.
     """
     (

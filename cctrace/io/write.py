@@ -36,7 +36,7 @@ def convert(
     """Convert a file that cctrace reads.
 
     `source`: as for `read_file`; a capture larger than memory is converted in parts of `chunk` packets. `to`:
-    "parquet", "csv" or "pcap", default by the ending of `target`; pcap is for captures only, and becomes raw IP,
+    "parquet", "csv" or "pcap", default by `target`'s extension; pcap is for captures only, and becomes raw IP,
     headers without payload, nanoseconds. `options`: `format`, `decapsulate`, `limit` of `read_file`. Returns ``rows``
     written, ``target``, ``to``, ``warnings``. Raises `ArgumentError` if the target's format is unknown or unfit, or the
     source is its own target; `OSError` if the target cannot be written, which is then left as it was.

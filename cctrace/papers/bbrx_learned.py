@@ -28,7 +28,7 @@ HELD_OUT = 1000  # first seed of the flows that no agent learned from
 PUBLISHED, SHIPPED = "bbrx_table1", "bbrx_learned"  # of models/
 BETAS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.2, 1.4)
 SLOPES = (20, 50, 100, 200, 400)
-ROOMS = ("learn", "analytic/pilaw.py")
+SOURCES = ("learn", "analytic/pilaw.py")  # of the package, that results depend on besides controller and simulator
 
 
 def bin_name(number: int) -> str:
@@ -57,7 +57,7 @@ def trial(number: int, k: int, beta: float, paths: int, seed: int) -> Result:
 
 
 def _run(function: Callable[..., Result], **arguments: Any) -> Run:
-    return Run(arguments, function, ("bbrx",), ROOMS)
+    return Run(arguments, function, ("bbrx",), SOURCES)
 
 
 class Shipped(Chung18):

@@ -40,7 +40,7 @@ class Run:
     # of a module; returns plain values. Default: `cctrace.papers.measure.simulation`.
     function: Callable[..., Result] = measure.simulation
     controllers: tuple[str, ...] = ()  # whose code the result depends on; default those of ``arguments["flows"]``
-    rooms: tuple[str, ...] = ()  # of the package, on which it depends beside the simulator: ``("streaming",)``
+    sources: tuple[str, ...] = ()  # of the package, that it depends on beside the simulator: ``("streaming",)``
 
     @property
     def key(self) -> str:
@@ -50,8 +50,8 @@ class Run:
             json.dumps(self.arguments, sort_keys=True),
             f"{self.function.__module__}.{self.function.__qualname__}",
             _module(self.function.__module__),
-            _rooms(_ENGINE),
-            *([_rooms(self.rooms)] if self.rooms else []),
+            _package_sources(_ENGINE),
+            *([_package_sources(self.sources)] if self.sources else []),
             *(_controller(name.partition(":")[0]) for name in names),
         ]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
@@ -123,7 +123,7 @@ def _module(name: str) -> str:
 
 
 @lru_cache(maxsize=8)
-def _rooms(names: tuple[str, ...]) -> str:
+def _package_sources(names: tuple[str, ...]) -> str:
     files: list[FilePath] = []
     for name in names:
         place = _ROOT / name

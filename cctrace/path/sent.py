@@ -123,30 +123,32 @@ class Sent:
     def deviation_at(self, rate: float, most: float, all_rows: bool = False) -> float:
         """Return `deviation` at one rate, up to rounding, or infinity where it exceeds `most`."""
         size = len(self.timed) if all_rows else self.window_rows
-        return deviation_by_queue(*self._timed_work, float(rate), size, const.SMALL_US, float(most), *self._rooms(size))
+        scratch = self._scratch(size)
+        return deviation_by_queue(*self._timed_work, float(rate), size, const.SMALL_US, float(most), *scratch)
 
     def deviation_with_bucket(self, rate: float, most: float, share: float, least_us: float) -> float:
         """Return the cost that `shapers.refilled_shaper` minimises, or infinity where it exceeds `most`."""
-        rooms = self._rooms(len(self.acked))
-        return deviation_by_bucket(*self._acked_work, float(rate), share, least_us, const.SMALL_US, float(most), *rooms)
+        scratch = self._scratch(len(self.acked))
+        limits = least_us, const.SMALL_US, float(most)
+        return deviation_by_bucket(*self._acked_work, float(rate), share, *limits, *scratch)
 
     def deviation_behind(
         self, rate: float, bucket_bytes: float, least_us: float, scale_us: float, most: float
     ) -> float:
         """Return the cost that `shapers.shaper_of` minimises, or infinity where it exceeds `most`."""
         shaped = float(rate), float(bucket_bytes / rate), least_us, scale_us, float(most)
-        return deviation_of_shaped(*self._acked_work, *shaped, self._rooms(len(self.acked))[0])
+        return deviation_of_shaped(*self._acked_work, *shaped, self._scratch(len(self.acked))[0])
 
     @functools.cached_property
-    def _kept(self) -> dict[int, tuple[Floats, Floats]]:
+    def _scratch_of_thread(self) -> dict[int, tuple[Floats, Floats]]:
         return {}
 
-    def _rooms(self, size: int) -> tuple[Floats, Floats]:
+    def _scratch(self, size: int) -> tuple[Floats, Floats]:
         """Return scratch arrays for compiled code, of this thread."""
         thread = threading.get_ident()
-        if thread not in self._kept or len(self._kept[thread][0]) < size:
-            self._kept[thread] = np.empty(size), np.empty(size)
-        return self._kept[thread]
+        if thread not in self._scratch_of_thread or len(self._scratch_of_thread[thread][0]) < size:
+            self._scratch_of_thread[thread] = np.empty(size), np.empty(size)
+        return self._scratch_of_thread[thread]
 
 
 def sent(table: Transmissions, passed: Bools | None = None) -> Sent:
