@@ -15,7 +15,7 @@ from cctrace.identification.identify import _in_favour
 from cctrace.identification.odds import Fit, Judgement, among_paced, log_odds, wrong_factor
 from cctrace.identification.phases import Cycles
 from cctrace.identification.sends import Record
-from cctrace.replaying.stack import CLOCK_START_US
+from cctrace.schema import CLOCK_START_US
 
 
 def fit(sends=(), paced=False, scale=0.02, name="reno", paces=False):

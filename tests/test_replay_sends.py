@@ -18,7 +18,7 @@ from cctrace.replaying import stack as sk
 from cctrace.replaying.likelihood import ALMOST_FULL, AS_LONG, SHORTER, any_send, is_by_timer, paced_send, send_time
 from cctrace.replaying.probes import Probes
 from cctrace.replaying.run import replay
-from cctrace.replaying.stack import CLOCK_START_US
+from cctrace.schema import CLOCK_START_US
 from tests.test_stack_rules import Calls
 
 

@@ -188,7 +188,7 @@ def test_small_queues_let_through_what_the_controllers_own_super_packets_leave_r
     tp.packets_out, tp.sacked_out, tp.lost_out, tp.retrans_out, tp.head, tp.tail, tp.ca_state = 20, 0, 0, 0, 0, 2, 0
     tp.queued, tp.skb_overhead, tp.throttled, tp.longest = 2 * (3 * mss + 896), 896, 0, longest
     tp.skb_end = 0
-    tp.clock_ns, tp.start_ns, tp.wstamp_ns, tp.gap_ns, tp.skb_bytes = 0, 0, state.CLOCK_START_US * 1000, 0, 3 * mss
+    tp.clock_ns, tp.start_ns, tp.wstamp_ns, tp.gap_ns, tp.skb_bytes = 0, 0, schema.CLOCK_START_US * 1000, 0, 3 * mss
     seg = np.rec.array([(mss,), (2 * mss,)], dtype=[("skb_end", "i8")])
     assert may_hand_over(tp, seg, 0, 0, size, 0, False) == hands_over
     assert tp.throttled == (not hands_over)
@@ -313,7 +313,7 @@ def test_what_small_queues_hold_back_until_the_next_ack_is_near_is_limited_by_cw
     acked_ns, ms = 1_000_000_000, 1_000_000
     sends = np.zeros(3, [(column.name, column.dtype) for column in schema.SENDS]).view(np.recarray)
     sends.tx_ns = acked_ns + np.array([-9 * ms, -7 * ms, int(leaves_ms * ms)])
-    sends.time_ns = sends.tx_ns + late_us * 1000 - stack.CLOCK_START_US * 1000
+    sends.time_ns = sends.tx_ns + late_us * 1000 - schema.CLOCK_START_US * 1000
     sends.snd_nxt = 1448 * np.array([1, 2, 3])
     sends.skb_left = [0, 0, skb_left]
     book, slots = np.zeros(bk.BOOK_SIZE, np.int64), np.zeros(stack.APP_LIMITED + 1, np.int64)
@@ -628,7 +628,7 @@ def made(tp, segments, begins=0):
 def with_skbs():
     tp = np.zeros(1, state.TP).view(np.recarray)[0]
     tp.mss, tp.cwnd, tp.snd_wnd, tp.longest, tp.tail, tp.srtt8 = 1448, 60, 1 << 20, 9, 2, 48_000
-    tp.wstamp_ns = state.CLOCK_START_US * 1000
+    tp.wstamp_ns = schema.CLOCK_START_US * 1000
     return tp
 
 
@@ -719,8 +719,8 @@ def test_an_echo_dates_a_hand_over_however_short_the_packet_is(overdue, handed, 
     ],
 )
 def test_what_is_shorter_than_rate_and_window_allow_was_made_at_another_rate(segments, room, changed, short):
-    tp, seg = with_skbs(), np.array([SimpleNamespace(tx_us=state.CLOCK_START_US - 6_000)] * 2)
-    tp.snd_nxt, tp.made, tp.now_us = 2 * 1448, 9 * 1448, state.CLOCK_START_US
+    tp, seg = with_skbs(), np.array([SimpleNamespace(tx_us=schema.CLOCK_START_US - 6_000)] * 2)
+    tp.snd_nxt, tp.made, tp.now_us = 2 * 1448, 9 * 1448, schema.CLOCK_START_US
     written = changed.get("written", state.NEVER)
     for name, value in changed.items():
         if name != "written":

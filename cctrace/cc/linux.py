@@ -8,7 +8,7 @@ Sources: [Linux61] include/net/tcp.h, include/linux/jiffies.h, include/uapi/linu
 
 from cctrace.cc.cmath import s32, u32
 
-USEC_PER_SEC = 1_000_000
+USEC_PER_SEC, NSEC_PER_SEC = 1_000_000, 1_000_000_000
 USEC_PER_MSEC = 1_000
 NSEC_PER_USEC = 1_000
 

@@ -23,9 +23,10 @@ from cctrace.flows.cut_sacks import complete
 from cctrace.flows.ecn import feedback
 from cctrace.flows.flow import Flow
 from cctrace.flows.reenact import Pass
-from cctrace.flows.state import CLOCK_START_US, DEFAULT_HZ, DIRECTLY, OPT_COPY, PARAM, PSH, SYN, THROUGH_FQ
+from cctrace.flows.state import DEFAULT_HZ, DIRECTLY, OPT_COPY, PARAM, PSH, SYN, THROUGH_FQ
 from cctrace.flows.table import Connections, retransmitted_share
 from cctrace.flows.window_scale import LARGEST_WSCALE, shown_scale
+from cctrace.schema import CLOCK_START_US
 from cctrace.units import format_counted, format_rate, format_rtt, format_share, format_size
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from cctrace.flows.handover import (
     written_by_now,
 )
 from cctrace.flows.sends import stamp_next
-from cctrace.schema import CWND_EVENT
+from cctrace.schema import CLOCK_START_US, CWND_EVENT
 from cctrace.tcp.sequence import unwrap
 from cctrace.tcp.small_queue import SKB_OVERHEAD_BYTES
 
@@ -65,7 +65,7 @@ def precede(tp, seg, rs, out, snap, p, at, sequence, k, packets, polls, told):
             q = sequence[next_data(p, sequence, max(k + 1, tp.handed), direction, payload)]
             if shows_timer(tp, seg, unwrap(seq[q], p.isn, tp.snd_nxt)):
                 timers.note_tick(tp, tp.reo_first_us, tcp_sender.clock_us(event_ns, p.start_ns))
-        fires_ns = (timers.tick_by(tp, tp.reo_first_us) - state.CLOCK_START_US) * 1000 + p.start_ns
+        fires_ns = (timers.tick_by(tp, tp.reo_first_us) - CLOCK_START_US) * 1000 + p.start_ns
         if fires_ns < event_ns:
             tcp_sender.answer(tp, snap, at, polls, fires_ns, p.start_ns)
             tcp_sender.set_clock(tp, fires_ns, p.start_ns)

@@ -13,7 +13,7 @@ from cctrace.display import Card, Carded, Framed
 from cctrace.errors import FormatError, StreamError
 from cctrace.flows.clock import NOTHING_DUE, Writes, writes_on_clock
 from cctrace.flows.packed import EventColumns, Records
-from cctrace.flows.state import CLOCK_START_US, EVENT
+from cctrace.flows.state import EVENT
 
 if TYPE_CHECKING:
     import os
@@ -154,7 +154,7 @@ class Events(Carded, Framed):
         found = self["time_ns"]  # made for this: in place, as of a million packets each copy has 12 MB
         found -= self.meta["start_ns"]
         found //= 1000
-        found += CLOCK_START_US
+        found += schema.CLOCK_START_US
         return found
 
     @property

@@ -8,7 +8,7 @@ from cctrace.flows import ratesample, skbs, state, timers
 from cctrace.flows import scoreboard as sb
 from cctrace.flows.acks import clear
 from cctrace.flows.emitting import data_segs_out, emit
-from cctrace.schema import CWND_EVENT
+from cctrace.schema import CLOCK_START_US, CWND_EVENT
 from cctrace.tcp.pacing import SK_GSO_MAX_SIZE, next_departure
 from cctrace.tcp.rate import app_limited_until
 from cctrace.tcp.window import note_usage
@@ -137,7 +137,7 @@ def pace(tp, payload, begins):
     """
     if begins:
         tp.skb_ns = tp.group_ns  # nothing leaves before its time, so an estimate beyond it was wrong
-        asked_ns = tp.clock_ns - tp.start_ns + state.CLOCK_START_US * 1000 if tp.hands_over else tp.skb_ns
+        asked_ns = tp.clock_ns - tp.start_ns + CLOCK_START_US * 1000 if tp.hands_over else tp.skb_ns
         tp.late_ns = max(0, min(asked_ns, tp.skb_ns) - tp.wstamp_ns)
         tp.skb_bytes = 0
     tp.skb_bytes += payload

@@ -27,7 +27,6 @@ UNSEEN = 32  # the capture lacks the packet; its time is that of the packet that
 # Why a segment was retransmitted; DSACK is the receiver's report of a duplicate.
 FAST, PROBE, TIMEOUT, UNEXPLAINED, DSACK = range(5)
 
-CLOCK_START_US = 1_000_000
 DEFAULT_HZ = 250  # of most distributions' kernels; the capture shows only time stamps, whose clock is 1 kHz for any HZ
 SLOWEST_HZ = 100  # of [Linux618] kernel/Kconfig.hz
 PACED = 512  # of 1024 sends that a timer releases, not an ACK: more are a paced sender's (`sends.note_pacing`)

@@ -17,8 +17,8 @@ from cctrace.flows.acks import clear, on_ack, update_rtt
 from cctrace.flows.dry import SAME_LOOP_NS
 from cctrace.flows.emitting import emit
 from cctrace.flows.handover import waited_in_timer
-from cctrace.flows.state import CLOCK_START_US, CWR, DIRECTLY, FIN, PACED, PSH, SYN, THROUGH_FQ
-from cctrace.schema import INIT, U32_MAX
+from cctrace.flows.state import CWR, DIRECTLY, FIN, PACED, PSH, SYN, THROUGH_FQ
+from cctrace.schema import CLOCK_START_US, INIT, U32_MAX
 from cctrace.tcp.ecn import ace_of
 from cctrace.tcp.rack import DEFAULT_REORDERING
 from cctrace.tcp.rate import app_limited_until

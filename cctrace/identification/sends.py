@@ -35,11 +35,10 @@ from cctrace.replaying.infer import infer
 from cctrace.replaying.intervals import blocks
 from cctrace.replaying.paced import behind_fq, socket_limit, under_limit
 from cctrace.replaying.scores import UNKNOWN_LOG
-from cctrace.replaying.stack import CLOCK_START_US
 from cctrace.replaying.through_fq import at_hand_over
 from cctrace.replaying.ticks import CONFIG_HZ
 from cctrace.replaying.waiting import own_sends, shows_no_timer
-from cctrace.schema import LINUX_EVENTS
+from cctrace.schema import CLOCK_START_US, LINUX_EVENTS
 
 
 @dataclass(frozen=True, eq=False)

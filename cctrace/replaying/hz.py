@@ -35,9 +35,9 @@ from cctrace.replaying.hypotheses import ALIKE, FALSE_ALARM, Inference, Known
 from cctrace.replaying.one_pass import Leader
 from cctrace.replaying.probes import PROBE_RTTS, PROBING
 from cctrace.replaying.script import Script
-from cctrace.replaying.stack import JIFFIES_START
 from cctrace.replaying.ticks import CONFIG_HZ
 from cctrace.replaying.timed import timed
+from cctrace.schema import JIFFIES_START
 
 RATES = CONFIG_HZ[:2]  # of nearly all kernels; 100 and 300 mostly end PROBE_RTT with the same ACK as 250
 SURE = math.log(1 / FALSE_ALARM)

@@ -33,11 +33,11 @@ def blocks(events: Events, block_us: int = BLOCK_US) -> tuple[Ints, Ints]:
     return stops, np.diff(np.searchsorted(sends["row"][sends["begins"] != 0], stops), prepend=0)
 
 
-def stops_until(events: Events, row: int, block_us: int = BLOCK_US) -> Ints:
-    """Return the rows that end intervals of `block_us`, as `blocks` does, up to a row; later ones are not read."""
+def stops_until(events: Events, row: int) -> Ints:
+    """Return the rows that end intervals of `BLOCK_US`, as `blocks` does, up to a row; later ones are not read."""
     if row + 2 > len(events):
-        stops, _ = blocks(events, block_us)
+        stops, _ = blocks(events)
     else:
         now_us = (events.stream.column("time_ns", 0, row + 2) - events.meta["start_ns"]) // 1000
-        stops = firsts_of_intervals(np.append(now_us, now_us[-1] + 1), block_us)[1:]
+        stops = firsts_of_intervals(np.append(now_us, now_us[-1] + 1), BLOCK_US)[1:]
     return stops[stops <= row]

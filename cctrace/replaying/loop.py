@@ -133,7 +133,7 @@ def take_sends(book, rows, sends, marks, i, slots, stack, likelihood):
     Where it is in question whether there was fq (TIMED_SENDS, OWN_SENDS), what leaves late counts as late all the same:
     else fq would explain any timer's lateness.
     """
-    clock_ns = sk.state_of(rows, i).time_ns - book[bk.START_NS] + sk.CLOCK_START_US * 1000
+    clock_ns = sk.state_of(rows, i).time_ns - book[bk.START_NS] + schema.CLOCK_START_US * 1000
     prior = sk.state_of(rows, max(i - 1, 0))
     handed = book[bk.HANDS_OVER] != 0 and book[bk.SCORE] < bk.TIMED_SENDS
     while stack[sk.NEXT_SEND] < sends.size and sends[stack[sk.NEXT_SEND]].row <= i:
@@ -150,13 +150,13 @@ def read_row(book, call, row, rest, i, sends, marks, slots, stack, ack):
         observe_again(row, ack)
     else:
         observe(call, row, rest, ack)
-    clock_ns = row.time_ns - book[bk.START_NS] + sk.CLOCK_START_US * 1000
+    clock_ns = row.time_ns - book[bk.START_NS] + schema.CLOCK_START_US * 1000
     hz = stack[sk.HZ]
     ack[A_CLOCK] = clock_ns
     ack[A_NOW] = clock_ns // 1000
     ack[A_WSTAMP] = max(clock_ns, stack[sk.WSTAMP_NS])
-    ack[A_JIFFIES] = sk.JIFFIES_START + (ack[A_NOW] + stack[sk.TICK_US]) * hz // 1_000_000
-    ack[A_LSNDTIME] = sk.JIFFIES_START + (row.lsndtime_us + stack[sk.TICK_US]) * hz // 1_000_000
+    ack[A_JIFFIES] = schema.JIFFIES_START + (ack[A_NOW] + stack[sk.TICK_US]) * hz // 1_000_000
+    ack[A_LSNDTIME] = schema.JIFFIES_START + (row.lsndtime_us + stack[sk.TICK_US]) * hz // 1_000_000
     ack[A_PRIOR_CWND] = stack[sk.PRIOR_CWND]
     ack[A_ECN_OK] = book[bk.ECN_OK]
     if book[bk.PARTS_AS_V2] != 0:

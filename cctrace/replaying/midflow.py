@@ -18,8 +18,7 @@ import numpy as np
 from cctrace.cc.linux import USEC_PER_SEC
 from cctrace.columns import Ints, Values, runs_of_true
 from cctrace.replaying.loop import LONG_AGO
-from cctrace.replaying.stack import JIFFIES_START
-from cctrace.schema import LINUX_EVENTS
+from cctrace.schema import JIFFIES_START, LINUX_EVENTS
 
 if TYPE_CHECKING:
     from cctrace.cc.base import Controller

@@ -1,9 +1,8 @@
 """Re-enactment of a flow and replay of its controller in one pass, as in the sender's kernel.
 
-What TCP hands to fq depends on cwnd and pacing rate, which the controller computes from rate samples, which depend
-on what was handed over. The controller therefore leads: whenever the re-enactment (`flows.reenact`) has added rows
-and TCP may hand over data, the controller is called with them (`loop.call_row`), and its decision determines what
-is handed over.
+What TCP hands to fq depends on cwnd and pacing rate, which the controller computes from rate samples, which depend on
+what was handed over. The controller therefore leads: whenever the re-enactment (`flows.reenact`) has added rows and
+TCP may hand over data, the controller is called with them (`loop.call_row`) and decides what is handed over.
 
 Unrecorded values (random draws, ticks) are given by time, if inferred from a stream with other rows (`hand_over`),
 or inferred on the way: a `Leader` supports trials as a `Follower` does.
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 from cctrace.cc.base import Controller
 from cctrace.flows.flow import Flow
 from cctrace.flows.reenact import ASKS, FINALS, OUT, RING, SCRATCH, SENDS, enlarge
-from cctrace.flows.state import ACK, CLOCK_START_US, NEVER, THROUGH_FQ
+from cctrace.flows.state import ACK, NEVER, THROUGH_FQ
 from cctrace.lang.fields import fields_of
 from cctrace.lang.machine import Machine
 from cctrace.replaying import book as bk
@@ -47,6 +46,7 @@ from cctrace.replaying.probes import Probes
 from cctrace.replaying.script import BEST, Best, Changes, Edit, Passed, Script
 from cctrace.replaying.stack import NEXT_SEND
 from cctrace.replaying.timed import Timed
+from cctrace.schema import CLOCK_START_US
 from cctrace.tcp.small_queue import SKB_OVERHEAD_BYTES, SKB_OVERHEAD_BYTES_6_1, TIMER_SLACK_NS
 
 # Where `Leader.save` has draws, tables, slots, the state of `leading.lead`, and its last draw.

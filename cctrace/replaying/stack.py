@@ -106,7 +106,6 @@ ONE_GAIN = 256  # BBR_UNIT
 LEAN_SEGMENTS, LEAN_PERCENT = 2, 3  # error of flights estimated from a capture taken elsewhere
 LONG_DRAIN = 2  # smoothed RTTs, within which DRAIN empties STARTUP's queue, and PROBE_RTT's cwnd is reached
 FEW_UNANSWERED = 3  # ACKs; one or two may cross the packets that they release
-CLOCK_START_US = JIFFIES_START = 1_000_000
 
 
 def packets_in_flight(ack):

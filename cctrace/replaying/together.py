@@ -10,6 +10,7 @@ from cctrace.cc.linux import USEC_PER_SEC
 from cctrace.replaying import book as bk
 from cctrace.replaying import stack as sk
 from cctrace.replaying.loop import call_row
+from cctrace.schema import CLOCK_START_US
 
 RUNS, DREW, OUT = range(3)  # a hypothesis goes on; ended with an unknown draw; cannot be the best
 OFTEN = 16  # rows between looks at whether groups have become equal
@@ -81,7 +82,7 @@ def next_lead(book, rows, i, lead_us, high_us, hz):
     event, found = calls[i].event, high_us + 1
     row = states[calls[i].of]
     if book[bk.READ_NOW] >> event & 1:
-        now_us = (row.time_ns - book[bk.START_NS] + sk.CLOCK_START_US * 1000) // 1000
+        now_us = (row.time_ns - book[bk.START_NS] + CLOCK_START_US * 1000) // 1000
         if (now_us + lead_us) * hz // USEC_PER_SEC != (now_us + high_us) * hz // USEC_PER_SEC:
             found = next_tick(now_us, lead_us, hz)
     if book[bk.READ_LSNDTIME] >> event & 1:

@@ -22,6 +22,7 @@ from cctrace.replaying import book as bk
 from cctrace.replaying import stack as sk
 from cctrace.replaying.likelihood import segments_of
 from cctrace.replaying.stream import stream_of
+from cctrace.schema import CLOCK_START_US
 from cctrace.tcp.pacing import TSO_WIN_DIVISOR, waits_for_ack
 
 SOON_NS = 1_000_000  # after the pacing timer, until packets without another limit have left
@@ -51,7 +52,7 @@ def _answers_to(events: Events, sends: Values) -> _Answers:
     answered = np.zeros(np.count_nonzero(sends["begins"]), np.bool_)
     number, timed = 0, 0
     if len(answered) and len(events):
-        start_ns = events.meta["start_ns"] - sk.CLOCK_START_US * 1000
+        start_ns = events.meta["start_ns"] - CLOCK_START_US * 1000
         number, timed = _find_answers(stream_of(events, sends).tables, sends, start_ns, answered)
     found = _Answers(answered, number, timed == 0)
     if known:
@@ -149,7 +150,7 @@ def awaits_more(book, row, sends, room, clock_ns, slots, stack):
     k = sk.oldest_outstanding(sends, last, stack)
     if k > last or 0 < sends[last].skb_left <= room:
         return False
-    start_ns = book[bk.START_NS] - sk.CLOCK_START_US * 1000
+    start_ns = book[bk.START_NS] - CLOCK_START_US * 1000
     while last > k and sends[last].time_ns - start_ns >= clock_ns:
         last -= 1
     now_ns, mss = max(stack[sk.ACKED_NS], sends[last].time_ns - start_ns), stack[sk.MSS]
@@ -230,7 +231,7 @@ def note_unanswered_unpaced(prior, clock_ns, slots, stack):
 def take_waiting(book, rows, i, sends, marks, slots, stack):
     """Time passes before row `i`: attribute the absence of sends to cwnd or the application."""
     prior, row = sk.state_of(rows, i - 1), sk.state_of(rows, i)
-    clock_ns = row.time_ns - book[bk.START_NS] + sk.CLOCK_START_US * 1000
+    clock_ns = row.time_ns - book[bk.START_NS] + CLOCK_START_US * 1000
     paced = is_paced(book, slots)
     if is_limit_replayed(book, sends, slots) and row.is_cwnd_limited != 0:
         take_held(book, rows, i - 1, sends, marks, clock_ns, slots, stack)

@@ -19,6 +19,7 @@ from cctrace.io.layout import NO_COUNTER
 from cctrace.io.packets import MSS, SACK, SACK_PERMITTED, TIMESTAMPS, WINDOW_SCALE, Packets
 from cctrace.io.write import write_pcap
 from cctrace.sim.core import structs
+from cctrace.sim.core.receiver import MOST_BLOCKS
 from cctrace.tcp.ecn import ACCURATE_ECN, ACE_START
 
 Row = tuple[int, ...]  # values of _COLUMNS
@@ -28,7 +29,6 @@ Said = tuple[int, int, int, int, int, Blocks]
 SIDES = ("sender", "receiver")
 SYN_FLAG, PSH_FLAG, ACK_FLAG, ECE_FLAG, CWR_FLAG, AE_FLAG = 2, 8, 16, 64, 128, 256
 HEADER_BYTES = 20 + 32  # IPv4, TCP with time stamps
-MOST_BLOCKS = 3  # that fit beside time stamps
 PORT = 5201
 _OF_SYN = TIMESTAMPS | MSS | WINDOW_SCALE | SACK_PERMITTED
 _COLUMNS = ("time_ns", "direction", "flags", "seq", "ack", "window", "payload", "tos", "tsval", "tsecr", "options")

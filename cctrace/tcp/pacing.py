@@ -8,9 +8,8 @@ Sources: [Linux61] net/ipv4/tcp_output.c tcp_update_skb_after_send, tcp_tso_auto
 net/ipv4/tcp_bbr.c bbr_min_tso_segs.
 """
 
-from cctrace.cc.linux import GSO_MAX_SIZE, MAX_TCP_HEADER, MIN_TSO_SEGS, PACING_SHIFT
+from cctrace.cc.linux import GSO_MAX_SIZE, MAX_TCP_HEADER, MIN_TSO_SEGS, NSEC_PER_SEC, PACING_SHIFT
 
-NSEC_PER_SEC = 1_000_000_000
 UNPACED_SEGMENTS = 10  # the first of a connection
 SK_GSO_MAX_SIZE = GSO_MAX_SIZE - (MAX_TCP_HEADER + 1)  # bytes of payload that the device takes at once, since 5.17
 SOON_NS = 1_000_000  # since pacing allowed it and until the next ACK, for a super-packet to wait for more room

@@ -7,7 +7,8 @@ multiple of 64, and so on.
 Source: [Linux61] kernel/time/timer.c calc_wheel_index.
 """
 
-NSEC_PER_SEC = 1_000_000_000
+from cctrace.cc.linux import NSEC_PER_SEC
+
 FINEST_TICKS = 63  # from here on timers are rounded to 8 ticks (LVL_START(1))
 LEVEL_SHIFT = 3  # each coarser level counts in 8 times as many ticks (LVL_CLK_SHIFT)
 LEVELS = 8  # LVL_DEPTH with HZ <= 100; a ninth for higher HZ begins after days

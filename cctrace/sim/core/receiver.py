@@ -36,7 +36,8 @@ COMPRESSED_NS = 1_000_000  # longest that an ACK is held back: sysctl tcp_comp_s
 COMPRESSION_SLACK_NS = 100_000  # tcp_comp_sack_slack_ns; an idle host's timer fires at its end
 PAWS_WINDOW_MS = 1  # TCP_PAWS_WINDOW
 KEPT_BLOCKS = 4  # that the receiver remembers, TCP_NUM_SACKS
-SENT_BLOCKS, MOST_BLOCKS = 2, 3  # of which an ACK is sure to carry so many (TCP_SACK_BLOCKS_EXPECTED), and can at most
+SENT_BLOCKS = 2  # that an ACK is sure to carry, TCP_SACK_BLOCKS_EXPECTED
+MOST_BLOCKS = 3  # that fit into an ACK beside time stamps
 
 
 def receive(w, f, order, now):

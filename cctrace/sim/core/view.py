@@ -9,7 +9,6 @@ from cctrace.sim.core.structs import segments
 
 # The first slots of every Linux controller's record ([cctrace.cc.base] LinuxController), after the draw counter.
 DRAWS, CWND, CWND_CNT, SSTHRESH, PACING, APP_LIMITED = range(6)
-JIFFIES_EPOCH = 1_000_000
 DRAWN, LINUX_BITS, QUIC_BITS = 4, 32, 31  # random numbers that a view holds, and their size
 LINUX_SLOTS, LINUX_COLUMNS = 5, len(schema.LINUX_VIEW)
 RAND = LINUX_COLUMNS - DRAWN  # of a view's columns, the first of the random numbers
@@ -37,10 +36,10 @@ def fill_linux_view(w, f, event, arg, now):
     f.v_ack = f.v_snd_una if f.log_seen > 0 else 0
     f.v_snd_nxt = 1 + next_begins(f)
     f.v_packets_out = f.nxt - f.una
-    f.v_jiffies = JIFFIES_EPOCH + (now // 1_000_000 if f.hz == 1000 else now * f.hz // 1_000_000_000)
+    f.v_jiffies = schema.JIFFIES_START + (now // 1_000_000 if f.hz == 1000 else now * f.hz // 1_000_000_000)
     f.v_clock_ns = now
     sent = f.lsndtime_us // 1000 if f.hz == 1000 else f.lsndtime_us * f.hz // 1_000_000
-    f.v_lsndtime = JIFFIES_EPOCH + sent if f.lsndtime_us > 0 else 0
+    f.v_lsndtime = schema.JIFFIES_START + sent if f.lsndtime_us > 0 else 0
     words(f.cc_view)[RAND : RAND + DRAWN] = words(w.linux_draws)[0:DRAWN]
     if event == 6:  # skb_marked_lost: the marks that the super-packet, from its first segment on, took along
         seg = segments(f.seg)[arg & f.mask]
