@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 from cctrace.conform.requirements import SPECS, spec_of
 from cctrace.conform.result import Conformity, Verdict
+from cctrace.display import Progress, silent
 from cctrace.errors import ArgumentError
 
 if TYPE_CHECKING:
     from cctrace.cc.base import Controller
-    from cctrace.display import Progress
     from cctrace.flows.counters import CounterFlow
     from cctrace.flows.flow import Flow
     from cctrace.sim.scenario import Scenario
@@ -33,7 +33,7 @@ def run(
     *,
     seed: int = 1,
     sender: int = 0,
-    progress: Progress | None = None,
+    progress: Progress = silent,
 ) -> Conformity:
     """Return how a controller, or the sender of a recorded flow, of a log or in a scenario, follows a specification.
 
@@ -48,7 +48,7 @@ def run(
         Of the cases; a scenario has its own.
     sender : int
         Which of a scenario's senders.
-    progress : callable, optional
+    progress : callable
         Receives a line per path.
 
     Raises

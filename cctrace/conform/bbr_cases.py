@@ -1,5 +1,4 @@
-"""Example cases of draft-ietf-ccwg-bbr-06, appendix A, up to A.14; `bbr_changes` has those with a changing path (to
-A.22).
+"""Example cases of draft-ietf-ccwg-bbr-06, appendix A, up to A.14; `bbr_changes` has those in which the path changes.
 
 A case is a scenario on a `Stage` and an aim: what must happen in it. An event at a certain state of the flow
 (bandwidth that drops when Drain starts) is placed by a rehearsal: a run without it gives the time, and the run with
@@ -16,7 +15,7 @@ from cctrace.conform.bbr_names import CRUISE, DOWN, DRAIN, PROBE_RTT, REFILL, ST
 from cctrace.conform.bbr_oracle import among, bdp_of, begins_probe_bw, inflight_of, moves
 from cctrace.conform.record import Record
 from cctrace.conform.requirements import Found, all_of
-from cctrace.conform.scenes import NOTHING, UNSET_SCENE, Scene
+from cctrace.conform.scenes import IMPOSSIBLE, NOTHING, Scene
 from cctrace.conform.stage import Stage
 
 SIX_LOSSES_BDP = 60  # segments that fill the path, from which a burst of losses has six ranges in a round
@@ -33,11 +32,13 @@ def startup_plateau(stage: Stage) -> Scene:
     """max_bw within 2 % of the path's, where a flight is more than a burst."""
     r = stage.plain
     exits = moves(r, STARTUP, DRAIN) | (begins_probe_bw(r) & (r.before["state"] == STARTUP))
-    found = sc.came(r, exits & r.is_set("full_bw_now"), "DRAIN by a plateau")
+    found = sc.happened(r, exits & r.is_set("full_bw_now"), "DRAIN by a plateau")
     if found.row is None and stage.cell.bdp >= 10:
         row = int(np.flatnonzero(exits)[0])
         rate = r.facts["rate_Bps"]
-        found = sc.both(found, sc.close(r, row, float(r.after["max_bw"][row]), 0.98 * rate, 1.02 * rate, "max_bw"))
+        found = sc.combined(
+            found, sc.between(r, row, float(r.after["max_bw"][row]), 0.98 * rate, 1.02 * rate, "max_bw")
+        )
     return Scene(r, found)
 
 
@@ -54,9 +55,9 @@ def startup_loss(stage: Stage) -> Scene:
     """25 % lost over three RTTs of an application at 40 % of the rate, which finds no plateau."""
     r = limited_then_lossy(stage)
     if r is None or not r.has("full_bw_now"):
-        return UNSET_SCENE
+        return IMPOSSIBLE
     exits = (moves(r, STARTUP, DRAIN) | begins_probe_bw(r)) & ~r.is_set("full_bw_now")
-    return Scene(r, sc.came(r, exits, "DRAIN by losses"))
+    return Scene(r, sc.happened(r, exits, "DRAIN by losses"))
 
 
 @case("A.3", "Exiting DRAIN based on inflight", column="state")
@@ -65,7 +66,7 @@ def drain_inflight(stage: Stage) -> Scene:
     r = stage.plain
     exits, bound = begins_probe_bw(r), inflight_of(r, "bw")
     drained = all_of(exits, r.inflight <= bound, r.inflight, bound)
-    return Scene(r, sc.both(sc.left(r, DRAIN, exits, "PROBE_BW"), drained))
+    return Scene(r, sc.combined(sc.left(r, DRAIN, exits, "PROBE_BW"), drained))
 
 
 @case("A.4", "Exiting DRAIN based on time", at=DRAIN)
@@ -100,11 +101,11 @@ def up_loss(stage: Stage) -> Scene:
     """The run of case 2, and in its UP 10 % lost over two RTTs."""
     limited = limited_in_up(stage)
     if limited is None:
-        return UNSET_SCENE
+        return IMPOSSIBLE
     before, at_s = limited[0], limited[1] + 2.5 * stage.cell.rtt_s
     ended = sc.entered(before, DOWN, limited[1])
     if ended is not None and ended <= at_s + 3 * stage.cell.rtt_s:
-        return UNSET_SCENE
+        return IMPOSSIBLE
     loss = sc.burst(stage, stage.settled_s / 2, "25%", 3) + sc.burst(stage, at_s, "10%", 2)[1:]
     r = stage.record(stage.plain_s, path={"loss": loss}, sender=sc.app(stage, LIMITED))
     return Scene(r, sc.left(r, UP, moves(r, UP, DOWN) & (r.time_s >= at_s), "DOWN by losses", at_s))
@@ -115,7 +116,7 @@ def never(stage: Stage) -> Scene:
     """An application at 30 % of the rate."""
     r = stage.record(stage.plain_s, sender=sc.app(stage, 0.3), keep=True)
     if not r.has("state"):
-        return UNSET_SCENE
+        return IMPOSSIBLE
     limited = np.cumsum(r.acks & (r.ack("rs_is_app_limited") == 0))
     if limited[-1] > 0.2 * np.count_nonzero(r.acks):
         return Scene(r, NOTHING)  # packets this long use the path's full rate
@@ -135,13 +136,13 @@ def down_time(stage: Stage) -> Scene:
     """The rate falls by 30 % when DOWN begins: by 10 % the flight of 1.25 BDP just drains within 3 s."""
     at_s = sc.entered(stage.plain, DOWN, source=UP)
     if at_s is None:
-        return UNSET_SCENE
+        return IMPOSSIBLE
     r = stage.record(at_s + 4 + 8 * stage.cell.rtt_s, path=sc.changed_rate(stage, at_s, 0.7))
     ends = (r.before["state"] == DOWN) & (r.time_s >= at_s)
     direct = ends & (r.after["state"] == REFILL)
     if np.any(ends & among(r.after["state"], CRUISE, PROBE_RTT)) and not direct.any():
         return Scene(r, NOTHING)
-    return Scene(r, sc.came(r, direct, "REFILL, bypassing CRUISE"))
+    return Scene(r, sc.happened(r, direct, "REFILL, bypassing CRUISE"))
 
 
 # --- ProbeRTT and idle ------------------------------------------------------------------------------------------------
@@ -150,7 +151,9 @@ def probe_rtt(stage: Stage) -> Scene:
     """The plain run."""
     r = stage.plain
     enters = among(r.before["state"], *sc.PROBE_BW) & (r.after["state"] == PROBE_RTT)
-    return Scene(r, sc.both(sc.came(r, enters, "PROBE_RTT"), sc.came(r, moves(r, PROBE_RTT, CRUISE), "CRUISE")))
+    return Scene(
+        r, sc.combined(sc.happened(r, enters, "PROBE_RTT"), sc.happened(r, moves(r, PROBE_RTT, CRUISE), "CRUISE"))
+    )
 
 
 @case("A.11", "Skipping PROBE_RTT due to application-limited sending", at=CRUISE)
@@ -164,7 +167,7 @@ def skipping(stage: Stage, at_s: float) -> Scene:
     expired = r.acks & r.was_set("idle_restart") & r.is_set("probe_rtt_expired") \
         if r.has("probe_rtt_expired") else idle  # fmt: skip
     skips = all_of(expired, r.after["state"] != PROBE_RTT, r.after["state"], "no PROBE_RTT")
-    return Scene(r, sc.both(sc.came(r, idle, "idle_restart"), skips))
+    return Scene(r, sc.combined(sc.happened(r, idle, "idle_restart"), skips))
 
 
 # --- aggregation and small BDPs ---------------------------------------------------------------------------------------
@@ -181,7 +184,7 @@ def startup_aggregation(stage: Stage) -> Scene:
     """ACKs in batches of a quarter of an RTT; the window exceeds two BDPs by what they hold."""
     r = aggregated(stage)
     if r is None or not r.has("extra_acked"):
-        return UNSET_SCENE
+        return IMPOSSIBLE
     startup = r.acks & (r.after["state"] == STARTUP)
     rows = np.flatnonzero(startup)
     if not len(rows):
@@ -189,10 +192,10 @@ def startup_aggregation(stage: Stage) -> Scene:
     row = int(rows[-1])
     bdp = bdp_of(r, r.after["max_bw"], 1.0, r.after["min_rtt_us"])
     rate = r.facts["rate_Bps"]
-    return Scene(r, sc.both(
-        sc.came(r, startup & (r.after["extra_acked"] > 0), "extra_acked above 0"),
-        sc.came(r, startup & (r.after["snd_cwnd"] > 2 * bdp), "cwnd above 2 BDP"),
-        sc.close(r, row, float(r.after["max_bw"][row]), 0.95 * rate, 1.35 * rate, "max_bw"),
+    return Scene(r, sc.combined(
+        sc.happened(r, startup & (r.after["extra_acked"] > 0), "extra_acked above 0"),
+        sc.happened(r, startup & (r.after["snd_cwnd"] > 2 * bdp), "cwnd above 2 BDP"),
+        sc.between(r, row, float(r.after["max_bw"][row]), 0.95 * rate, 1.35 * rate, "max_bw"),
     ))  # fmt: skip
 
 
@@ -201,7 +204,7 @@ def cruise_aggregation(stage: Stage) -> Scene:
     """The run of case 12: full use of the path, at least 90 %, while it cruises."""
     r = aggregated(stage)
     if r is None or not r.has("extra_acked"):
-        return UNSET_SCENE
+        return IMPOSSIBLE
     cruising = moves(r, CRUISE, CRUISE)
     drained = np.maximum.accumulate(np.where(r.after["state"] == PROBE_RTT, r.time_s, -1e9))
     cruising &= r.time_s > drained + 3 * stage.cell.rtt_s  # it takes a round to fill the pipe again
@@ -211,15 +214,15 @@ def cruise_aggregation(stage: Stage) -> Scene:
     spans = np.diff(r.time_s, prepend=0.0)[rows].sum()
     rate = float(np.diff(r.ack("delivered"), prepend=0)[rows].sum()) * r.mss / spans if spans > 0 else 0.0
     full = r.facts["rate_Bps"]
-    augmented = sc.came(r, cruising & (r.after["extra_acked"] > 0), "extra_acked above 0")
-    return Scene(r, sc.both(augmented, sc.close(r, int(rows[-1]), rate, 0.9 * full, 1.2 * full, "rate")))
+    augmented = sc.happened(r, cruising & (r.after["extra_acked"] > 0), "extra_acked above 0")
+    return Scene(r, sc.combined(augmented, sc.between(r, int(rows[-1]), rate, 0.9 * full, 1.2 * full, "rate")))
 
 
 @case("A.14", "Correctly managing sub-packet BDPs", column="state")
 def sub_packet(stage: Stage) -> Scene:
     """Paths that one packet fills."""
     if stage.cell.bdp >= 1:
-        return UNSET_SCENE
+        return IMPOSSIBLE
     r = stage.plain
     rows = r.acks & among(r.after["state"], *sc.PROBE_BW)
     cruising = rows & (r.after["state"] == CRUISE)
@@ -227,4 +230,4 @@ def sub_packet(stage: Stage) -> Scene:
     low, high = 0.85 * rate, 1.1 * rate
     paced = all_of(cruising, (r.after["pacing_rate"] >= low) & (r.after["pacing_rate"] <= high), r.after["pacing_rate"],
                    f"{low:.4g} to {high:.4g}")  # fmt: skip
-    return Scene(r, sc.both(all_of(rows, r.after["snd_cwnd"] >= 4, r.after["snd_cwnd"], "at least 4"), paced))
+    return Scene(r, sc.combined(all_of(rows, r.after["snd_cwnd"] >= 4, r.after["snd_cwnd"], "at least 4"), paced))

@@ -10,7 +10,7 @@ from cctrace.conform.bbr_cases import CASES, LIMITED, SIX_LOSSES_BDP, case, neve
 from cctrace.conform.bbr_names import CRUISE, DOWN, PROBE_RTT, REFILL, STARTUP, UP
 from cctrace.conform.bbr_oracle import leaves, moves
 from cctrace.conform.requirements import at_least
-from cctrace.conform.scenes import NOTHING, UNSET_SCENE, Scene
+from cctrace.conform.scenes import IMPOSSIBLE, NOTHING, Scene
 from cctrace.conform.stage import RATE_OF_TRAINS, TRAIN, Stage
 
 __all__ = ["CASES"]
@@ -23,16 +23,16 @@ def tenfold(stage: Stage, at_s: float) -> Scene:
     Not where ProbeRTT comes every few rounds. Segments stand for trains if the new rate asks for them.
     """
     if stage.cell.rate_bps > 2e8 or stage.cell.rtt_s > 0.2:
-        return UNSET_SCENE
+        return IMPOSSIBLE
     if 10 * stage.cell.rate_bps >= RATE_OF_TRAINS:
-        stage = Stage(stage.spec, replace(stage.cell, mss=TRAIN), stage.seed)
+        stage = Stage(stage.subject, replace(stage.cell, mss=TRAIN), stage.seed)
         at_s = sc.entered(stage.plain, CRUISE) or at_s
     for waits_s in (3.5, 7.0):  # of one probe; of two
         r = stage.record(at_s + waits_s + 40 * stage.cell.rtt_s, path=sc.changed_rate(stage, at_s, 10))
         reached = r.after["max_bw"] >= 9 * r.facts["rate_Bps"]
         if reached.any():
             break
-    return Scene(r, sc.came(r, reached, "max_bw of 90 % of the new rate"))
+    return Scene(r, sc.happened(r, reached, "max_bw of 90 % of the new rate"))
 
 
 @case("A.16", "Decreasing bandwidth 10x and ensuring max bandwidth adapts down", at=CRUISE, least_bdp=30)
@@ -42,14 +42,14 @@ def tenth(stage: Stage, at_s: float) -> Scene:
     That queue makes rounds of eleven RTTs, of which two cycles take up to 30.
     """
     if stage.cell.rtt_s > 0.2:
-        return UNSET_SCENE
+        return IMPOSSIBLE
     buffer = {"buffer": "1bdp"}
     r = stage.record(at_s + 20 + 330 * stage.cell.rtt_s, path=sc.changed_rate(stage, at_s, 0.1) | buffer)
     rate = r.facts["rate_Bps"] / 10
     last = r.time_s > r.time_s[-1] - 1
     lowest = float(np.min(r.after["max_bw"][last]))
-    lowered = sc.came(r, np.isfinite(r.after["bw_shortterm"]) & (r.time_s > at_s), "bw_shortterm")
-    return Scene(r, sc.both(lowered, sc.close(r, len(r) - 1, lowest, 0.75 * rate, 1.25 * rate, "max_bw")))
+    lowered = sc.happened(r, np.isfinite(r.after["bw_shortterm"]) & (r.time_s > at_s), "bw_shortterm")
+    return Scene(r, sc.combined(lowered, sc.between(r, len(r) - 1, lowest, 0.75 * rate, 1.25 * rate, "max_bw")))
 
 
 @case("A.17", "Handling token bucket policers", least_bdp=30)
@@ -60,7 +60,7 @@ def policer(stage: Stage) -> Scene:
     bucket = int(2 * cell.rate_bps / 8 * cell.rtt_s)
     r = stage.record(1.5 * stage.plain_s, path={"policer": (f"{tokens:.0f}bit", f"{bucket}B")})
     if not r.has("inflight_shortterm"):
-        return UNSET_SCENE
+        return IMPOSSIBLE
     late = r.time_s > r.time_s[-1] * 2 / 3
     rows = np.flatnonzero(late)
     sent, lost, delivered = (np.ptp(r.ack(name)[rows]) for name in ("data_segs_out", "lost", "delivered"))
@@ -68,10 +68,11 @@ def policer(stage: Stage) -> Scene:
     used = delivered * r.mss / seconds
     half = r.facts["rate_Bps"] / 2
     most = 1.05 * half + bucket / seconds  # a bucket that was full when the last third began
-    return Scene(r, sc.both(
-        sc.came(r, np.isfinite(r.after["inflight_shortterm"]) | np.isfinite(r.after["inflight_longterm"]), "a bound"),
-        sc.close(r, len(r) - 1, float(lost) / max(float(sent), 1.0), 0.0, 0.1, "share lost"),
-        sc.close(r, len(r) - 1, float(used), 0.7 * half, most, "goodput"),
+    bounded = np.isfinite(r.after["inflight_shortterm"]) | np.isfinite(r.after["inflight_longterm"])
+    return Scene(r, sc.combined(
+        sc.happened(r, bounded, "a bound"),
+        sc.between(r, len(r) - 1, float(lost) / max(float(sent), 1.0), 0.0, 0.1, "share lost"),
+        sc.between(r, len(r) - 1, float(used), 0.7 * half, most, "goodput"),
     ))  # fmt: skip
 
 
@@ -105,7 +106,7 @@ def startup_probe_rtt(stage: Stage) -> Scene:
     into, out = moves(r, STARTUP, PROBE_RTT), moves(r, PROBE_RTT, STARTUP)
     if not into.any() and (r.before["idle_restart"] != 0).any():
         return Scene(r, NOTHING)  # pieces this far apart leave the path idle, which counts as an attempt to drain it
-    return Scene(r, sc.both(sc.came(r, into, "PROBE_RTT"), sc.came(r, out, "STARTUP")))
+    return Scene(r, sc.combined(sc.happened(r, into, "PROBE_RTT"), sc.happened(r, out, "STARTUP")))
 
 
 @case("A.21", "Handling loss during PROBE_UP after inflight_longterm is set", at=UP, least_bdp=30)
@@ -133,7 +134,7 @@ def limited_refill(stage: Stage, at_s: float) -> Scene:
     limited = r.acks & (r.ack("rs_is_app_limited") != 0) & (r.time_s >= again)
     lower = limited & (r.delivery_rate < r.before["max_bw"]) & (r.before["state"] == REFILL)
     kept = at_least(lower, r.after["max_bw"], r.before["max_bw"], rel=1e-3)
-    ups = sc.came(r, moves(r, REFILL, UP) & (r.time_s >= again), "UP")
+    ups = sc.happened(r, moves(r, REFILL, UP) & (r.time_s >= again), "UP")
     return Scene(r, ups if kept.row is None else kept)
 
 
@@ -166,7 +167,7 @@ def spurious_startup(stage: Stage) -> Scene:
     rtt, at_s = stage.cell.rtt_s, stage.settled_s / 2
     r = stage.record(at_s + 20 * rtt, path=sc.overtaking(stage, at_s, 2), sender=sc.app(stage, LIMITED))
     if not r.has("state"):
-        return UNSET_SCENE
+        return IMPOSSIBLE
     return sc.counted(r, r.is_call("undo_cwnd") & (np.cumsum(leaves(r, STARTUP)) > 0))
 
 

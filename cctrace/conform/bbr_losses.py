@@ -46,8 +46,8 @@ def _probe(r: Record) -> Found:
                   Named(high, ("as before", "DOWN, no more samples")))  # fmt: skip
 
 
-@requirement("loss.longterm", "5.5.10.2", "A too high probe sets inflight_longterm to the flight at which losses "
-             "reached 2 %, at least 0.7 of the target.")  # fmt: skip
+@requirement("loss.longterm", "5.5.10.2", "A probe that is too high sets inflight_longterm to the flight at "
+             "which losses reached 2 %, at least 0.7 of the target.")  # fmt: skip
 def _bound(r: Record) -> Found:
     where, lost, flight = _lost(r)
     size = r.ack("skb_segments")

@@ -31,7 +31,7 @@ _SAME = {
     "probe_up_acked_per_inc": "bw_probe_up_cnt",
     "bw_probe_up_acked": "bw_probe_up_acks",
 }
-_RATES = {"bw_latest": "bw_latest", "full_bw": "full_bw"}
+_RATES = ("bw_latest", "full_bw")
 _STAMPS = ("min_rtt_stamp", "probe_rtt_min_stamp", "probe_rtt_done_stamp")  # jiffies
 
 
@@ -44,7 +44,7 @@ def named(cls: type[Controller], held: Columns, mss: float, hz: float, clock: tu
     unit = 1e6 * mss / BW_UNIT
     found = dict(held) | {"state": _states(held)}
     found |= {name: held[field] for name, field in _SAME.items() if field in held}
-    found |= {name: held[field] * unit for name, field in _RATES.items() if field in held}
+    found |= {name: held[name] * unit for name in _RATES if name in held}
     found["max_bw"] = np.maximum(held["bw_hi0"], held["bw_hi1"]) * unit
     found["bw_shortterm"] = _unset(held["bw_lo"], _UNSET, unit)
     found["bw"] = np.minimum(found["max_bw"], found["bw_shortterm"])

@@ -122,14 +122,14 @@ def since(r: Record, inside: Values, happens: Values) -> Values:
     """
     inside = np.asarray(inside, bool)
     count = np.cumsum(np.asarray(happens, bool) & inside & r.acks)
-    last = last_true(inside & ~np.concatenate([[False], inside[:-1]]), before=0)
+    last = last_true(inside & np.diff(inside, prepend=False), before=0)
     return np.where(inside, count - count[last], 0)
 
 
 def first_time_us(r: Record, inside: Values, happens: Values) -> Values:
     """Return when (us) something first happened in a stay, for the rows of the stay; 0 while it has not."""
     inside = np.asarray(inside, bool)
-    stay = np.cumsum(inside & ~np.concatenate([[False], inside[:-1]]))
+    stay = np.cumsum(inside & np.diff(inside, prepend=False))
     rows = np.flatnonzero(inside & happens)
     first = np.full(int(stay.max(initial=0)) + 1, len(r), np.int64)
     first[stay[rows][::-1]] = rows[::-1]

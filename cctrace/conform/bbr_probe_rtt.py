@@ -5,7 +5,7 @@ import numpy as np
 from cctrace.cc.linux import EVENT_TX_START
 from cctrace.columns import Values
 from cctrace.conform.bbr_names import CRUISE, PROBE_RTT, STARTUP, STATES
-from cctrace.conform.bbr_oracle import first_time_us, from_idle, is_exact, leaves, moves, since, states_of
+from cctrace.conform.bbr_oracle import MIN_PIPE, first_time_us, from_idle, is_exact, leaves, moves, since, states_of
 from cctrace.conform.bbr_states import TICK_US
 from cctrace.conform.record import Record
 from cctrace.conform.requirements import Found, Named, Table, all_of, at_least, equal
@@ -32,11 +32,11 @@ def _probe_rtt_entry(r: Record) -> Found:
 def _low_since(r: Record) -> Values:
     """Return since when (us) the flight has been low in a stay in ProbeRTT; 0 before."""
     inside = (r.before["state"] == PROBE_RTT) | (r.after["state"] == PROBE_RTT)
-    return first_time_us(r, inside, r.acks & (r.inflight <= np.maximum(_half_bdp(r), 4)))
+    return first_time_us(r, inside, r.acks & (r.inflight <= _half_bdp(r)))
 
 
 def _half_bdp(r: Record) -> Values:
-    return np.ceil(0.5 * r.before["bw"] * r.after["min_rtt_us"] / (1e6 * r.mss))
+    return np.maximum(np.ceil(0.5 * r.before["bw"] * r.after["min_rtt_us"] / (1e6 * r.mss)), MIN_PIPE)
 
 
 @requirement("probe_rtt.stay", "5.3.4.3", "ProbeRTT lasts at least 200 ms after the flight has fallen.")
@@ -69,7 +69,7 @@ def _interval(r: Record) -> Found:
 @requirement("probe_rtt.clock", "5.3.4.3", "The 200 ms of ProbeRTT begin as soon as the flight has fallen.")
 def _clock(r: Record) -> Found:
     inside = r.acks & (r.after["state"] == PROBE_RTT)
-    due = inside & (r.inflight <= np.maximum(_half_bdp(r), 4))
+    due = inside & (r.inflight <= _half_bdp(r))
     armed = inside & (r.before["probe_rtt_done_stamp"] == 0) & (r.after["probe_rtt_done_stamp"] != 0)
     over = r.ack("now_us") + DURATION_US
     stamp = r.after["probe_rtt_done_stamp"]

@@ -285,12 +285,12 @@ def _up_begin(r: Record) -> Found:
 
 
 def _risky(r: Record) -> Values:
-    """Return where a probe after a too high one has reached inflight_longterm."""
+    """Return where a probe that follows one that was too high has reached inflight_longterm."""
     return r.was_set("prev_probe_too_high") & (r.inflight >= r.after["inflight_longterm"])
 
 
 @requirement("up.exit", "5.3.3.7", "UP ends exactly at a plateau that inflight_longterm does not cause, or when a "
-             "probe after a too high one reaches that bound.")  # fmt: skip
+             "probe that follows one that was too high reaches that bound.")  # fmt: skip
 def _up_exit(r: Record) -> Found:
     was, now = states_of(r)
     leave = _risky(r) | (~bound_limits(r) & r.is_set("full_bw_now"))
@@ -298,8 +298,8 @@ def _up_exit(r: Record) -> Found:
     return all_of(where, (now == DOWN) == leave, Named(now, STATES), Named(leave, ("UP", "DOWN")))
 
 
-@requirement("probe.verdict", "5.3.3.9", "A too high probe is remembered until a probe ends for another reason; a "
-             "probe that stops because of it is cautious, until REFILL.")  # fmt: skip
+@requirement("probe.verdict", "5.3.3.9", "A probe that was too high is remembered until one ends for another "
+             "reason; a probe that stops because of it is cautious, until REFILL.")  # fmt: skip
 def _verdict(r: Record) -> Found:
     ends = moves(r, UP, DOWN)
     too_high = 2 * r.is_set("prev_probe_too_high")

@@ -4,19 +4,16 @@ from cctrace.conform.judge import Tally, intended
 from cctrace.conform.requirements import Spec
 from cctrace.conform.result import Conformity
 from cctrace.conform.wire import record_of_flow
-from cctrace.display import Progress, connection
+from cctrace.display import Progress, connection, silent
 from cctrace.errors import ArgumentError
 from cctrace.flows.flow import Flow
 from cctrace.identification.identify import Identification, identify
 
 
-def of_flow(
-    flow: Flow, spec: Spec, progress: Progress | None = None, sender: Identification | None = None
-) -> Conformity:
+def of_flow(flow: Flow, spec: Spec, progress: Progress = silent, sender: Identification | None = None) -> Conformity:
     """Return the `Conformity` of a flow; see `cctrace.conform.run`. A sender that is known is not identified again."""
     if sender is None:
-        if progress:
-            progress("identify")
+        progress("identify")
         sender = identify(flow)
     if spec.families and sender.name not in spec.families:
         raise ArgumentError(

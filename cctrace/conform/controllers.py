@@ -33,7 +33,7 @@ class Played(NamedTuple):
     seconds: float
 
 
-def of_controller(subject: str | type[Controller], spec: Spec, seed: int, progress: Progress | None) -> Conformity:
+def of_controller(subject: str | type[Controller], spec: Spec, seed: int, progress: Progress) -> Conformity:
     """Return the `Conformity` of a controller; see `cctrace.conform.run`."""
     subject = _of_stack(subject, spec)
     cls, _ = controller(subject)
@@ -46,8 +46,7 @@ def of_controller(subject: str | type[Controller], spec: Spec, seed: int, progre
         compiled(cls)  # before threads need it, so that its mistakes are reported once
     with ThreadPoolExecutor(min(cores(), len(stages))) as pool:
         for cell, played in zip(module.CELLS, pool.map(lambda s: play_all(s, spec, module.CASES), stages), strict=True):
-            if progress:
-                progress(f"{called(subject)} on {cell}")
+            progress(f"{called(subject)} on {cell}")
             for one in played:
                 tally.add(one.case.id, one.found, one.where, one.seconds)
                 for id, found in one.seen:
@@ -55,7 +54,7 @@ def of_controller(subject: str | type[Controller], spec: Spec, seed: int, progre
     return _conformity(subject, spec, tally)
 
 
-def of_scenario(scenario: Scenario, spec: Spec, sender: int = 0) -> Conformity:
+def of_scenario(scenario: Scenario, spec: Spec, sender: int) -> Conformity:
     """Return the `Conformity` of one sender in the simulation of a scenario; see `cctrace.conform.run`."""
     one = scenario.senders[sender]
     subject = _of_stack(one.cc, spec)

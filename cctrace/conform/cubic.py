@@ -15,7 +15,7 @@ from cctrace.conform.cubic_steps import ALPHA, BETA, KEPT_S, C
 from cctrace.conform.record import Record
 from cctrace.conform.requirements import MUST, SHOULD, Found, Spec, Table, at_least, at_most, of_parts
 from cctrace.conform.windows import CASES, CELLS, Epoch, common, cut_to, epochs
-from cctrace.conform.wire import shared
+from cctrace.conform.wire import of_windows
 
 __all__ = ["CASES", "CELLS", "SPEC"]
 
@@ -82,6 +82,6 @@ for _bound, _section, _sentence, _level in (
 
 
 on_the_wire = Table()
-shared(on_the_wire, "RFC 6937bis 6.2", BETA, 2.0, ("4.10", "4.6"))
+of_windows(on_the_wire, BETA, ("4.10", "4.6"))
 SPEC = Spec("cubic", "CUBIC (RFC 9438)", (*requirement.rows, *cubic_steps.requirement.rows), ("cubic", "cubic6"),
             tuple(on_the_wire.rows), {"cubic6": _OF_LINUX, "cubic": (*_OF_LINUX, _OF_4_15)})  # fmt: skip

@@ -125,14 +125,14 @@ def _first_only(r: Record) -> Found:
 def of_the_wire() -> Table:
     """Return what the wire shows of slow start."""
     on_wire = Table()
-    wire.shared(on_wire, None, None, 2.0, ("4.2", ""))
+    wire.growth(on_wire, "4.2", 2.0)
 
     @on_wire("wire.css", "4.2", "From two rounds after the RTT grew, the flight grows by a quarter a round at most.")
     def _wire_css(r: Record) -> Found:
         phase = _phases(r)
         rows = np.flatnonzero(phase >= 0)
         inside = phase[rows] == CONSERVATIVE
-        entry = np.maximum.accumulate(np.where(inside & ~np.concatenate([[False], inside[:-1]]), rows, 0))
+        entry = np.maximum.accumulate(np.where(inside & np.diff(inside, prepend=False), rows, 0))
         # A round ago what is acknowledged now was sent; paced data take another round to fill the window.
         sent = np.searchsorted(np.maximum.accumulate(r.ack("snd_nxt")), r.ack("snd_una"))
         where = np.zeros(len(r), bool)

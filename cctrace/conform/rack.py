@@ -1,7 +1,7 @@
 """RACK-TLP: RFC 8985, checked on the times of sends, in captures and in captures of simulated cases.
 
-A *probe* here is a retransmission although nothing sent later is known to have arrived, outside recoveries. The
-stack repairs losses, whichever controller it has.
+A *probe* here is a retransmission outside recoveries, when nothing sent later is known to have arrived. The stack
+repairs losses, whichever controller it has.
 """
 
 from collections.abc import Callable

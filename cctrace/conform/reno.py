@@ -5,7 +5,7 @@ from functools import partial
 from cctrace.conform.record import Record
 from cctrace.conform.requirements import MUST, SHOULD, Found, Spec, Table, at_least, at_most, of_parts
 from cctrace.conform.windows import CASES, CELLS, common, cut_to, epochs
-from cctrace.conform.wire import shared
+from cctrace.conform.wire import of_windows
 
 __all__ = ["CASES", "CELLS", "SPEC"]
 
@@ -37,6 +37,6 @@ requirement("avoidance.at_least", "RFC 5681 3.1", "In congestion avoidance cwnd 
             "acknowledged while it limits the sender.", level=SHOULD)(partial(_growth, most=False))  # fmt: skip
 
 on_the_wire = Table()
-shared(on_the_wire, "RFC 6937bis 6.2", 0.5, 2.0, ("RFC 5681 3.1", "RFC 5681 3.2"))
+of_windows(on_the_wire, 0.5, ("RFC 5681 3.1", "RFC 5681 3.2"))
 TITLE = "NewReno (RFC 5681, RFC 9002 section 7)"
 SPEC = Spec("reno", TITLE, tuple(requirement.rows), ("reno",), tuple(on_the_wire.rows))

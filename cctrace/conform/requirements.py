@@ -120,7 +120,7 @@ def all_of(
     if not len(bad):
         return Found(count)
     row = int(bad[0])
-    return Found(count, row, shown(value, row), f"{relation} {shown(expected, row)}".strip())
+    return Found(count, row, _shown(value, row), f"{relation} {_shown(expected, row)}".strip())
 
 
 def equal(where: ArrayLike, value: ArrayLike, expected: ArrayLike, rel: float = 0.0, within: float = 0.0) -> Found:
@@ -167,7 +167,7 @@ def _slack(bound: Values, rel: float, within: float) -> Values | float:
     return within + rel * np.where(np.isfinite(bound), np.abs(bound), 0.0) if rel else within
 
 
-def shown(values: Any, row: int) -> str:
+def _shown(values: Any, row: int) -> str:
     """Return a value of a row as text."""
     if isinstance(values, str):
         return values

@@ -23,7 +23,7 @@ class Scene(NamedTuple):
     found: Found
 
 
-UNSET_SCENE = Scene(None, NOTHING)
+IMPOSSIBLE = Scene(None, NOTHING)
 Scenario = Callable[..., Scene]
 
 
@@ -54,11 +54,11 @@ class Cases:
         def add(scenario: Scenario) -> Scenario:
             def play(stage: Stage) -> Scene:
                 if stage.cell.bdp < least_bdp or (column and not stage.plain.has(column)):
-                    return UNSET_SCENE
+                    return IMPOSSIBLE
                 if at is None:
                     return scenario(stage)
                 at_s = entered(stage.plain, at)
-                return UNSET_SCENE if at_s is None else scenario(stage, at_s)
+                return IMPOSSIBLE if at_s is None else scenario(stage, at_s)
 
             self.rows.append(Case(name, title, play))
             return scenario
@@ -80,13 +80,13 @@ def counted(r: Record, rows: Values, missing: str = "", expected: str = "") -> S
     return Scene(r, Found(1, len(r) - 1, missing, expected) if missing and not count else Found(count))
 
 
-def came(r: Record, rows: Values, expected: str) -> Found:
+def happened(r: Record, rows: Values, expected: str) -> Found:
     """Return that something happened at least once."""
     count = int(np.count_nonzero(rows))
     return Found(count) if count else Found(1, max(len(r) - 1, 0), "not by the end of the run", expected)
 
 
-def both(*found: Found) -> Found:
+def combined(*found: Found) -> Found:
     """Return the first contradiction of several, or that all hold."""
     bad = next((f for f in found if f.row is not None), None)
     if bad:
@@ -100,10 +100,10 @@ def left(r: Record, state: int, rows: Values, expected: str, after_s: float = 0.
     inside, cut, out = later & (r.after["state"] == state), later & moves(r, state, PROBE_RTT), later & leaves(r, state)
     if not rows.any() and (not inside.any() or (cut.any() and not (out & ~cut).any())):
         return NOTHING
-    return came(r, rows, expected)
+    return happened(r, rows, expected)
 
 
-def close(r: Record, row: int, value: float, low: float, high: float, what: str) -> Found:
+def between(r: Record, row: int, value: float, low: float, high: float, what: str) -> Found:
     """Return whether a figure lies between two others."""
     if low <= value <= high:
         return Found(1)

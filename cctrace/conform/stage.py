@@ -58,7 +58,7 @@ class Cell:
 class Stage:
     """One controller on one cell: `record` runs it, and caches the runs that several cases look at."""
 
-    spec: str | type[Controller]
+    subject: str | type[Controller]
     cell: Cell
     seed: int = 1
     kept: dict[Any, Record] = field(default_factory=dict)
@@ -94,7 +94,7 @@ class Stage:
         key = (round(seconds, 6), repr(path), repr(sender))
         if key in self.kept:
             return self.kept[key]
-        cell, (cls, given) = self.cell, controller(self.spec)
+        cell, (cls, given) = self.cell, controller(self.subject)
         run = self._simulated(seconds, path, sender)
         facts = {"mss": float(cell.mss), "rate_Bps": cell.payload_Bps}
         r = record_of(run.flow(0), cls, checked_params(cls, given), facts)
@@ -118,12 +118,12 @@ class Stage:
         buffer = max(BUFFER_BDPS * cell.rate_bps / 8 * cell.rtt_s, LEAST_BUFFER_PACKETS * packet)
         base = {"rate": cell.rate, "rtt": cell.rtt, "buffer": f"{int(buffer)}B"}
         common: dict[str, Any] = {}
-        if controller(self.spec)[0].view == "linux":  # the QUIC stack has its own datagrams, ACKs and limits
+        if controller(self.subject)[0].view == "linux":  # the QUIC stack has its own datagrams, ACKs and limits
             rwnd = int(max(LEAST_RWND, 40 * cell.rate_bps / 8 * cell.rtt_s))
             common = {"mss": cell.mss, "ack_every": cell.ack_every, "rwnd": f"{rwnd}B"}
-        senders = (Sender(self.spec, **(common | (sender or {}))),)
+        senders = (Sender(self.subject, **(common | (sender or {}))),)
         scenario = Scenario(Path(**(base | (path or {}))), senders, f"{seconds:.6f}s", self.seed)
-        return simulated(f"{called(self.spec)} on {cell}", scenario, packets)
+        return simulated(f"{called(self.subject)} on {cell}", scenario, packets)
 
 
 def simulated(what: str, scenario: Scenario, packets: bool, sender: int = 0) -> Simulation:

@@ -9,7 +9,7 @@ from cctrace.cc.linux import CA_CWR, CA_LOSS, EVENT_COMPLETE_CWR, EVENT_TX_START
 from cctrace.columns import Values, last_true
 from cctrace.conform.record import Record
 from cctrace.conform.requirements import MUST, SHOULD, Found, Table, all_of, at_least, at_most, equal
-from cctrace.conform.scenes import UNSET_SCENE, Cases, Scene, app, burst, counted, overtaking, queue_of_one_bdp
+from cctrace.conform.scenes import IMPOSSIBLE, Cases, Scene, app, burst, counted, overtaking, queue_of_one_bdp
 from cctrace.conform.stage import Cell, Stage
 
 CELLS = (
@@ -44,7 +44,7 @@ def _random(stage: Stage) -> Scene:
     return _reduces(stage.record(_seconds(stage), path={"loss": "0.3%"}))
 
 
-@case("W.3", "An outage of longer than the timeout")
+@case("W.3", "An outage longer than the timeout")
 def _outage(stage: Stage) -> Scene:
     lost = burst(stage, 3.0, "100%", 1.2 + 0.4 / stage.cell.rtt_s)
     r = stage.record(3 + 60 * stage.cell.rtt_s + 6, path={"loss": lost})
@@ -64,7 +64,7 @@ def _pauses(stage: Stage) -> Scene:
     return counted(r, r.is_call("cwnd_event", EVENT_TX_START) & (r.time_s > 3.0))
 
 
-@case("W.6", "Spurious recoveries: reordering, and a delay of more than the timeout")
+@case("W.6", "Spurious recoveries: reordering, and a delay longer than the timeout")
 def _spurious(stage: Stage) -> Scene:
     """After a reduction packets overtake each other for half a round trip, then all are late by a timeout."""
     rtt = stage.cell.rtt_s
@@ -101,7 +101,7 @@ def _deep(stage: Stage) -> Scene:
     """A loss at a small window, then a queue of 16 s: the growth of a curve outruns what the ACKs allow."""
     packets_per_s = stage.cell.payload_Bps / stage.cell.mss
     if packets_per_s > DEEP_PACKETS_PER_S:
-        return UNSET_SCENE
+        return IMPOSSIBLE
     path = {"buffer": f"{int(16 * stage.cell.rate_bps / 8)}B", "loss": burst(stage, 1.0, "100%", 2)}
     return _reduces(stage.record(20.0, path=path))
 

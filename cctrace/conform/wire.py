@@ -98,7 +98,7 @@ def reduced(r: Record, share: float) -> Found:
     return Found(checked)
 
 
-def doubled(r: Record, factor: float) -> Found:
+def grown(r: Record, factor: float) -> Found:
     """Return whether the flight before the first loss grew at most by a factor per round trip."""
     first = np.flatnonzero(r.is_call("ssthresh") | r.is_call("skb_marked_lost"))
     end = int(first[0]) if len(first) else len(r)
@@ -112,15 +112,19 @@ def doubled(r: Record, factor: float) -> Found:
     return at_most(where, r.inflight, bound)
 
 
-def shared(requirement: Table, prr: str | None, share: float | None, growth: float, sections: tuple[str, str]) -> None:
-    """Add to a table what the wire shows of any sender: recovery, its depth, and growth before the first loss."""
-    if prr is not None:
-        requirement("wire.recovery", prr, "A recovery sends at most twice the data that it delivers.")(bounded)
-    sentence = f"Before the first loss the flight grows at most {growth:g}-fold a round."
-    requirement("wire.growth", sections[0], sentence)(partial(doubled, factor=growth))
-    if share is not None:
-        sentence = f"After a recovery the flight is {share:g} of that before, at most."
-        requirement("wire.reduction", sections[1], sentence)(partial(reduced, share=share))
+def growth(requirement: Table, section: str, factor: float) -> None:
+    """Add to a table what the wire shows of growth before the first loss."""
+    sentence = f"Before the first loss the flight grows at most {factor:g}-fold a round."
+    requirement("wire.growth", section, sentence)(partial(grown, factor=factor))
+
+
+def of_windows(requirement: Table, share: float, sections: tuple[str, str]) -> None:
+    """Add to a table what the wire shows of a window-based sender: recovery, growth, and reduction to `share`."""
+    sentence = "A recovery sends at most twice the data that it delivers."
+    requirement("wire.recovery", "RFC 6937bis 6.2", sentence)(bounded)
+    growth(requirement, sections[0], 2.0)
+    sentence = f"After a recovery the flight is {share:g} of that before, at most."
+    requirement("wire.reduction", sections[1], sentence)(partial(reduced, share=share))
 
 
 def _filled_row(r: Record) -> int:
@@ -188,7 +192,7 @@ def of_bbr() -> Table:
     """Return what the wire shows of BBR."""
     requirement = Table()
     # The draft keeps no packets in recovery (5.6.4.4 saves and restores cwnd): after a pause all of cwnd may leave.
-    shared(requirement, None, None, 3.0, ("5.3.1.1", ""))
+    growth(requirement, "5.3.1.1", 3.0)
 
     sentence = "After Startup no round trip sends at more than 1.25 times the best rate."
     requirement("wire.pacing", "5.6.2", sentence)(partial(paced, gain=1.25 * 1.1))
