@@ -5,11 +5,21 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+import cctrace as cct
 from cctrace.path import constants as const
-from cctrace.path.buckets import _Arrivals, _queued
+from cctrace.path.buckets import _Arrivals, _dropped_as_one, _queued
 from cctrace.path.lindley import losses_by_deficit
 from cctrace.path.transmissions import DELIVERED, LOST
 from cctrace.tcp.wire import PACKET_BYTES
+from tests.places import RECORDINGS
+
+
+class Table(SimpleNamespace):
+    """The columns of `Transmissions` that a test needs."""
+
+    def __len__(self):
+        return len(self.state)
+
 
 ZONES = int(const.EMPTY_PACKETS + const.OVER_PACKETS) + 2
 
@@ -79,3 +89,24 @@ def test_a_packet_that_waits_for_a_delayed_ack_before_a_loss_met_no_queue(queue_
     state = np.where(lost, LOST, DELIVERED)
     table = SimpleNamespace(sent_ns=sent, rtt_us=rtt, state=state, retransmitted=np.zeros(1000, bool))
     assert _queued(table, 30e3) == queued
+
+
+def test_a_policer_of_whole_super_packets_is_recognised_by_these():
+    """2.5 s of CUBIC with TSO through 30 Mbit/s, 100 kB; bursts that empty the bucket wait at 100 Mbit/s behind it."""
+    found = cct.diagnose(cct.read(RECORDINGS / "lab_policed_tso/sender.pcap.zst").flow(0))
+    assert found.cause == "policer"
+    numbers = found.verdicts[0].evidence
+    assert numbers["rate_bps"] == pytest.approx(30e6, rel=0.04)  # it counts one header per super-packet
+    assert numbers["bucket_bytes"] == pytest.approx(100_000, rel=0.06)
+
+
+@pytest.mark.parametrize(("lost", "units"), [([2, 3], [0, 0, 1, 1, 2]), ([1, 2, 3], [0, 1, 2, 3, 4])])
+def test_super_packets_are_dropped_as_one_if_none_loses_a_part(lost, units):
+    state = np.full(5, DELIVERED)
+    state[lost] = LOST
+    packet, sent = np.array([0, 0, 1, 1, 2]), np.array([0, 0, 5, 5, 9])
+    table = Table(packet=packet, state=state, sent_ns=sent, wire_bytes=np.full(5, 1514.0))
+    number, sent_ns, size, gone = _dropped_as_one(table)
+    assert number.tolist() == units
+    assert size.sum() == 5 * 1514
+    assert len(sent_ns) == len(gone) == units[-1] + 1

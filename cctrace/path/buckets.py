@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cctrace.columns import Bools, Floats
+from cctrace.columns import Bools, Floats, Ints
 from cctrace.estimates import Z95, Estimate
 from cctrace.path import constants as const
 from cctrace.path.arrays import Parts, events_apart
@@ -124,12 +124,12 @@ class _Arrivals:
 
 def policer_of(tables: list[Transmissions], start_ns: int, base_us: float) -> Bucket | None:
     """Return the policer, a `Bucket` or None, that explains the losses of a flow and of others (`tables`) behind it."""
-    time = np.concatenate([(table.sent_ns - start_ns) / 1e3 for table in tables])
-    order = np.argsort(time, kind="stable")
-    size = np.concatenate([table.wire_bytes for table in tables])[order]
-    lost = np.concatenate([table.state == LOST for table in tables])[order]
-    arrivals = _Arrivals(time[order], size, lost, base_us)
-    place = np.argsort(order)[: len(tables[0])]
+    packet, *columns = zip(*map(_dropped_as_one, tables), strict=True)
+    sent_ns, size, lost = map(np.concatenate, columns)
+    order = np.argsort(sent_ns, kind="stable")
+    arrivals = _Arrivals((sent_ns[order] - start_ns) / 1e3, size[order], lost[order], base_us)
+    lost, ends = arrivals.lost, np.cumsum([len(sent) for sent in columns[0]])
+    place = [row[of] for row, of in zip(np.split(np.argsort(order), ends[:-1]), packet, strict=True)]  # of each segment
     if lost.sum() < const.LEAST_POLICED or _queued(tables[0], base_us):
         return None
     best = max(
@@ -140,9 +140,10 @@ def policer_of(tables: list[Transmissions], start_ns: int, base_us: float) -> Bu
     met = arrivals.deficits(best)
     at_loss = met[lost]
     explained = (at_loss - best.bucket) / PACKET_BYTES > -const.EMPTY_PACKETS
-    if _delayed(tables[0], met[place], best, base_us) or _any_does(arrivals, best.rate):
+    if _delayed(tables[0], met[place[0]], best, base_us) or _any_does(arrivals, best.rate):
         return None
-    if _delayed_others(tables, met[np.argsort(order)], best, start_ns + 1e3 * np.median(time[order][lost][explained])):
+    confirmed_ns = start_ns + 1e3 * np.median(arrivals.time_us[lost][explained])
+    if _delayed_others(tables[1:], [met[rows] for rows in place[1:]], best, confirmed_ns):
         return None
     if best.bucket < 2 * _acked_at_once(tables[0]):
         return None  # most of a queue of that size would come and go between two ACKs: delays do not show it
@@ -152,10 +153,25 @@ def policer_of(tables: list[Transmissions], start_ns: int, base_us: float) -> Bu
     own = tables[0].state == LOST
     whose = np.zeros(len(order), bool)
     whose[np.flatnonzero(lost)[explained]] = True
-    mask = own & whose[place]
+    mask = own & whose[place[0]]
     size_bytes = Estimate.around(bucket, max(errors[1], PACKET_BYTES / 2), PACKET_BYTES)
     _, least, most = Estimate.around(rate, max(errors[0], 5e-4 * rate)).sides()
     return Bucket(Estimate(rate, min(least, low), max(most, high)), size_bytes, mask)
+
+
+def _dropped_as_one(table: Transmissions) -> tuple[Ints, Ints, Floats, Bools]:
+    """Return the number of the packet that took or lost each segment; and of the packets times, bytes, whether lost.
+
+    A policer on the sender's host meets super-packets, which pass or are dropped as a whole; one behind the network
+    interface, or a queue that divides them, loses parts of some.
+    """
+    number = np.cumsum(np.diff(table.packet, prepend=-1) != 0) - 1
+    many, lost = np.bincount(number), np.bincount(number, table.state == LOST)
+    hit = (many > 1) & (lost > 0)
+    if (lost[hit] < many[hit]).sum() >= const.SPARED * hit.sum():
+        number = np.arange(len(table))
+    begin = np.unique(number, return_index=True)[1]
+    return number, table.sent_ns[begin], np.add.reduceat(table.wire_bytes, begin), table.state[begin] == LOST
 
 
 def _log_likelihood(lost: ArrayLike, among: ArrayLike) -> float:
@@ -342,15 +358,13 @@ def _follows(table: Transmissions, wait: Floats, parts: tuple[Bools, Bools], bas
     return float((after - before - _jitter_us(table, base_us)) / (long - short)) > const.UNDELAYED
 
 
-def _delayed_others(tables: list[Transmissions], met: Floats, best: _Hypothesis, end_ns: float) -> bool:
-    """Return whether packets of the other flows waited until `end_ns` when the bucket was short of tokens.
+def _delayed_others(tables: list[Transmissions], met: list[Floats], best: _Hypothesis, end_ns: float) -> bool:
+    """Return whether packets of other flows waited until `end_ns` when the bucket was short of tokens.
 
-    A flow that came when a queue was full never saw it empty, so that its own delays do not tell. Deficits are those
-    of all `tables` in turn; they hold while losses confirm them: flows outside the capture, or too many to be
-    followed, may have taken tokens later.
+    A flow that came when a queue was full never saw it empty, so that its own delays do not tell. Deficits (`met`) hold
+    while losses confirm them: flows outside the capture, or too many to be followed, may have taken tokens later.
     """
-    ends = np.cumsum([len(table) for table in tables])
-    for table, deficit in zip(tables[1:], np.split(met, ends[:-1])[1:], strict=True):
+    for table, deficit in zip(tables, met, strict=True):
         known = np.isfinite(table.rtt_us) & ~table.retransmitted & (table.sent_ns <= end_ns)
         wait = deficit / best.rate
         high = known & (wait > const.FULL_DEFICIT * best.bucket / best.rate) & (wait > 1e3)

@@ -174,16 +174,23 @@ def before_losses(record: Record, lost: Bools) -> tuple[float, int]:
     """Return the mean rank of the RTTs before losses, and the number of losses an RTT apart.
 
     These count alike, however many packets were lost at once: a link that fails for an instant says as much as one
-    packet that a full queue dropped. A delayed ACK counts with its last segment: where a loss delays the ACK of the one
-    before, its RTT is long for that.
+    packet that a full queue dropped.
+    """
+    known, before = rtts_before(record, lost)
+    event = np.append(0, np.cumsum(np.diff(record.path.sent_s[lost]) > record.path.least_rtt_us / 1e6))
+    rank = np.bincount(event, ranks(known, before)) / np.bincount(event)
+    return float(rank.mean()), len(rank)
+
+
+def rtts_before(record: Record, lost: Bools) -> tuple[Floats, Floats]:
+    """Return the RTTs of a flow, and of them the last one before each loss, us.
+
+    A delayed ACK counts with its last segment: where a loss delays the ACK of the one before, its RTT is long for that.
     """
     rtt = record.path.rtt_us
     known = np.flatnonzero(np.isfinite(rtt))
     known = known[last_of_each(record.table.ack_row[known])]
-    before = known[np.maximum(np.searchsorted(known, np.flatnonzero(lost)) - 1, 0)]
-    event = np.append(0, np.cumsum(np.diff(record.path.sent_s[lost]) > record.path.least_rtt_us / 1e6))
-    rank = np.bincount(event, ranks(rtt[known], rtt[before])) / np.bincount(event)
-    return float(rank.mean()), len(rank)
+    return rtt[known], rtt[known[np.maximum(np.searchsorted(known, np.flatnonzero(lost)) - 1, 0)]]
 
 
 def bursts(record: Record) -> Bursts | None:

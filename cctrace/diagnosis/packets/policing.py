@@ -4,7 +4,7 @@ import numpy as np
 
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.groups import Policer
-from cctrace.diagnosis.packets.losses import before_losses
+from cctrace.diagnosis.packets.losses import before_losses, rtts_before
 from cctrace.diagnosis.record import Record
 from cctrace.path.buckets import policer_of
 from cctrace.path.constants import COMMON, LEAST_POLICED, LOSSES_SHOW
@@ -27,10 +27,10 @@ def policer(record: Record) -> Policer | None:
     if (tables[0].state == LOST).sum() < LEAST_POLICED:
         return None
     bucket = policer_of([table for table in tables if len(table)], record.start_ns, float(np.quantile(rtt, 0.05)))
-    if bucket is None or bucket.explained is None or _queue_dropped(record):
+    if bucket is None or bucket.explained is None:
         return None
     rate, size = bucket.rate.value or 0.0, bucket.size_bytes.value or 0.0
-    if not rate or _is_the_links(record, rate):
+    if not rate or _is_the_links(record, rate) or _queue_dropped(record, size / rate):
         return None
     lost, times = tables[0].state == LOST, record.path.sent_s[record.path.lost]
     explained = float(bucket.explained[lost].mean())
@@ -48,7 +48,13 @@ def _is_the_links(record: Record, rate: float) -> bool:
     return any(abs(one / rate - 1) < const.POLICED_RATE_SAME for one in rates)
 
 
-def _queue_dropped(record: Record) -> bool:
-    """Return whether losses repeatedly followed the longest RTTs: then a short queue drops, not a policer."""
+def _queue_dropped(record: Record, full_us: float) -> bool:
+    """Return whether losses repeatedly followed the longest RTTs: then a short queue drops, not a policer.
+
+    `full_us`: how long a queue of the bucket's size would be at its rate. Packets wait for that where it drops; bursts
+    that empty a bucket may queue behind the policer, too, at a faster link.
+    """
     rank, episodes = before_losses(record, record.path.lost)
-    return episodes >= const.FEWEST and rank > LOSSES_SHOW
+    known, before = rtts_before(record, record.path.lost)
+    waited_us = float(np.median(before) - np.quantile(known, 0.05))
+    return episodes >= const.FEWEST and rank > LOSSES_SHOW and waited_us > full_us / 2
