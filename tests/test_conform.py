@@ -5,6 +5,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+import cctrace as cct
 from cctrace import conform
 from cctrace.cc.base import LinuxController
 from cctrace.cc.bbr_draft import BBRDraft
@@ -205,6 +206,12 @@ def test_a_controller_that_sends_without_bound_violates_every_limit_of_its_fligh
 def test_what_cannot_be_examined_is_refused_with_the_reason(subject, spec, said):
     with pytest.raises(ArgumentError, match=said):
         conform.run(subject, spec)
+
+
+def test_a_capture_of_tcp_is_not_judged_by_what_it_cannot_show():
+    flow = cct.read(cct.datasets.path("loss_cubic_1pct") / "sender.pcap.zst").flow(0)
+    with pytest.raises(ArgumentError, match=r"spec='quic'.* a capture of TCP shows none of its requirements"):
+        conform.run(flow, "quic")
 
 
 def test_the_reasons_why_mutants_are_equivalent_name_mutants_that_there_are(monkeypatch):

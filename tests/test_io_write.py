@@ -145,7 +145,7 @@ def test_what_cannot_be_converted_is_an_error(capture, tmp_path):
     with pytest.raises(ArgumentError, match="to='xlsx' is not one of parquet, csv, pcap"):
         convert(capture, tmp_path / "out.xlsx")
     (tmp_path / "t").write_text("0\n5\n")
-    with pytest.raises(ArgumentError, match="only captures become pcap"):
+    with pytest.raises(ArgumentError, match="only captures become pcap, and this holds no packets"):
         convert(tmp_path / "t", tmp_path / "out.pcap")
 
 

@@ -12,6 +12,11 @@ from cctrace.identification.identify import Identification, identify
 
 def of_flow(flow: Flow, spec: Spec, progress: Progress = silent, sender: Identification | None = None) -> Conformity:
     """Return the `Conformity` of a flow; see `cctrace.conform.run`. A sender that is known is not identified again."""
+    if not spec.wire:
+        raise ArgumentError(
+            f"spec={spec.name!r}: {spec.title} describes a controller or a qlog; a capture of TCP shows none of its "
+            "requirements; spec='rack' is for any sender"
+        )
     if sender is None:
         progress("identify")
         sender = identify(flow)

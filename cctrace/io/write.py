@@ -48,7 +48,7 @@ def convert(
         raise ArgumentError(f"{target} is the source itself: give another file to write to")
     data = _open(source, chunk, options)
     if to == "pcap" and not isinstance(data, _Parts):
-        raise ArgumentError(f"{source}: only captures become pcap, this is {type(data).__name__}")
+        raise ArgumentError(f"{source}: only captures become pcap, and this holds no packets")
     with replacing(target) as file:
         if to == "parquet":
             from cctrace.io.parquet import save_table
