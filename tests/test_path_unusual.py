@@ -1,5 +1,6 @@
 """Paths of kinds that are easy to get wrong: always full, shared by many, without SACK, behind a bucket of a packet."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -7,9 +8,13 @@ import pytest
 from conversation import MSS, Conversation
 
 import cctrace as cct
+from cctrace.diagnosis.packets.losses import losses
+from cctrace.diagnosis.record import Record
 from cctrace.path.bottleneck import constant_rate
 from cctrace.path.delays import _place, delays_of
 from cctrace.path.evidence import evidence_of
+from cctrace.path.queue import constant
+from cctrace.path.shapers import shaper_of
 from cctrace.path.transmissions import DELIVERED, LOST, transmissions
 
 
@@ -109,3 +114,34 @@ def test_a_flow_of_which_nothing_arrives_stalls_whatever_its_window():
     first = cct.diagnose(talk.flow()).verdicts[0]
     assert first.name == "stalls"
     assert "smaller MTU" in first.advice
+
+
+@pytest.fixture(scope="module")
+def in_turn():
+    """BBR beside an earlier CUBIC, each in its queue of fq_codel; by its delays alone, their queue is a common one."""
+    path = cct.Path(rate="12Mbit", rtt="30ms", buffer="8bdp", aqm="fq_codel")
+    flows = ["cubic6", cct.Sender("bbr2022", start="1s")]
+    return cct.simulate(path, flows, "7s", seed=2, packets=True, ack_every=2).capture().flow(1)
+
+
+def test_a_bucket_that_explains_no_delay_is_no_shaper(in_turn):
+    """Of both flows, half the link's rate leaves a deficit of megabytes, and whatever they waited for unexplained."""
+    through = evidence_of(in_turn).through
+    assert through.others == (0,)
+    assert shaper_of(through.sent, constant(through.steps.rate[0] / 2)) is None
+
+
+def test_flows_whose_packets_leave_more_slowly_than_all_do_have_no_common_queue(in_turn, monkeypatch):
+    """Cake and fq_codel serve one packet of each flow in turn: pairs of a flow's own are twice as far apart."""
+    path = replace(evidence_of(in_turn), kept={})
+    monkeypatch.setattr("cctrace.path.route.constant_rate", lambda _: (path.shared.rate / 2, 0.0))
+    assert path.through.others == ()
+
+
+def test_losses_met_no_queue_longer_than_any_rtt():
+    """What Reno leaves of its share BBR takes and gives back: a queue at half the rate would be of 279 ms."""
+    path = cct.Path(rate="15Mbit", rtt="30ms", buffer="8bdp", aqm="fq_codel")
+    flow = cct.simulate(path, ["reno", cct.Sender("bbr3", start="2s")], "8s", seed=3, packets=True, ack_every=2)
+    record = Record(flow.capture().flow(0))
+    met = losses(record).met
+    assert met is None or max(met.waits_us) <= np.nanmax(record.path.rtt_us)

@@ -113,7 +113,10 @@ def through_bottleneck(path: PathEvidence) -> Through:
     if path.shared is not None and path.shared.is_common:
         start_ns, others = path.transmissions.start_ns, path.shared.flows
         joined = merged([path.sent, *(on_clock(path.companions[k], start_ns) for k in others)])
-        return Through(joined, constant(constant_rate(joined)[0]), others, None)
+        rate = constant_rate(joined)[0]
+        if rate * const.RATE_DIFFERS > path.shared.rate:
+            return Through(joined, constant(rate), others, None)
+        # Packets left further apart than all flows' together can have: a fair queue serves each flow's own in turn.
     route = route_steps(path.sent, path.steps)
     if len(route.start_us) == 1:
         return Through(path.sent, path.steps, (), None)

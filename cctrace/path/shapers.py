@@ -1,13 +1,14 @@
 """Shapers: token buckets that delay what exceeds them; `path.buckets` has the bucket and policers."""
 
 import functools
+import math
 
 import numpy as np
 
 from cctrace.columns import Floats
 from cctrace.estimates import Estimate
 from cctrace.path.buckets import Bucket
-from cctrace.path.constants import EXPLAINED, SMALL_US, SPENT
+from cctrace.path.constants import COMMON, EXPLAINED, SMALL_US, SPENT
 from cctrace.path.least import least_within
 from cctrace.path.queue import Steps, backlog, constant, left_at, work_done
 from cctrace.path.sent import Sent, delivered_rate
@@ -20,6 +21,8 @@ def shaper_of(flow: Sent, steps: Steps) -> Bucket | None:
     A bucket shortens the queue at the same rate by its size: once it is empty, every packet arrives bucket / rate
     earlier than from the queue alone, which is earlier than the minimum RTT allows. Without any bucket, so do packets
     of a flow that joins others and never meets their queue empty: one, at least, must have met half of the bucket full.
+    The delays must be those of a queue: behind a bucket of the deficit that a fair queue's other flows leave, half of
+    the packets seem to find it full, and whatever they waited for remains unexplained.
     """
     if len(steps.rate) > 1:
         return None
@@ -43,6 +46,8 @@ def shaper_of(flow: Sent, steps: Steps) -> Bucket | None:
             return cost(rate, bucket, most)
 
         rate = least_within(of_rate, rate * 0.998, rate * 1.002, 21, 1e-6)[0]
+    if cost(rate, bucket, math.inf) > (1 - COMMON) * cost(rate, math.inf, math.inf):
+        return None
     error = max(PACKET_BYTES / 2, 0.5 * float(np.subtract(*np.quantile(rest, [0.6, 0.4]))) * rate)
     return Bucket(Estimate.around(rate, 5e-4 * rate), Estimate.around(bucket, error, PACKET_BYTES), None)
 

@@ -36,6 +36,8 @@ def losses(record: Record, is_shared: bool = False, in_turn: bool = False) -> Lo
         met = met if record.path.through.route is None else None
     rank, episodes = before_losses(record, record.path.lost)
     known, at = record.path.rtt_us[np.isfinite(record.path.rtt_us)], record.path.sent_s[record.path.lost]
+    if met is not None and met.waits_us[3] > known.max():
+        met = None  # no packet that passed waited for so long: that was not the queue
     return Losses(
         lost=lost,
         sent=len(record.table),
