@@ -186,6 +186,25 @@ def test_a_path_that_was_full_for_most_of_the_time_is_not_said_to_have_been_so_t
     assert ("most of the time" in text) == (goodput_bps < 40e6)
 
 
+@pytest.mark.parametrize(("link_bps", "full"), [(20e6, False), (10e6, True), (np.nan, True)])
+def test_what_others_left_of_a_path_is_not_the_paths_rate(link_bps, full):
+    queue = Queue(40e3, 40e3, 39e3, queue_us=200.0, rate_bps=9.8e6, used_share=0.97, explained=0.3)
+    shared = Sharing(2, 0.44, 8.8e6, 11e6, "10.0.0.2:50001", 11e6, (0.0, 10.0), link_bps, explained_better_by=0.3)
+    causes = [one.name for one in judge(Facts(PACKETS, 10.0, 8.4e6, queue=queue, sharing=shared))]
+    assert "competition" in causes
+    assert ("path_full" in causes) == full
+
+
+@pytest.mark.parametrize(
+    ("model", "words"), [(True, "the 0.25 BDP that BBR adds when it probes;"), (False, "CUBIC's 0.43);")]
+)
+def test_a_shallow_buffer_is_compared_with_what_the_flows_controller_needs(model, words):
+    lost = Losses(50, 5e3, 0.01, (0.0, 9.0), 0.95, 5, 1e3, 40e3, lambda: False)
+    facts = Facts(PACKETS, 10.0, 9e6, losses=lost, is_model_based=model)
+    (found,) = [one for one in judge(facts) if one.name == "shallow_buffer"]
+    assert words in verdict(found).text
+
+
 @pytest.mark.parametrize("kind", [PACKETS, POLLS])
 def test_only_packets_exclude_a_policer_where_losses_came_without_a_queue(kind):
     lost = Losses(50, 5e3, 0.01, (0.0, 9.0), 0.95, 5, 1e3, 40e3, lambda: False)

@@ -210,8 +210,9 @@ CAUSES = {  # the most important first
     ),
     "shallow_buffer": cause(
         "shallow buffer",
-        "The buffer is shallow: [{buffer_bytes}|{buffer_us}], {buffer_bdp:two} BDP, less than the "
-        "0.25 BDP that BBR adds when it probes; it dropped {lost:packets}[ ({loss_share})]"
+        "The buffer is shallow: [{buffer_bytes}|{buffer_us}], {buffer_bdp:two} BDP, less than [{answers_losses?}a "
+        "window that losses cut needs to keep the path full (Reno's 1 BDP, CUBIC's 0.43)|the 0.25 BDP that BBR adds "
+        "when it probes]; it dropped {lost:packets}[ ({loss_share})]"
         "[{perhaps_policer?}, unless a policer did, which polls cannot exclude].",
         "A larger bottleneck buffer, paced sends, or a controller that heeds losses ([{heeds_losses?}|BBRv3, ]oBBR).",
         "Longer queues without a loss.",

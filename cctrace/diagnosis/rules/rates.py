@@ -7,7 +7,7 @@ from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.facts import PACKETS, SINGLE_POLL, Facts
 from cctrace.diagnosis.findings import ENDS, Finding, Found, between
 from cctrace.path.changes import Change
-from cctrace.path.constants import COMMON
+from cctrace.path.constants import COMMON, RATE_DIFFERS
 
 # Causes that explain a steady amount in flight, however doubtful they are.
 EXPLAINING = {
@@ -99,6 +99,8 @@ def path_full(facts: Facts, found: Found) -> Iterator[Finding]:
         return  # a window then imitates a full path
     if facts.kind == SINGLE_POLL and found.names:
         return
+    if facts.sharing is not None and facts.sharing.link_bps > RATE_DIFFERS * queue.rate_bps:
+        return  # what others left of the path is not its rate
     numbers = {
         name: getattr(queue, name)
         for name in ("rate_bps", "used_share", "base_rtt_us", "queue_us", "queued_share", "lost")
