@@ -19,7 +19,7 @@ from cctrace.diagnosis.limits import limits_of
 from cctrace.diagnosis.record import Record
 from cctrace.flows.capture import Capture
 from cctrace.sim.recorder import packets
-from tests.conversation import MSS, Conversation
+from tests.conversation import ISN, MSS, SYN, Conversation
 from tests.places import RECORDINGS
 from tests.test_diagnose import polled as polls_of
 
@@ -288,3 +288,18 @@ def test_flows_served_in_turn_are_told_so_though_the_delays_of_one_show_no_queue
         ends += cct.simulate(path, ["bbr2016", "cubic"][k], "8s", seed=5 + 1000 * k, packets=True).ends
     capture = Capture(packets(ends, "sender", None))
     assert [diagnose(capture.flow(k)).cause for k in (0, 1)] == ["fair_queueing"] * 2
+
+
+def test_a_lost_syn_is_a_stall_that_its_timer_ended():
+    talk = Conversation()
+    talk._row(-1040.0, 0, SYN, ISN, 0, 0, options=4 | 8 | 16)
+    talk.rows.insert(0, talk.rows.pop())
+    for k in range(4):
+        talk.data(40.0 * k, 1 + 10 * k * MSS, segments=10).ack(40.0 * (k + 1), 1 + 10 * (k + 1) * MSS)
+    found = cct.diagnose(talk.flow())
+    assert found.limits[0].name == "rto_stall"
+    assert found.limits[0].end_s == pytest.approx(1.0, abs=0.01)
+    assert "stalls" in found.causes
+    assert [one.text for one in found.events if one.name == "timeout"] == [
+        "At 1.0 s the SYN was sent again: the connection was not open."
+    ]

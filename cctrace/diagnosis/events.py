@@ -99,13 +99,16 @@ def _stalls(record: Record) -> list[Event]:
 
 
 def _timeouts(record: Record) -> list[Event]:
-    times = record.timeouts_s
+    times, opening = record.timeouts_s, record.opened_again_s
     if not len(times):
         return []
     first = times[np.diff(times, prepend=-np.inf) > max(record.path.median_rtt_us / 1e6, 0.2)]
-    found = [
-        Event("timeout", float(at), float(at), f"At {at:.1f} s the retransmission timer fired.", {}) for at in first
-    ]
+    found = []
+    for at in first.tolist():
+        what = "the SYN was sent again: the connection was not open"
+        if at not in opening:
+            what = "the retransmission timer fired"
+        found.append(Event("timeout", at, at, f"At {at:.1f} s {what}.", {}))
     return _some(found, "timeouts")
 
 

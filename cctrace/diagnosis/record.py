@@ -22,7 +22,7 @@ from cctrace.errors import ArgumentError
 from cctrace.flows.events import AckRows
 from cctrace.flows.flow import Flow
 from cctrace.flows.seqspace import unwrapped
-from cctrace.flows.state import FIN, RST, SYN, TIMEOUT
+from cctrace.flows.state import FIN, OPT_COPY, RST, SYN, TIMEOUT
 from cctrace.path.constants import LEAST_ACKS
 from cctrace.path.evidence import evidence_of
 from cctrace.replaying.run import Run, replay
@@ -277,9 +277,19 @@ class Record:
 
     @functools.cached_property
     def timeouts_s(self) -> Floats:
-        """When the retransmission timer fired, seconds."""
+        """When the retransmission timer fired, seconds; also for a SYN."""
         again = self.flow.retransmission_log
-        return self.seconds(again["time_ns"][again["why"] == TIMEOUT])
+        return np.append(self.opened_again_s, self.seconds(again["time_ns"][again["why"] == TIMEOUT]))
+
+    @functools.cached_property
+    def opened_again_s(self) -> Floats:
+        """When a host sent its SYN again because the connection was not open yet, seconds."""
+        packets, table, index = self.flow.capture.packets, self.flow.capture.connections, self.flow.index
+        rows = table.rows_of(index)
+        rows = rows[(packets["flags"][rows] & SYN > 0) & (packets["options"][rows] & OPT_COPY == 0)]
+        mine = packets["direction"][rows] == table.sender[index]
+        again = np.sort(self.seconds(table.clock[np.append(rows[mine][1:], rows[~mine][1:])]))
+        return again[again < self.path.sent_s[0]]
 
     # --- rounds --------------------------------------------------------------------------------------------------
     @functools.cached_property
