@@ -1,12 +1,12 @@
-"""What the numbers of each room change: ``python -m benchmarks.constants [--only NAME ...] [--rooms ROOM ...]``.
+"""What the numbers of each package change: ``python -m benchmarks.constants [--only NAME ...] [--packages ...]``.
 
-Every room that judges keeps its numbers in one table (`constants.py`: name, value, unit, kind, reason). This command
+Every package that judges keeps its numbers in one table (`constants.py`: name, value, unit, kind, reason). This command
 makes each a fifth larger and a fifth smaller, asks small simulated flows again, and counts the answers that change:
 words (verdicts, senders, the family and the process of the jitter, the kind of the queue, what is not known) that are
-others, and values that leave the interval they had. Each room is asked its own questions (`ASKED`) about its own flows.
-The counts are written to `constants.json` beside this file, with how many flows read the number on the way to their
-answers; where none does, it is not judged. Counts of other numbers stay. A number that a function takes as the default
-of an argument, or that another is computed from on import, is not moved there.
+others, and values that leave the interval they had. Each package is asked its own questions (`ASKED`) about its own
+flows. The counts are written to `constants.json` beside this file, with how many flows read the number on the way to
+their answers; where none does, it is not judged. Counts of other numbers stay. A number that a function takes as the
+default of an argument, or that another is computed from on import, is not moved there.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from cctrace.estimates import Estimate
 from cctrace.path.evidence import evidence_of
 from cctrace.path.markers import marker_of
 
-ROOMS = ("path", "fit", "identification", "diagnosis", "counterfactual")
+PACKAGES = ("path", "fit", "identification", "diagnosis", "counterfactual")
 KINDS = ("definition", "accuracy", "set")
 RESULTS = Path(__file__).with_suffix(".json")
 PATHS = {
@@ -63,9 +63,9 @@ ROW = re.compile(r"^([A-Z][A-Z0-9_]+)(?:: [^=]+)? = (.+?)  # ([^|]+) \| ([^|]+) 
 
 
 class Row(NamedTuple):
-    """A line of a room's table."""
+    """A line of a package's table."""
 
-    room: str
+    package: str
     name: str
     value: object
     unit: str
@@ -73,14 +73,14 @@ class Row(NamedTuple):
     why: str
 
 
-def table(room):
-    """Return the rows of a room's table; none if the room has no table."""
-    name = f"cctrace.{room}.constants"
+def table(package):
+    """Return the rows of a package's table; none if the package has no table."""
+    name = f"cctrace.{package}.constants"
     if importlib.util.find_spec(name) is None:
         return []
     module = importlib.import_module(name)
     matches = filter(None, map(ROW.match, Path(module.__file__).read_text(encoding="utf-8").splitlines()))
-    return [Row(room, m[1], getattr(module, m[1]), *(m[k].strip() for k in (3, 4, 5))) for m in matches]
+    return [Row(package, m[1], getattr(module, m[1]), *(m[k].strip() for k in (3, 4, 5))) for m in matches]
 
 
 def times(value, factor):
@@ -182,11 +182,11 @@ def differs(before, after):
     return below or (before.high is not None and after.value > before.high + 1e-9)
 
 
-def flows(room):
-    """Return the simulated flows that a room is asked about, by name."""
-    if room == "diagnosis":
+def flows(package):
+    """Return the simulated flows that a package is asked about, by name."""
+    if package == "diagnosis":
         return {cause: simulated_flow(cause, 1, 27)[0] for cause in CASES}
-    if room == "identification":
+    if package == "identification":
         made = {}
         with tempfile.TemporaryDirectory() as folder:
             for number, (name, side) in enumerate(SENDERS):
@@ -196,9 +196,9 @@ def flows(room):
     made = {
         name: cct.simulate(cct.Path(**path), controller, duration, 1, packets=True)
         for name, (path, controller, duration) in PATHS.items()
-        if room != "counterfactual" or name == "loss"  # effects take seconds
+        if package != "counterfactual" or name == "loss"  # effects take seconds
     }
-    if room == "path":
+    if package == "path":
         made["policer"] = cct.simulate(cct.Path(**POLICED), "cubic6", "8s", 1, packets=True)
         for name, (path, senders) in MARKED.items():
             sending = [cct.Sender(sender, ecn=True, ack_every=2) for sender in senders]
@@ -211,7 +211,7 @@ def changed(row, asked, before):
     counts = {}
     for label, factor in (("+20 %", 1.2), ("-20 %", 1 / 1.2)):
         with moved(row, factor):
-            after = {name: attempt(row.room, flow) for name, flow in asked.items()}
+            after = {name: attempt(row.package, flow) for name, flow in asked.items()}
         counts[label] = sum(
             bool(differs(answer, after[name].get(question)))
             for name, of in before.items()
@@ -220,17 +220,17 @@ def changed(row, asked, before):
     return counts
 
 
-def attempt(room, flow):
+def attempt(package, flow):
     """Return the answers about a flow, none where a number so moved makes them fail."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            return ASKED[room](flow)
+            return ASKED[package](flow)
         except (ArithmeticError, LookupError, ValueError):
             return {}
 
 
-def names_read(room, flow):
+def names_read(package, flow):
     """Return the names of globals in the functions that run for the answers about a flow."""
     ran = set()
 
@@ -240,7 +240,7 @@ def names_read(room, flow):
 
     sys.setprofile(note)
     try:
-        attempt(room, flow)
+        attempt(package, flow)
     finally:
         sys.setprofile(None)
     return {name for code in ran for name in code.co_names}
@@ -249,17 +249,17 @@ def names_read(room, flow):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="*", help="names (default: all that the results lack)")
-    parser.add_argument("--rooms", nargs="*", default=ROOMS, choices=ROOMS)
+    parser.add_argument("--packages", nargs="*", default=PACKAGES, choices=PACKAGES)
     options = parser.parse_args()
     results = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
-    known = {f"{row.room}.{row.name}" for room in ROOMS for row in table(room)}
+    known = {f"{row.package}.{row.name}" for package in PACKAGES for row in table(package)}
     results = {key: found for key, found in results.items() if key in known}
-    for room in options.rooms:
-        made = flows(room)
-        before = {name: attempt(room, flow) for name, flow in made.items()}
-        read = {name: names_read(room, flow) for name, flow in made.items()}
-        for row in table(room):
-            key = f"{room}.{row.name}"
+    for package in options.packages:
+        made = flows(package)
+        before = {name: attempt(package, flow) for name, flow in made.items()}
+        read = {name: names_read(package, flow) for name, flow in made.items()}
+        for row in table(package):
+            key = f"{package}.{row.name}"
             if row.name in options.only if options.only else key not in results:
                 asked = {name: made[name] for name in made if row.name in read[name]}
                 counts = changed(row, asked, {name: before[name] for name in asked})

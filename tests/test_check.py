@@ -293,9 +293,9 @@ def test_conformity_to_specifications_can_be_expected():
 
 
 def test_who_sent_a_flow_is_asked_once_for_all_its_specifications(monkeypatch):
-    from cctrace.identification import identify as room
+    from cctrace.identification import identify as module
 
-    asked, identify = [], room.identify
-    monkeypatch.setattr(room, "identify", lambda flow: asked.append(flow) or identify(flow))
+    asked, identify = [], module.identify
+    monkeypatch.setattr(module, "identify", lambda flow: asked.append(flow) or identify(flow))
     assert found(LOSS, conform=["cubic", "prr"]).holds
     assert len(asked) == 1

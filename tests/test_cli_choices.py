@@ -1,4 +1,4 @@
-"""What commands choose by themselves is said, files of one name are told apart, and nothing long is silent."""
+"""Commands say what they choose by themselves, distinguish files of one name, and report progress of long runs."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""Compiled classes give the numbers of interpreted ones, and what cannot be compiled is refused by file and line."""
+"""Compiled classes give the numbers of interpreted ones, and what cannot be compiled is refused with file and line."""
 
 import ctypes
 import itertools

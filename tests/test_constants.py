@@ -1,4 +1,4 @@
-"""The tables of numbers of every room: complete, in use, and what a fifth more or less changes is on record."""
+"""The tables of constants of each package: complete, in use, and what a fifth more or less changes is on record."""
 
 import json
 import re
@@ -6,28 +6,40 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.constants import KINDS, RESULTS, ROOMS, Row, attempt, changed, differs, flows, moved, names_read, table
+from benchmarks.constants import (
+    KINDS,
+    PACKAGES,
+    RESULTS,
+    Row,
+    attempt,
+    changed,
+    differs,
+    flows,
+    moved,
+    names_read,
+    table,
+)
 from cctrace.estimates import Estimate
 from cctrace.path import constants as of_path
 
 CCTRACE = Path(of_path.__file__).parents[1]
-TABLES = {room: rows for room in ROOMS if (rows := table(room))}
+TABLES = {package: rows for package in PACKAGES if (rows := table(package))}
 
 
-@pytest.mark.parametrize("room", TABLES)
-def test_every_number_of_a_room_has_a_unit_a_kind_and_a_reason(room):
-    text = (CCTRACE / room / "constants.py").read_text(encoding="utf-8")
+@pytest.mark.parametrize("package", TABLES)
+def test_every_number_of_a_package_has_a_unit_a_kind_and_a_reason(package):
+    text = (CCTRACE / package / "constants.py").read_text(encoding="utf-8")
     assigned = re.findall(r"^([A-Z][A-Z0-9_]+)\b.* = ", text, re.M)
-    assert assigned == [row.name for row in TABLES[room]]
+    assert assigned == [row.name for row in TABLES[package]]
     assert len(set(assigned)) == len(assigned)
-    for row in TABLES[room]:
+    for row in TABLES[package]:
         assert row.kind in KINDS, row
         assert row.unit, row
         assert len(row.why) > 5, row
 
 
-def test_rooms_that_judge_have_few_numbers():
-    assert sum(len(TABLES[room]) for room in ("diagnosis", "fit", "identification")) <= 250
+def test_packages_that_judge_have_few_constants():
+    assert sum(len(TABLES[package]) for package in ("diagnosis", "fit", "identification")) <= 250
 
 
 @pytest.fixture(scope="module")
@@ -36,9 +48,9 @@ def names_in_code():
     return {name for file in files for name in re.findall(r"\w+", file.read_text(encoding="utf-8"))}
 
 
-@pytest.mark.parametrize("room", TABLES)
-def test_every_number_is_used(room, names_in_code):
-    assert {row.name for row in TABLES[room]} <= names_in_code
+@pytest.mark.parametrize("package", TABLES)
+def test_every_number_is_used(package, names_in_code):
+    assert {row.name for row in TABLES[package]} <= names_in_code
 
 
 def test_a_moved_number_is_moved_where_it_is_used_and_only_meanwhile():
@@ -88,7 +100,7 @@ def as_recorded(value):
 
 def test_the_record_holds_every_number_of_the_tables():
     recorded = json.loads(RESULTS.read_text(encoding="utf-8"))
-    known = {f"{row.room}.{row.name}": row.value for rows in TABLES.values() for row in rows}
+    known = {f"{row.package}.{row.name}": row.value for rows in TABLES.values() for row in rows}
     moved = {key for key, value in known.items() if recorded.get(key, {}).get("value", ()) != as_recorded(value)}
     assert moved == set(), "run python -m benchmarks.constants (--only NAME where a value is another)"
     assert set(recorded) == set(known)

@@ -205,9 +205,9 @@ def test_no_scheduler_is_one_line_and_nothing_written(captures, tmp_path, capfd,
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
-    from cctrace.corpus import cluster as room
+    from cctrace.corpus import cluster as module
 
-    monkeypatch.setattr(room, "ANSWER_S", 1.0)
+    monkeypatch.setattr(module, "ANSWER_S", 1.0)
     assert cli.main(["corpus", "run", str(captures), "-o", str(tmp_path / "out"), "--scheduler", address]) == 2
     (line,) = capfd.readouterr().err.splitlines()
     assert address in line
@@ -217,13 +217,13 @@ def test_no_scheduler_is_one_line_and_nothing_written(captures, tmp_path, capfd,
 
 @pytest.mark.slow
 def test_a_scheduler_that_stays_lost_is_one_line_and_what_is_committed_stays(captures, tmp_path, monkeypatch):
-    from cctrace.corpus import cluster as room
+    from cctrace.corpus import cluster as module
 
-    monkeypatch.setattr(room, "PATIENCE_S", 1.0)
+    monkeypatch.setattr(module, "PATIENCE_S", 1.0)
     with open(tmp_path / "log", "wb") as log:
         own = Processes(log)
         try:
-            with at(0.1, own.close) as say, pytest.raises(room.ClusterError, match="did not come back"):
+            with at(0.1, own.close) as say, pytest.raises(module.ClusterError, match="did not come back"):
                 cct.corpus.run(captures, tmp_path / "out", scheduler=own.address, progress=say)
         finally:
             own.close()

@@ -1,4 +1,4 @@
-"""Causes that several flows, the ways of ACKs and the sender's bursts make; drawn as the benchmark draws them."""
+"""Causes in several flows, the ACK path and the sender's bursts, in flows drawn as the benchmark draws them."""
 
 import io
 import itertools

@@ -1,4 +1,4 @@
-"""What the ends of a connection do: pacing limits, send buffers, late answers; and what is told of idle flows.
+"""What the ends of a connection do: pacing limits, send buffers, late answers; and what is said of idle flows.
 
 `recordings/pacing_limit` is ours: Linux 6.12 (User Mode Linux), 10 s of CUBIC with an SO_MAX_PACING_RATE of 500,000
 bytes/s over 14 Mbit/s and 24 ms; every poll of its counters names the limit.

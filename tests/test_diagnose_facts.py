@@ -1,4 +1,4 @@
-"""Packets, polls and a single look answer to one rule per cause: where answers differ, facts do."""
+"""Packets, polls and a single poll are judged by one rule per cause: answers differ only where facts do."""
 
 from dataclasses import replace
 from types import SimpleNamespace

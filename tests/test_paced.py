@@ -1,4 +1,4 @@
-"""Window-based controllers whose socket paces: the stack's rate, simulated and replayed, and that it did, found out.
+"""Window-based controllers whose socket paces: the stack's rate, simulated, replayed, and detected in a capture.
 
 `recordings/paced_cubic` is ours: Linux 6.18 (HZ = 250) on 2026-11-22, the first 8 s of CUBIC with an SO_MAX_PACING_RATE
 far beyond the path (10 Mbit/s, 83 ms, a buffer of 313 kB), captured at the sender; MIT as cctrace itself.

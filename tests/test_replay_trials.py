@@ -169,7 +169,7 @@ def test_a_branch_ends_where_it_has_come_to_a_known_state(monkeypatch, remembers
             likelihood[1 + i] = 1000.0  # what a send could add at most: no branch is refuted
 
     monkeypatch.setattr(branches, "call_row", call_row)
-    starts, kept, ways = branches.room(size + STACK_SIZE, rows)
+    starts, kept, ways = branches.scratch(size + STACK_SIZE, rows)
     starts[0, :50] = np.arange(50) * 20
     starts[1, 0] = branches.BEGIN
     ways[0][:-1] = np.linspace(0, rows, branches.CHECKS, False)

@@ -1,4 +1,4 @@
-"""Packets that are too many for a page are in files beside it, and read from there when they are few enough to part."""
+"""Packets that are too many for a page are in files beside it, and loaded from there when few enough are in view."""
 
 import json
 import re

@@ -77,16 +77,16 @@ def test_identify_names_both_ends_and_the_controller_that_counters_tell(capsys):
 def test_a_name_of_the_counters_that_the_first_sends_confirm_leaves_the_rest_of_a_long_flow_alone(
     monkeypatch, confirmed
 ):
-    from cctrace.identification import identify as room
+    from cctrace.identification import identify as module
     from cctrace.identification.constants import CHECKED_ROWS
 
     looked = []
     flow = cct.read(cct.datasets.path("single_bbr_1bdp", "sender.pcap.zst")).flow(0)
     answer = dataclasses.replace(found(["bbr2022"], 0.9), group=("unknown",))
     unclear = Judgement("sends", {"bbr2022": 0.0, "cubic6": 0.0}, -10.0, {}, {}, "")  # contradicts no name
-    monkeypatch.setattr(room, "_of_packets", lambda record: looked.append(len(record.events)) or unclear)
-    monkeypatch.setattr(room, "_confirms", lambda likely, believed: confirmed)
-    monkeypatch.setattr(room, "_concluded", lambda judgement, record, began: answer)
+    monkeypatch.setattr(module, "_of_packets", lambda record: looked.append(len(record.events)) or unclear)
+    monkeypatch.setattr(module, "_confirms", lambda likely, believed: confirmed)
+    monkeypatch.setattr(module, "_concluded", lambda judgement, record, began: answer)
     assert cct.identify(flow, "bbr2022") is answer
     asked = [CHECKED_ROWS // 4] if confirmed else [CHECKED_ROWS // 4, CHECKED_ROWS, len(flow.events)]
     assert looked == asked

@@ -66,9 +66,9 @@ def counted(record: Record, edges_s: Floats) -> dict[str, Floats]:
 def _counters(record: Record, edges_s: Floats) -> dict[str, tuple[Floats, Floats]]:
     """Return {limit: (times, time counted until then)}, seconds: as polled, or without polls as a replay counts it.
 
-    Linux asks its pacing timer and cwnd before the receive window [Linux] tcp_write_xmit: a capture alone does not show
-    whether these would have delayed what the window did, nor a full send buffer, which no replay counts. With fq, Linux
-    asks no timer. If the departures do not show whether fq was there, and it matters, the likelier case counts.
+    Linux checks its pacing timer and cwnd before the receive window [Linux] tcp_write_xmit: only a replay shows whether
+    they, too, would have held back what the window did. Nothing but polls shows a full send buffer. With fq, Linux
+    checks no timer; if the departures do not show whether fq was there, and it matters, the likelier case counts.
     """
     if (polls := _close_polls(record)) is not None:
         time_s = record.seconds(polls["time_ns"])
@@ -172,7 +172,7 @@ def startup_end_s(record: Record) -> float:
 def _idle(record: Record, recovery: Floats) -> Floats:
     """Return when nothing was outstanding, or when data had been written late (application bubbles).
 
-    What losses delay, an application that is done, or waits for it, does not: its pauses begin after the recovery.
+    In a recovery the loss delays data, even if the application is done or waits for them: its pauses begin after that.
 
     Behind a queue at the sender, packets are captured at the queue's times, whenever ACKs released them: there,
     only pauses of more than an RTT are attributed to the application.

@@ -74,7 +74,7 @@ def _place(name: str, numbers: Mapping[str, float]) -> int:
 
 
 # --- by effect -------------------------------------------------------------------------------------------------------
-def by_effect(verdicts: Sequence[Verdict], goal: str = "goodput") -> list[Verdict]:
+def by_effect(verdicts: Sequence[Verdict], goal: str) -> list[Verdict]:
     """Return verdicts ordered by the effect of their removal; ties stay in the given order, which is the catalogue's.
 
     `goal`: the primary objective: goodput, shorter RTTs ("delay"), or fewer retransmissions ("loss"). If a removal

@@ -8,6 +8,7 @@ Source: vmod_tcp(3), vsl(7), varnishlog(1).
 """
 
 import re
+from dataclasses import dataclass
 
 from cctrace.errors import FormatError
 from cctrace.io import tcpinfo
@@ -27,14 +28,14 @@ def sniff(head: bytes) -> bool:
     return bool(_HEAD.match(text.lstrip()) or re.search(r"^ *\d+ (SessOpen|Begin) +[cb] ", text, re.MULTILINE))
 
 
+@dataclass
 class _Transaction:
     """The time, addresses and latest poll of a transaction."""
 
-    def __init__(self, server: Endpoint = (None, None)) -> None:
-        self.time_ns: int | None = None
-        self.client: Endpoint = (None, None)
-        self.server = server
-        self.poll: tcpinfo.Poll | None = None
+    server: Endpoint = (None, None)
+    client: Endpoint = (None, None)
+    time_ns: int | None = None
+    poll: tcpinfo.Poll | None = None
 
 
 @reads("Varnish's log")

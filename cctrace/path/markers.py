@@ -89,8 +89,7 @@ def judged(marking: Marking) -> Marker:
 def _log_likelihood(chance: Floats, packets: Floats, marked: Floats) -> Floats:
     """Return the log likelihood of marks under each packet's probability, summed along the last axis."""
     chance = np.clip(chance, const.RAREST_MARK, 1 - const.RAREST_MARK)
-    total: Floats = (marked * np.log(chance) + (packets - marked) * np.log1p(-chance)).sum(-1)
-    return total
+    return (marked * np.log(chance) + (packets - marked) * np.log1p(-chance)).sum(-1)
 
 
 def _averaged(name: str, scores: Floats, thresholds: Floats) -> Law:
@@ -111,8 +110,7 @@ def _averaged(name: str, scores: Floats, thresholds: Floats) -> Law:
 
 
 def _sums(part: Ints, column: Floats, parts: int) -> Floats:
-    total: Floats = np.bincount(part, column, parts).astype(np.float64)
-    return total
+    return np.bincount(part, column, parts).astype(np.float64)
 
 
 # --- laws ------------------------------------------------------------------------------------------------------------
@@ -261,17 +259,15 @@ def _red_log_likelihood(marking: Marking, excess: Floats, width: float) -> Float
     last = np.append(first[1:], len(excess)) - 1
     score += _log_unmarked(slopes * reached[last[~hit[last]]]).sum(1)
     forced = _log_likelihood(np.array([const.RED_FORCED]), packets[is_forced], marked[is_forced])
-    found: Floats = score + forced
-    return found
+    return score + forced
 
 
 def _log_unmarked(product: Floats) -> Floats:
     """Return the log probability that RED has not marked yet, not 0 beyond 1, as RTTs give its queue with errors."""
     rest = const.RED_LEFT
-    left: Floats = np.where(
+    return np.where(
         product < 1 - rest, np.log1p(-np.minimum(product, 1 - rest)), math.log(rest) - (product - 1 + rest) / rest
     )
-    return left
 
 
 def pie(marking: Marking) -> Law:
@@ -331,8 +327,7 @@ def _slow_rate(packets: Floats, marked: Floats) -> Floats:
     fade = math.exp(-packets.sum() / max(len(packets), 1) / const.CHANCE_PACKETS)
     hits, size = (np.concatenate([[0.0], lfilter([1], [1, -fade], column)[:-1]]) for column in (marked, packets))
     few = const.CHANCE_PACKETS / 4
-    rate: Floats = (hits + marked.sum() / max(packets.sum(), 1.0) * few) / (size + few)
-    return rate
+    return (hits + marked.sum() / max(packets.sum(), 1.0) * few) / (size + few)
 
 
 LAWS: tuple[Callable[[Marking], Law], ...] = (step, red, codel, pie, dualpi2, by_wait, by_chance)

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -89,7 +89,7 @@ def merged(parts: list[Sent]) -> Sent:
     own, *others = parts
     parts = [own, *(replace(other, acked_us=np.full(len(other.sent_us), np.nan)) for other in others)]
     order = np.argsort(np.concatenate([part.sent_us for part in parts]), kind="stable")
-    return Sent(*(np.concatenate([getattr(part, name) for part in parts])[order] for name in Sent.__dataclass_fields__))
+    return Sent(*(np.concatenate([getattr(part, each.name) for part in parts])[order] for each in fields(Sent)))
 
 
 def shared_queue(parts: dict[int, Sent], index: int, others: tuple[int, ...], own_rate: float) -> Shared:

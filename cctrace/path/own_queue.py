@@ -206,5 +206,4 @@ def ranks(among: Floats, values: Floats) -> Floats:
 def rolling_max(values: Floats, size: int) -> Floats:
     """Return the maximum of each value and the `size` - 1 before it."""
     padded = np.concatenate([np.full(size - 1, -np.inf), values])
-    most: Floats = np.lib.stride_tricks.sliding_window_view(padded, size).max(axis=1)
-    return most
+    return np.lib.stride_tricks.sliding_window_view(padded, size).max(axis=1)

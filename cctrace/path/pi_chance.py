@@ -72,8 +72,7 @@ def _filtered(marking: Marking, controller: Controller, power: int, is_spread: b
 def _tick(marking: Marking, ticks: Floats) -> Ints:
     """Return the last update before each packet arrived at the queue, one queueing delay before it left."""
     tick = np.searchsorted(ticks, marking.time_s - marking.wait_us / 1e6, side="right") - 1
-    found: Ints = np.maximum.accumulate(np.maximum(tick, 0))
-    return found
+    return np.maximum.accumulate(np.maximum(tick, 0))
 
 
 def _run_chance(part: Floats, may: Floats, packets: float, marked: float) -> Floats:

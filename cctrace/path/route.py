@@ -83,7 +83,6 @@ def _split(level: Floats, a: int, b: int, least: float) -> list[int]:
     jump = abs(np.median(near[1]) - np.median(near[0]))
     wander = max(central_sd(side) for side in near)
     if jump < least or wander > const.ROUTE_HOLDS * jump:
-        # Two opposite changes may hide in one split: each half may show one.
         return []
     return [*_split(level, a, at, least), at, *_split(level, at, b, least)]
 

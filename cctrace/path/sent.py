@@ -175,7 +175,7 @@ def backlog_met(flow: Sent, steps: Steps, time_us: Floats) -> Floats:
 
 
 def delivered_rate(flow: Sent, window_us: float) -> tuple[Floats, Floats, Floats]:
-    """Return the centres, rates and mean excess RTTs of the windows with deliveries."""
+    """Return the centres, rates and mean RTTs of the windows with deliveries."""
     known = np.isfinite(flow.acked_us)
     told, size, rtt = flow.acked_us[known], flow.wire_bytes[known], flow.rtt_us[known]
     order = np.argsort(told, kind="stable")

@@ -1,4 +1,4 @@
-"""Gain cycles of BBR v1 that stay as they are: compiled code runs one after the other.
+"""Gain cycles of BBR v1 that need no shift: compiled code runs one after the other.
 
 Shifted cycles are compared with the replay as it is, up to the next cycle's end. It is run once: where it stays as it
 is, the next cycle's comparison goes on from where it ended. `keep_on` is a plain function as those of `loop`.

@@ -15,15 +15,15 @@ from cctrace.replaying.loop import call_row
 from cctrace.replaying.trying import NOTHING_LESS, add_up, change
 
 MOST = 512  # branches at a time
-CHECKS = 128  # rows, at equal distances, at which it is looked whether a branch has come to a known state
+CHECKS = 128  # evenly spaced rows at which a branch is checked for having come to a known state
 BEGIN, TRIED = 1, 2  # of a start
 WAYS = 3  # of which states are kept: the run without the change, an earlier branch, and this one
 NOT_KNOWN = 1e300  # no log likelihood is
 LESS = 0.02  # of log likelihoods that are not alike, see `hypotheses.ALIKE`
 
 
-def room(state: int, sends: int) -> tuple[Any, ...]:
-    """Return memory for `scan`, given the words of a state: `starts`, `kept` and `ways`."""
+def scratch(state: int, sends: int) -> tuple[Any, ...]:
+    """Return scratch memory of `scan`, for states of so many words: `starts`, `kept` and `ways`."""
     kept = (np.empty((words, state), np.int64) for words in (MOST, WAYS * CHECKS))
     starts, checks = np.zeros((2, MOST), np.int64), np.full(CHECKS + 1, -1, np.int64)
     rest, marks = np.zeros((WAYS, CHECKS + 1)), np.zeros((WAYS, sends), np.uint8)

@@ -104,7 +104,7 @@ class Follower:
         self._work_stack, self._memory = np.zeros_like(self.stack), np.zeros_like(self.stack)
         self._drawn, self._made = np.full((MOST, 1, 5), -1, np.int64), np.zeros((MOST, CHANGES, 2), np.int64)
         self._tried = np.zeros((MOST, 3))
-        self._starts, self._kept, self._ways = branches.room(self.slots.size + self.stack.size, len(self.sends))
+        self._starts, self._kept, self._ways = branches.scratch(self.slots.size + self.stack.size, len(self.sends))
 
     # ---- the committed run ------------------------------------------------------------------------------------------
     def run(self, stop: int | None = None, score: int = bk.NOTHING, way: str = "run") -> int:

@@ -105,18 +105,18 @@ class Inference:
         self._notes: list[Known] = []
 
     def drawing(self) -> None:
-        """The next call draws: what precedes it is inferred, from which ticks are judged once PROBE_RTT has ended."""
+        """The next call draws: judge the ticks by what is inferred up to here, once PROBE_RTT has come."""
         if self.judge is not None:
             self._dipped = self._dipped or self.follower.get("mode") == self.follower.cls.states.index("PROBE_RTT")
             if self._dipped and self.judge(self.edits):
                 self.judge = None
 
     def note(self, judged: int = 0, right: int = 0) -> None:
-        """Note what is known here, where an inference with other ticks may go on from."""
+        """Note what is known here, from where an inference with other ticks may go on."""
         self._notes.append(Known(self.follower.row, Script([], []), [], judged, right))
 
     def before(self, row: int, script: Script) -> Known | None:
-        """Return what was noted last before a row, of what is inferred by now."""
+        """Return the last note before a row, with what has been inferred up to it."""
         here = next((note for note in reversed(self._notes) if note.row <= row), None)
         if here is None:
             return None

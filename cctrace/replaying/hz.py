@@ -7,9 +7,9 @@ follows is visible, it is run with each tick rate and phase, and judged by the s
 in the replay of which the hidden draws are known.
 
 A rate, of unknown phase, is believed if it makes the sends clearly likelier (`hypotheses.FALSE_ALARM`) than another
-does; then no more is looked at: that the right one is ever less likely than another by that factor is as improbable as
-that it is at the end, as their likelihood ratio is a martingale. Where PROBE_RTT never came, or hardly shows, the sends
-refute neither.
+does, and no later PROBE_RTT is examined then. That is no more error-prone than a decision at the end: the likelihood
+ratio is a martingale, so the right rate is as unlikely ever to fall behind by that factor as to be behind at the end.
+Where PROBE_RTT never came, or hardly shows, the sends refute neither.
 
 Ticks are judged as soon as what is hidden is inferred up to where a PROBE_RTT shows. If others are likelier, rate or
 phase, only what was inferred since the first PROBE_RTT that told them apart is dropped (`WrongTicksError`): before it,

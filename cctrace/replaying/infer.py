@@ -58,7 +58,7 @@ def infer(
     if key in known:
         follower.play(known[key].script)
     else:
-        known[key] = _infer_all(follower, expiry, hz_known, given, judge=judge)
+        known[key] = _infer_all(follower, expiry, hz_known, given, None, judge, draws)
     return known[key]
 
 
@@ -67,9 +67,9 @@ def _infer_all(
     expiry: int,
     hz_known: bool,
     given: Container[str],
-    led: Script | None = None,
-    judge: Judge | None = None,
-    draws: bool = True,
+    led: Script | None,
+    judge: Judge | None,
+    draws: bool,
 ) -> Inferred:
     """Infer the length of bursts and, where marks were counted, whether they were heeded, with the draws of each."""
     if "ecn_enable" in given or not may_heed_marks(follower):

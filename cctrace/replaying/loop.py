@@ -239,7 +239,7 @@ def call_row(book, rows, sends, marks, draws, i, slots, stack, ack, likelihood):
         stack[sk.ACKED_NS], stack[sk.WAITING] = ack[A_CLOCK], 1
         if book[bk.SCORE] != bk.NOTHING:
             stack[sk.WAS_FULL] = was_full(book, row, ack, slots, stack)
-    sk.before_call(event, ack, slots, stack, book[bk.REDUCES], stack[sk.HZ])
+    sk.before_call(event, ack, slots, stack, book[bk.REDUCES])
     if event == schema.ON_ACK:
         stack[sk.SND_UNA] = ack[sk.A_SND_UNA]
     ack[A_PRIOR_CWND] = stack[sk.PRIOR_CWND]

@@ -23,7 +23,7 @@ from cctrace.replaying.hypotheses import FALSE_ALARM, LONGEST, Inference
 POLICED, POLICED_BW, SAMPLING = "lt_use_bw", "lt_bw", "lt_is_sampling"
 SEARCH = (SAMPLING, POLICED_BW, "lt_rtt_cnt", "lt_last_delivered", "lt_last_stamp", "lt_last_lost")
 LONGEST_SEARCH = 2 * 4 * LT_MIN_ROUNDS  # rounds of two intervals
-MOST_SEARCHES = 128  # of more losses, those that are apart alike: each is followed for up to `LONGEST_SEARCH` rounds
+MOST_SEARCHES = 128  # of more losses, evenly spaced ones: each is followed for up to `LONGEST_SEARCH` rounds
 SPAN_RTTS = 2 * CYCLE_LEN  # over which sends tell a policer's rate
 
 
@@ -87,9 +87,9 @@ class Policers:
         return int(follower.trials(len(follower.rows), [(LONGEST,)], score=bk.NOTHING, watch=watch)[1][0])
 
     def _losses(self, end: int) -> tuple[Ints, int]:
-        """Return ACKs before row `end` that report losses, and up to which row their searches can take.
+        """Return ACKs before row `end` that report losses, and the row at which their searches end at the latest.
 
-        None if nothing later loses as much as at a policer; the first one and others, if there are many.
+        No ACKs if nothing later loses as much as at a policer; the first and some others, if there are many.
         """
         follower, events = self._follower, self._follower.events
         losses = np.flatnonzero(follower.stream.is_ack[:end] & (events.stream.column("rs_losses", 0, end) > 0))

@@ -55,9 +55,9 @@ class Race:
     ) -> Floats:
         """Return the log likelihoods of the first `rows` rows under each of some hypotheses.
 
-        `hypotheses`: what each changes, as in `Follower.trials`. `margin`: of those that miss the greatest likelihood
-        by more, it need not be known how much more; there are none without one, and no row adds to a likelihood. Nor
-        need it be known how much less than `least` one is.
+        `hypotheses`: what each changes, as in `Follower.trials`. `margin`, `least`: one that falls short of the
+        greatest likelihood by more than `margin`, or falls below `least`, need not be run to the end; what it had
+        reached is returned, which bounds its likelihood where no row adds to one (give neither where rows do).
         """
         rows = min(rows, len(self._follower.rows))
         changes = {self._places.setdefault(one, len(self._places)): change for one, change in hypotheses.items()}
@@ -77,9 +77,9 @@ class Race:
         return bool(self._ends[k] != OUT and self._rows[k] <= rows)
 
     def _go(self, hypotheses: Mapping[int, Mapping[int, int]], rows: int, least: float) -> None:
-        """Bring hypotheses to a row that are not known to be less likely than `least` before it.
+        """Run hypotheses up to a row, except those that are known to be less likely than `least` before it.
 
-        Given where they have their states, and what they change.
+        `hypotheses`: by the places of their states, what they change.
         """
         left = [k for k in hypotheses if self._ends[k] != OUT or self._totals[k] >= least]
         left = [k for k in left if rows not in self._passed[k]]
@@ -88,7 +88,7 @@ class Race:
             self._run([k for k in left if self._rows[k] == first], rows, least)
 
     def _begin(self, hypotheses: Mapping[int, Mapping[int, int]]) -> None:
-        """Let hypotheses begin, given where they have their states, and what they change: all the same words."""
+        """Start hypotheses: by the places of their states, what they change, all the same words."""
         if not hypotheses:
             return
         follower, places = self._follower, np.array([*hypotheses])
@@ -105,7 +105,7 @@ class Race:
             self._rows[k] = 0
 
     def _run(self, places: Sequence[int], rows: int, least: float) -> None:
-        """Run hypotheses that have reached one row on to another, where those that are not out of it have passed."""
+        """Run hypotheses on from the row that all of them have reached; note the likelihoods of those not ruled out."""
         self._follower.ask(self._rows[places[0]], rows, self._score, len(places))
         order = np.lexsort((self._stacks[places, sk.TICK_US], self._stacks[places, sk.HZ]))
         self._which[: len(places)], self._least[0] = np.array(places)[order], least

@@ -149,7 +149,7 @@ def reach_probe_rtt(is_dip, done, stack, ack):
             ack[A_PACKETS_OUT] -= packets_in_flight(ack)
 
 
-def before_call(event, ack, slots, stack, reducing, hz):
+def before_call(event, ack, slots, stack, reducing):
     """Stack processing before the controller is called."""
     arg = ack[A_ARG]
     if event == schema.ON_ACK:

@@ -195,7 +195,7 @@ class Phases:
         return self.low > other.high + CLEARLY
 
     def _most(self, hypotheses: Sequence[tuple[int, int]], rows: int, least: float = NOTHING_LESS) -> float:
-        """Return the greatest log likelihood of the flights in the first rows, or what is below `least`, if that is."""
+        """Return the greatest log likelihood of the flights in the first rows; below `least`, an upper bound of it."""
         return float(self._full.likelihoods(self._changes(hypotheses), rows, least=least).max())
 
     def _narrow(self, enough: float = -math.inf, roughly: bool = False) -> bool:

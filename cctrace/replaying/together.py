@@ -46,7 +46,7 @@ def span(which, groups, ends, first):
             groups[HIGH, first] = groups[LEADS, n]
 
 
-def begin(number, which, groups, states, stacks, ends, totals, least):
+def begin(number, which, groups, stacks, ends, totals, least):
     """Make a group of each hypothesis; those that are no longer likely enough do not go on."""
     for n in range(number):
         h = which[n]
@@ -57,7 +57,7 @@ def begin(number, which, groups, states, stacks, ends, totals, least):
 
 
 def join(number, which, groups, states, stacks, ends):
-    """Join neighbouring groups whose states are equal, and what goes on no more with its neighbour."""
+    """Join neighbouring groups whose states are equal; one of which no member goes on joins the one before it."""
     first = 0
     while groups[UNTIL, first] < number:
         later = groups[UNTIL, first]
@@ -152,7 +152,7 @@ def together(
     does.
     """
     number, alone = book[bk.HYPOTHESES], marks.shape[0] > 1
-    begin(number, which, groups, states, stacks, ends, totals, least)
+    begin(number, which, groups, stacks, ends, totals, least)
     for i in range(book[bk.FIRST], book[bk.LAST]):
         if not alone and (i - book[bk.FIRST]) % OFTEN == 0:
             join(number, which, groups, states, stacks, ends)

@@ -329,14 +329,14 @@ class LedWaits:
         return sorted((h for h in self._kept if later[h]), key=lambda h: int(self._kept[h][0][0]))
 
     def _state_of(self, h: int, begun: np.ndarray, drew: Any, more: Any = 0) -> Any:
-        """Return the state that is kept of a wait for one that begins otherwise, and with more left of it."""
+        """Return the kept state of a wait, changed to that of one that begins otherwise, with `more` left of it."""
         slots = self._slots
         return self._leader.as_drawn(self._kept[h][0], drew, slots, begun[slots] - self._begun[h, slots] + more)
 
     def _are_later(self, begun: np.ndarray) -> np.ndarray:
-        """Return than which waits the one that begins so ends no sooner.
+        """Return which waits end no later than the one that begins so.
 
-        All else is equal, and what is left of it is no less.
+        All else is equal, and no more is left of them.
         """
         more = begun - self._begun
         waits = more[:, self._slots] * np.sign(self._never)

@@ -85,7 +85,7 @@ class Writer:
 
     def __init__(self, run: Run, flow: Flow) -> None:
         self.flow = flow
-        self.told = silent(run, flow)  # packets that the replay marked
+        self.silent = silent(run, flow)  # packets that the replay marked
         events = flow.events
         self.mss, self.start_ns, self.isn = (int(events.meta[name]) for name in ("mss", "start_ns", "isn"))
         capture, k = flow.capture, flow.index
@@ -196,7 +196,7 @@ class Writer:
             if socket[wr.DONE] == len(self.skbs) and socket[wr.LATE] < least:
                 found, least, best, most = size, int(socket[wr.LATE]), marks, int(NEAR * size)
             size = max(int(socket[wr.NEXT_SIZE]), size + 1)
-        if best is None or np.mean(best[self.told] & APP_LIMITED) < EXPLAINED:
+        if best is None or np.mean(best[self.silent] & APP_LIMITED) < EXPLAINED:
             return None
         return best if self._is_worse_beyond(found, least) else None
 
@@ -227,7 +227,7 @@ class Writer:
         )
         socket[wr.ONE_IN], socket[wr.HAS] = FEW, 1 if len(due) else NEVER
         socket[wr.NEXT_SIZE] = np.iinfo(np.int64).max
-        marks = np.zeros(self.told.size, np.uint8)
+        marks = np.zeros(self.silent.size, np.uint8)
         queue = np.zeros(min(size // self.mss, len(self.skbs)) + 256, np.int64)
         _run(socket, due, self._happened, queue, self._room, marks)
         return socket, marks

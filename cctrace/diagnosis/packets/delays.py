@@ -8,6 +8,7 @@ from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.findings import Limit, shares
 from cctrace.diagnosis.groups import NAN, Inflated, Jitter, MinRtt, Reordering
 from cctrace.diagnosis.record import Record
+from cctrace.path.own_queue import rolling_max
 from cctrace.tcp.wire import HEADER_BYTES
 
 LEAST_CWND = float(BBR2022.params["cwnd_min_target"].default)
@@ -54,9 +55,7 @@ def _filtered_min(record: Record) -> tuple[Floats, Floats]:
     least = np.full(int(place.max()) + 1, np.inf)
     np.minimum.at(least, place, rtt)
     size = int(MIN_RTT_S / const.MIN_RTT_STEP_S)
-    padded = np.concatenate([np.full(size - 1, np.inf), least])
-    filtered: Floats = np.lib.stride_tricks.sliding_window_view(padded, size).min(axis=1)
-    return np.arange(len(least), dtype=np.float64) * const.MIN_RTT_STEP_S, filtered
+    return np.arange(len(least), dtype=np.float64) * const.MIN_RTT_STEP_S, -rolling_max(-least, size)
 
 
 def inflated(record: Record) -> Inflated | None:

@@ -225,7 +225,7 @@ def _commonest(values: Floats, lasted: Floats) -> float:
 def _is_queued(record: Record) -> bool:
     """Return whether more than the packets of one burst or ACK typically waited at the bottleneck."""
     bottleneck = record.path.require_bottleneck
-    if bottleneck is None or not bottleneck.is_measured:
+    if not bottleneck.is_measured:
         return False
     waiting_bytes = float(np.median(bottleneck.queue_us)) * bottleneck.rate
     return waiting_bytes > const.PACKETS_TOGETHER * (record.table.mss + HEADER_BYTES)
