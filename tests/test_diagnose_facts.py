@@ -12,6 +12,7 @@ from cctrace.diagnosis.catalogue import CAUSES
 from cctrace.diagnosis.facts import PACKETS, POLLS, SINGLE_POLL, Facts
 from cctrace.diagnosis.findings import Finding
 from cctrace.diagnosis.groups import (
+    AckCounts,
     Losses,
     MinRtt,
     Pauses,
@@ -203,6 +204,12 @@ def test_a_shallow_buffer_is_compared_with_what_the_flows_controller_needs(model
     facts = Facts(PACKETS, 10.0, 9e6, losses=lost, is_model_based=model)
     (found,) = [one for one in judge(facts) if one.name == "shallow_buffer"]
     assert words in verdict(found).text
+
+
+@pytest.mark.parametrize("lacks_sacks", [False, True])
+def test_acks_that_fill_holes_of_which_no_sack_block_tells_are_not_thinned(lacks_sacks):
+    facts = Facts(PACKETS, 10.0, 9e6, ack_counts=AckCounts(6.8, 2.0, 1.0, False), lacks_sacks=lacks_sacks)
+    assert ("ack_thinning" in [one.name for one in judge(facts)]) != lacks_sacks
 
 
 @pytest.mark.parametrize("kind", [PACKETS, POLLS])

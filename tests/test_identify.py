@@ -240,3 +240,8 @@ def test_what_a_timer_sends_counts_neither_for_nor_against_anybody():
     found = cct.identify(flow)
     assert found.group == ("bbr2022", "bbr2019")
     assert sum(one.probability for one in found.candidates if one.name in found.group) > 0.8
+
+
+def test_counters_without_addresses_are_called_as_elsewhere(capsys):
+    assert main(["identify", str(cct.datasets.path("loss_cubic_1pct", "tcpinfo.csv.zst"))]) == 0
+    assert "\nconnection 0: " in capsys.readouterr().out

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cctrace.columns import Columns, Table, frame_of, spans_of
 from cctrace.display import Jsonable, Summarized, connection
+from cctrace.flows.counters import title_of
 from cctrace.flows.table import retransmitted_share
 from cctrace.refusals import Refusal
 
@@ -127,9 +128,7 @@ class FlowAnalysis(Summarized, Jsonable):
     def title(self) -> str:
         """Return "address:port → address:port", bulk sender first."""
         if self.row["src"] is None:
-            known = self.counters.connection if self.counters else {}
-            taken_at = f" ({known['vantage_point']})" if known.get("vantage_point") else ""
-            return f"connection {known.get('group_id', known.get('flow_id', 'without a name'))}{taken_at}"
+            return "connection without a name" if self.counters is None else title_of(self.counters)
         return connection(*(self.row[name] for name in ("src", "sport", "dst", "dport")))
 
     @property

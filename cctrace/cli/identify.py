@@ -38,6 +38,7 @@ def identify(files: tuple[str, ...], reading: dict[str, Any], as_json: bool) -> 
     socket paced although its controller sets no rate), reason, seconds. A flow that cannot be identified has no
     candidates; the reason says what would be needed.
     """
+    from cctrace.flows.counters import title_of
     from cctrace.identification.identify import identify_files
 
     with progress("identifying") as update:
@@ -53,9 +54,9 @@ def identify(files: tuple[str, ...], reading: dict[str, Any], as_json: bool) -> 
     identified = [(flow, result) for _, flow, result in found if not isinstance(result, StreamError)]
     rows = [_row(flow, result) for flow, result in identified]
     print_table(("sender", "receiver", "controller"), rows, heading=(2, _ends))
-    for row, (_, result) in zip(rows, identified, strict=True):
+    for flow, result in identified:
         echo()
-        print_text(f"{_ends(row)}: {result.reason}.")
+        print_text(f"{title_of(flow)}: {result.reason}.")
 
 
 def _ends(row: Any) -> str:

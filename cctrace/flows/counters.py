@@ -18,7 +18,7 @@ import numpy as np
 
 from cctrace.arguments import place_in
 from cctrace.columns import Columns, Floats, Ints, Values, frame_of, last_true
-from cctrace.display import Card, Carded
+from cctrace.display import Card, Carded, connection
 from cctrace.errors import ArgumentError
 from cctrace.flows import coarse, quantized
 from cctrace.flows.state import DEFAULT_HZ
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from cctrace.flows.events import Events
+    from cctrace.flows.flow import Flow
     from cctrace.flows.views import View
 
 COARSE = "from counters, without a capture: RTTs are the sender's smoothed ones, and times those of the polls"
@@ -363,3 +364,12 @@ def _rank(values: Floats, share: float) -> float:
     """Return a quantile by nearest rank, as `cctrace flows` does; NaN without values."""
     known = np.sort(values[~np.isnan(values)])
     return int(known[max(0, int(np.ceil(share * len(known))) - 1)]) if len(known) else np.nan
+
+
+def title_of(flow: Flow | CounterFlow) -> str:
+    """Return a flow's ends as "address:port → address:port", bulk sender first; without addresses the record's name."""
+    if isinstance(flow, CounterFlow) and flow.key[0] is None:
+        known = flow.connection
+        taken_at = f" ({known['vantage_point']})" if known.get("vantage_point") else ""
+        return f"connection {known.get('group_id', known.get('flow_id', 'without a name'))}{taken_at}"
+    return connection(*flow.key)

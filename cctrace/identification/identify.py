@@ -26,7 +26,7 @@ from cctrace.cc import kernel_name
 from cctrace.columns import give_back
 from cctrace.display import Progress, Summarized, silent
 from cctrace.errors import ArgumentError, StreamError
-from cctrace.flows.counters import CounterFlow
+from cctrace.flows.counters import CounterFlow, title_of
 from cctrace.flows.cut_options import LACKS_SACKS, cut_options
 from cctrace.flows.ecn import may_miss_marks
 from cctrace.flows.flow import Flow
@@ -293,7 +293,7 @@ def identify_files(
     for file in map(str, files):
         progress(f"reading {file}")
         for flow in bulk_of_file(file, **options):
-            progress(f"{file}: {flow!r}")
+            progress(f"identifying {title_of(flow)} of {file}")
             try:
                 yield file, flow, identify(flow)
             except StreamError as error:

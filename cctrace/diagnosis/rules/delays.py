@@ -74,9 +74,12 @@ def ack_aggregation(facts: Facts, found: Found) -> Iterator[Finding]:
 
 
 def ack_thinning(facts: Facts, found: Found) -> Iterator[Finding]:
-    """More than three segments per ACK that did not arrive together."""
+    """More than three segments per ACK that did not arrive together.
+
+    Where the capture cut the SACK blocks, it does not show which ACKs filled holes, and thus tell of much at once.
+    """
     acks = facts.ack_counts
-    if acks is None or found.names & {"ack_compression", "ack_aggregation"} or _scattered(found):
+    if acks is None or facts.lacks_sacks or found.names & {"ack_compression", "ack_aggregation"} or _scattered(found):
         return
     if acks.segments_per_ack > 1.5 * max(DELAYED_ACK_SEGMENTS, acks.per_packet) and not acks.is_jittered:
         sure = between(const.DOUBTFUL, const.CLEAR, 1 - DELAYED_ACK_SEGMENTS / acks.segments_per_ack)  # share missing
