@@ -107,8 +107,8 @@ class Diagnosis(Summarized):
     def reordered(self, verdicts: list[Verdict]) -> Diagnosis:
         """Return the diagnosis with reordered verdicts; the first one becomes its cause."""
         note, first = self.verdict.removeprefix(self.verdicts[0].line), verdicts[0]
-        said = f"{first.line}{note}"
-        return replace(self, cause=first.name, verdict=said, figures=first.evidence, verdicts=verdicts)
+        verdict = f"{first.line}{note}"
+        return replace(self, cause=first.name, verdict=verdict, figures=first.evidence, verdicts=verdicts)
 
     @classmethod
     def of(

@@ -21,7 +21,7 @@ BOUNDED_BY_LOSSES = {"bbr2", "bbr3"}  # models of the path that bound the data i
 
 
 class Artefact(NamedTuple):
-    """A capture artefact: which of the catalogue's sentences tells it (a key of `Cause.forms`), and the confidence."""
+    """A capture artefact: the key (of `Cause.forms`) of the sentence that describes it, and the confidence."""
 
     form: str
     confidence: float

@@ -361,8 +361,8 @@ def _follows(table: Transmissions, wait: Floats, parts: tuple[Bools, Bools], bas
 def _delayed_others(tables: list[Transmissions], met: list[Floats], best: _Hypothesis, end_ns: float) -> bool:
     """Return whether packets of other flows waited until `end_ns` when the bucket was short of tokens.
 
-    A flow that came when a queue was full never saw it empty, so that its own delays do not tell. Deficits (`met`) hold
-    while losses confirm them: flows outside the capture, or too many to be followed, may have taken tokens later.
+    A flow that came when a queue was full never saw it empty, so that its own delays do not show it. Deficits (`met`)
+    hold while losses confirm them: flows outside the capture, or too many to be followed, may have taken tokens later.
     """
     for table, deficit in zip(tables, met, strict=True):
         known = np.isfinite(table.rtt_us) & ~table.retransmitted & (table.sent_ns <= end_ns)

@@ -372,7 +372,8 @@ def _place(delays: Delays, service_us: Floats, prompt: Bools) -> str | None:
     fell = np.diff(delay)[loose] < (const.CLOSER - 1) * service[loose]
     share = neighbours.sum() * min(float(np.mean(service[neighbours]) / np.mean(apart[loose])), 1.0) / loose.sum()
     due = fell.sum() * share
-    # How unlikely none would be, at the rate of those that fell, which a few of them hardly tell: for many, exp(-due).
+    # How unlikely it is that none came closer, at the rate of those that fell, which a few of them hardly determine;
+    # for many it is exp(-due).
     surprise = fell.sum() * np.log1p(share)
     return "before" if surprise >= const.LEAST_CLOSER and closer.sum() <= const.NONE_CLOSER * due else None
 

@@ -203,7 +203,7 @@ def early_share(dropped: Bools, lost: Bools, met: Floats, time_us: Floats, rtt_u
 def _codel(lost: Bools, wait_us: Floats, time_us: Floats, at: Backlogs) -> bool:
     """Return whether CoDel drops [RFC8289]: single packets, none queued for less than 5 ms although many were.
 
-    Where hardly any packet waits so briefly, CoDel's clock tells: it drops one packet at a time, never two close
+    Where hardly any packet waits so briefly, CoDel shows by its clock: it drops one packet at a time, never two close
     together, unlike chance, and of the longer queues, as `Backlogs.chance` says.
     """
     if lost.sum() < const.LEAST_CODEL:

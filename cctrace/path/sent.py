@@ -37,7 +37,7 @@ class Sent:
 
     @property
     def lasts(self) -> bool:
-        """Whether packets were sent at different times: one time stamp for all tells no rate."""
+        """Whether packets were sent at different times: one time stamp for all shows no rate."""
         return len(self.sent_us) > 0 and bool(self.sent_us[-1] > self.sent_us[0])
 
     @functools.cached_property

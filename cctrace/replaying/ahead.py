@@ -17,6 +17,7 @@ from cctrace.replaying.follow import CHANGES, Follower
 from cctrace.replaying.loop import run
 from cctrace.replaying.stack import NEXT_DRAW, NEXT_SEND, STATE
 from cctrace.replaying.trying import add_up, trials
+from cctrace.tcp.sequence import first_not_below
 
 # State of `keep_on`: where the cycle begins and ends, and with the next one; rows for which there is room to record;
 # the cycle that would go on from where the last comparison ended, and that row; slots of the mode, of the minimum RTT,
@@ -30,14 +31,8 @@ LEFT, FULL, SHIFTED, JUDGED_ONLY = range(4)  # why it ended, see `Ahead.run`
 
 def row_after(now_us: Any, row: int, span_us: int) -> int:
     """Return the first row later than `span_us` from a row, at least the next, at most the end."""
-    low, high, until_us = 0, now_us.size, now_us[row] + span_us
-    while low < high:
-        middle = (low + high) // 2
-        if now_us[middle] < until_us:
-            low = middle + 1
-        else:
-            high = middle
-    return min(max(low, row + 1), int(now_us.size))
+    end = first_not_below(now_us, now_us.size, now_us[row] + span_us)
+    return min(max(end, row + 1), int(now_us.size))
 
 
 def keep_on(

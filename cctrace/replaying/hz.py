@@ -277,7 +277,7 @@ class Judge:
         self._dips: _Dips | None = None
         self._ticks: list[tuple[int, int]] = []
         self._looks: list[_Look] = []
-        self._needs = 0  # rows that must be inferred before more can be told
+        self._needs = 0  # rows that must be inferred before more can be judged
         self._changes = MOST_CHANGES
         self._settled: Ticking | None = None
         self.known: Known | None = None
@@ -322,7 +322,7 @@ class Judge:
         return self._settled
 
     def _begin(self, params: dict[str, Any], script: Script) -> bool:
-        """Come to the first row; return False if ticks cannot be told."""
+        """Come to the first row; return False if ticks cannot be determined."""
         source, cls, own = self._source, self._cls, params["hz"]
         other = next(rate for rate in RATES if rate != own)
         follower = None

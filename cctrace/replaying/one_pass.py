@@ -275,7 +275,7 @@ class Leader:
         return list(self._drawn), self._one.copy()
 
     def as_drawn(self, saved: Any, drew: Any, slots: NDArray[np.int64], more: NDArray[np.int64]) -> list[Any]:
-        """Return a saved state with what `drew` told elsewhere, and with more in some slots."""
+        """Return a saved state with the draws that `drew` returned elsewhere, and with more in some slots."""
         state = list(saved)
         state[DRAWS], state[SLOTS], state[ONE] = drew[0], saved[SLOTS].copy(), drew[1]
         state[SLOTS][slots] += more

@@ -147,7 +147,7 @@ def likely_paced(follower: Follower) -> int:
         return 0  # estimated times are not informative
     if shows_no_timer(follower.events, follower.sends):
         return 0
-    own = own_sends(follower.events, follower.sends)  # the others tell nothing of a timer
+    own = own_sends(follower.events, follower.sends)  # the others show nothing of a timer
     sent = np.diff(np.searchsorted(follower.sends["row"][own], stops), prepend=0)
     if not sent.any():
         return 0

@@ -24,7 +24,7 @@ POLICED, POLICED_BW, SAMPLING = "lt_use_bw", "lt_bw", "lt_is_sampling"
 SEARCH = (SAMPLING, POLICED_BW, "lt_rtt_cnt", "lt_last_delivered", "lt_last_stamp", "lt_last_lost")
 LONGEST_SEARCH = 2 * 4 * LT_MIN_ROUNDS  # rounds of two intervals
 MOST_SEARCHES = 128  # of more losses, evenly spaced ones: each is followed for up to `LONGEST_SEARCH` rounds
-SPAN_RTTS = 2 * CYCLE_LEN  # over which sends tell a policer's rate
+SPAN_RTTS = 2 * CYCLE_LEN  # over which sends show a policer's rate
 
 
 class Policers:

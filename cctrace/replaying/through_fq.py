@@ -243,7 +243,7 @@ def _passage(
 
 
 def _may_tell(flow: Flow) -> bool:
-    """Return whether departure times tell: they are the sender's, and a round trip outlasts a host's delays."""
+    """Return whether departure times can show it: they are the sender's, and a round trip outlasts a host's delays."""
     if not flow.facts["complete"] or flow.taken_at != "sender" or "start_ns" in flow.facts["inferred"]:
         return False
     enough = np.count_nonzero(flow.events.sends["begins"]) >= FEW_SENDS

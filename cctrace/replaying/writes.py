@@ -50,7 +50,7 @@ def marks_of_writes(run: Run) -> NDArray[np.uint8] | None:
     """Return which packets the writes of its application made application-limited, and what waited behind each.
 
     As `book.APP_LIMITED` and `book.WAITS`; None if neither a clock nor a fixed send buffer explains the sends.
-    A capture elsewhere than at the sender does not tell the order of ACKs and sends well enough.
+    A capture elsewhere than at the sender does not show the order of ACKs and sends well enough.
     """
     flow = run.source
     if not isinstance(flow, Flow) or run.marked is None or not 0 < len(run.marked) <= MOST_SENDS:

@@ -143,7 +143,7 @@ def of_socket(record: Record) -> groups.SocketLimit | None:
     _, rate, _ = record.path.delivered
     at_it = len(rate) > 0 and is_at(float(np.median(rate)) * 1e6, limit)
     bottleneck = record.path.bottleneck
-    if bottleneck is None:  # too few RTTs are known to tell a queue
+    if bottleneck is None:  # too few RTTs are known to show a queue
         return None
     has_more = bottleneck.is_measured and limit / 1e6 < const.SPARE_RATE * bottleneck.rate
     carried = bottleneck.rate * 8e6 if has_more else groups.NAN

@@ -14,7 +14,7 @@ NEVER_FULL = {"random_loss", "aqm"}  # causes of losses that no full queue expla
 FULL = {"congestive_loss", "shallow_buffer"}
 SHALLOW = const.QUEUED - 1  # bandwidth-delay products: a probe of BBR overflows it
 SURE_ERRORS = float(-special.ndtri(CHANCE))  # standard errors of a mean rank, to be significant
-TOLD = {"random_loss", "shallow_buffer"}  # causes whose sentences quantify the losses
+QUANTIFIED = {"random_loss", "shallow_buffer"}  # causes whose sentences quantify the losses
 
 
 def poor_pacing(facts: Facts, found: Found) -> Iterator[Finding]:
@@ -184,6 +184,6 @@ def retransmissions(facts: Facts, found: Found) -> Iterator[Finding]:
     ):
         yield facts.finding("lost_before_capture", const.EXPLAINS, again)
         return
-    said = {finding.name for finding in found.findings if finding.confidence >= const.DOUBTFUL} & TOLD
-    if share >= const.HEAVY and not said:
+    likely = {finding.name for finding in found.findings if finding.confidence >= const.DOUBTFUL}
+    if share >= const.HEAVY and not likely & QUANTIFIED:
         yield facts.finding("heavy_retransmission", const.CLEAR, again).saying(vain=again.needless or None)

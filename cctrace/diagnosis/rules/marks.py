@@ -24,7 +24,7 @@ LOW_LATENCY = {"step", "dualpi2"}  # laws that treat ECT(1) otherwise than ECT(0
 def ecn_marking(facts: Facts, found: Found) -> Iterator[Finding]:
     """Marks reduced the window repeatedly, more often than losses did, or once, and it then grew back for long.
 
-    Many in a short part of the flow are told as well, with that part. A model of the path ignores marks, unless its
+    Many in a short part of the flow are reported as well, with that part. A model of the path ignores marks, unless its
     replay shows that it does not.
     """
     marks = facts.marks
