@@ -14,7 +14,7 @@ from cctrace.io.packets import Packets
 
 MSS = 1448
 EPOCH_NS = 1_700_000_000_000_000_000
-FIN, SYN, PSH, ACK, ECE, CWR = 1, 2, 8, 16, 64, 128
+FIN, SYN, RST, PSH, ACK, ECE, CWR = 1, 2, 4, 8, 16, 64, 128
 ISN, PEER_ISN, TS0 = 0xFFFFF000, 77, 5_000  # sequence numbers wrap early
 
 

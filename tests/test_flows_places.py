@@ -11,7 +11,7 @@ from cctrace import datasets
 from cctrace.diagnosis.diagnose import diagnose
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.capture import read
-from tests.conversation import MSS, Conversation
+from tests.conversation import ISN, MSS, RST, Conversation
 
 
 def moved(talk, back_ms):
@@ -42,6 +42,19 @@ def test_rtts_are_the_senders_wherever_the_capture_was_taken(back_ms):
     assert flow.facts["handshake_rtt_us"] == pytest.approx(there.facts["handshake_rtt_us"], abs=1000)
     assert flow.rtt["rtt_us"].to_numpy() == pytest.approx(there.rtt["rtt_us"].to_numpy(), abs=1000)
     assert any("times are estimates" in warning for warning in flow.row["warnings"])
+
+
+def test_a_reset_without_a_time_stamp_is_sent_when_it_was_captured():
+    """Linux resets a connection without the option: its TSval is none, not the instant at which the clock was 0."""
+    talk = conversation()
+    end_ms = 1700.0
+    talk._row(end_ms, 0, RST, ISN + 1 + 80 * MSS, 0, 0)
+    talk.rows[-1] |= {"tsval": 0, "options": 0}
+    capture = moved(talk, 39.9).capture()
+    time_ns, rows, _ = capture.seen_by_sender(0)
+    assert (np.diff(time_ns) >= 0).all()
+    assert rows[-1] == len(capture.packets) - 1
+    assert time_ns[-1] - time_ns[0] == pytest.approx((end_ms + 40) * 1e6, abs=1e6)
 
 
 def test_what_a_capture_elsewhere_computes_is_an_estimate():

@@ -23,7 +23,7 @@ from cctrace.flows.cut_sacks import complete
 from cctrace.flows.ecn import feedback
 from cctrace.flows.flow import Flow
 from cctrace.flows.reenact import Pass
-from cctrace.flows.state import DEFAULT_HZ, DIRECTLY, OPT_COPY, PARAM, PSH, SYN, THROUGH_FQ
+from cctrace.flows.state import DEFAULT_HZ, DIRECTLY, OPT_COPY, OPT_TIMESTAMPS, PARAM, PSH, SYN, THROUGH_FQ
 from cctrace.flows.table import Connections, retransmitted_share
 from cctrace.flows.window_scale import LARGEST_WSCALE, shown_scale
 from cctrace.schema import CLOCK_START_US
@@ -379,7 +379,8 @@ class Capture(Gridded):
             there = clock[mine] - away[i] // 2
             if stamp_tick_us(side[None])[0] == 1000 and side["ts_last"] >= side["ts_first"] and side["ts_count"]:
                 tick = (side["ts_phase_us"] + self.packets["tsval"][mine].astype(np.int64) * 1000) * 1000 - away[i] // 2
-                there = np.minimum(there, tick + 500_000)
+                stamped = self.packets["options"][mine] & OPT_TIMESTAMPS != 0  # a RST is not (RFC 7323, 3.2)
+                there = np.where(stamped, np.minimum(there, tick + 500_000), there)
             clock[mine] = np.where(sent, there, clock[mine] + away[i] - away[i] // 2)
             order[first[i] : first[i + 1]] = mine[np.argsort(clock[mine], kind="stable")]
         return clock, order, first
