@@ -9,10 +9,10 @@ import pytest
 import cctrace as cct
 from cctrace import blocks
 from cctrace.analysis import one_flow
-from cctrace.flows.emitting import are_as_steady, are_same
+from cctrace.flows.emitting import are_as_steady, are_same, takes_sample
 from cctrace.flows.events import AckRows, Events
 from cctrace.flows.packed import EventColumns
-from cctrace.flows.state import EVENT, STATE, STEADY
+from cctrace.flows.state import CALL, EVENT, STATE, STEADY, UNSAMPLED
 from cctrace.replaying.stream import stream_of
 from cctrace.report.overview import write_report
 
@@ -156,10 +156,29 @@ def test_the_first_rows_of_a_stream_have_the_states_that_they_need(rows):
 
 @pytest.mark.parametrize(
     ("dtype", "equal", "name"),
-    [(dtype, equal, name) for dtype, equal in ((STATE, are_same), (STEADY, are_as_steady)) for name in dtype.names],
+    [
+        (dtype, equal, name)
+        for dtype, equal in ((STATE, are_same), (STEADY, are_as_steady))
+        for name in dtype.names
+        if name not in UNSAMPLED
+    ],
 )
 def test_states_that_differ_in_any_column_are_not_shared(dtype, equal, name):
     one, other = (np.zeros(1, dtype).view(np.recarray)[0] for _ in range(2))
     assert equal(one, other)
     other[name] = 1
     assert not equal(one, other)
+
+
+@pytest.mark.parametrize("name", UNSAMPLED)
+def test_calls_share_a_state_unless_their_rate_samples_differ(name):
+    one, other, call = (np.zeros(1, dtype).view(np.recarray)[0] for dtype in (STATE, STATE, CALL))
+    for column, value in UNSAMPLED.items():
+        one[column] = other[column] = value
+    other[name] = call.sampled = 3
+    assert takes_sample(call, one, other)  # the first one, after a call without
+    assert one[name] == 3
+    other[name] = 4
+    assert not takes_sample(call, one, other)
+    call.sampled = 0
+    assert takes_sample(call, one, other)

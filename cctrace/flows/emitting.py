@@ -9,13 +9,45 @@ def emit(out, tp, rs, event, arg):
     if rest > 0 and are_as_steady(steady[rest - 1], steady[rest]):
         tp.steady -= 1
         states[last].steady = tp.steady - 1
-    if last > 0 and are_same(states[last - 1], states[last]):
+    call = calls[tp.rows - tp.taken_rows - 1]
+    if last > 0 and are_same(states[last - 1], states[last]) and takes_sample(call, states[last - 1], states[last]):
         tp.states -= 1
-        calls[tp.rows - tp.taken_rows - 1].of = tp.states - 1
+        call.of = tp.states - 1
+
+
+def takes_sample(call, one, other):
+    """Whether a call whose state is `other` can share the state `one`, which takes the first rate sample from it."""
+    if call.sampled == 0:
+        return True
+    if has_sample(one):
+        return (
+            (one.rs_delivered == other.rs_delivered)
+            & (one.rs_interval_us == other.rs_interval_us)
+            & (one.rs_acked_sacked == other.rs_acked_sacked)
+            & (one.rs_lost == other.rs_lost)
+            & (one.rs_delivered_ce == other.rs_delivered_ce)
+        )
+    one.rs_delivered = other.rs_delivered
+    one.rs_interval_us = other.rs_interval_us
+    one.rs_acked_sacked = other.rs_acked_sacked
+    one.rs_lost = other.rs_lost
+    one.rs_delivered_ce = other.rs_delivered_ce
+    return True
+
+
+def has_sample(row):
+    """Whether a state has a rate sample: other values than `state.UNSAMPLED`."""
+    return (
+        (row.rs_delivered != -1)
+        | (row.rs_interval_us != -1)
+        | (row.rs_acked_sacked != 0)
+        | (row.rs_lost != -1)
+        | (row.rs_delivered_ce != -1)
+    )
 
 
 def are_same(one, other):
-    """Whether two states are equal; without branches, as most are."""
+    """Whether two states are equal but for their rate samples; without branches, as most are."""
     return (
         (one.time_ns == other.time_ns)
         & (one.ca_state == other.ca_state)
@@ -81,11 +113,12 @@ def write(out, tp, rs, event, arg):
     call.event = event
     call.arg = arg
     call.delivered_mstamp_us = tp.delivered_us
-    call.rs_delivered = rs.delivered
-    call.rs_interval_us = rs.interval_us
-    call.rs_acked_sacked = rs.acked_sacked
-    call.rs_lost = rs.lost
-    call.rs_delivered_ce = rs.delivered_ce
+    row.rs_delivered = rs.delivered
+    row.rs_interval_us = rs.interval_us
+    row.rs_acked_sacked = rs.acked_sacked
+    row.rs_lost = rs.lost
+    row.rs_delivered_ce = rs.delivered_ce
+    call.sampled = has_sample(row)
     row.time_ns = tp.clock_ns
     row.ca_state = tp.ca_state
     row.ack = rs.ack

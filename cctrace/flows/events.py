@@ -35,15 +35,17 @@ class AckRows:
     """
 
     def __init__(self, rows: EventColumns | Events) -> None:
-        ends = rows["event"] == schema.EVENT_CODES["on_ack"]
-        self._rows = rows
-        self._at = np.flatnonzero(ends if ends.any() else rows["event"] == schema.EVENT_CODES["cong_avoid"])
+        self._stream = rows.stream if isinstance(rows, Events) else rows
+        event = self._stream["event"]
+        ends = event == schema.EVENT_CODES["on_ack"]
+        at = np.flatnonzero(ends if ends.any() else event == schema.EVENT_CODES["cong_avoid"])
+        self._at, self._of = at.astype(np.uint32), self._stream.states_of(at)
 
     def __len__(self) -> int:
         return len(self._at)
 
     def __getitem__(self, name: str) -> Values:
-        return self._rows.at(name, self._at)
+        return self._stream.gathered(name, self._at, self._of)
 
 
 # Bounds of the attributes that replays compute with, when read from a file.

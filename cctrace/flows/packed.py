@@ -1,7 +1,7 @@
 """The rows of an event stream: calls, and the states that they share; packed once no replay reads them.
 
-An ACK makes two or three calls, which differ in an eighth of their columns (`state.CALL`); the rest is kept once, and
-what mostly stays from one ACK to the next (`state.STEADY`) once until it changes.
+An ACK makes two or three calls, which differ in a few columns (`state.CALL`), and in whether they come after its rate
+sample; the rest is kept once, and what mostly stays from one ACK to the next (`state.STEADY`) once until it changes.
 Packed, a stream takes a third of that, as most columns change with each ACK or less often, by little (`blocks`).
 """
 
@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cctrace.blocks import Packed
+from cctrace.blocks import BLOCK, Packed
 from cctrace.columns import Columns, Ints, Values
-from cctrace.flows.state import CALL, EVENT, STATE, STEADY
+from cctrace.flows.state import CALL, EVENT, STATE, STEADY, UNSAMPLED
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-_CALLS, _STEADY = frozenset(CALL.names or ()), frozenset(STEADY.names or ())
+_CALLS, _STEADY = frozenset(CALL.names or ()) - {"of"}, frozenset(STEADY.names or ())
 
 
 class EventColumns(Mapping[str, Values]):
@@ -46,6 +46,7 @@ class EventColumns(Mapping[str, Values]):
         calls, states, steady = (np.empty(len(rows), dtype) for dtype in (CALL, STATE, STEADY))
         for name in EVENT.names or ():
             (calls if name in _CALLS else steady if name in _STEADY else states)[name] = rows[name]
+        calls["sampled"] = np.any([rows[name] != value for name, value in UNSAMPLED.items()], axis=0)
         calls["of"] = states["steady"] = np.arange(len(rows))
         return cls(calls, states, steady)
 
@@ -78,12 +79,20 @@ class EventColumns(Mapping[str, Values]):
         return found
 
     def __getitem__(self, name: str) -> Values:
-        return self._calls[name] if name in _CALLS else np.repeat(self._of_states(name), self._shared)
+        if name in _CALLS:
+            return self._calls[name]
+        values = np.repeat(self._of_states(name), self._shared)
+        if name in UNSAMPLED:
+            values[self._calls["sampled"] == 0] = UNSAMPLED[name]
+        return values
 
     @functools.cached_property
     def _shared(self) -> Values:
         """How many rows share each state. To repeat states takes a tenth of the time of gathering them by number."""
-        shared = np.bincount(self._calls["of"], minlength=len(self._states))
+        shared = np.zeros(len(self._states), np.uint32)
+        for begin in range(0, self.count, BLOCK):  # not at once: counting takes eight bytes a row
+            of = self._calls.column("of", begin, begin + BLOCK)
+            shared[of[0] : of[-1] + 1] += np.bincount(of - of[0]).astype(np.uint32)
         return shared.astype(np.min_scalar_type(shared.max(initial=0)))
 
     def __iter__(self) -> Iterator[str]:
@@ -95,10 +104,22 @@ class EventColumns(Mapping[str, Values]):
     def at(self, name: str, rows: ArrayLike) -> Values:
         """Return a column's values at some rows, by their numbers or a mask."""
         rows = np.asarray(rows)
-        if name in _CALLS or self.is_packed:
-            return self[name][rows]
-        of = self._calls["of"][rows]
-        return self._steady[name][self._states["steady"][of]] if name in _STEADY else self._states[name][of]
+        return self._calls[name][rows] if name in _CALLS else self.gathered(name, rows, self.states_of(rows))
+
+    def states_of(self, rows: Values) -> Values:
+        """Return the numbers of the states of some rows, which `gathered` takes."""
+        if self.is_packed:
+            return np.repeat(np.arange(len(self._states), dtype=np.uint32), self._shared)[rows]
+        return self._calls["of"][rows]
+
+    def gathered(self, name: str, rows: Values, of: Values) -> Values:
+        """Return a column's values at some rows, whose states have the numbers `of`."""
+        if name in _CALLS:
+            return self._calls[name][rows]
+        values = self._steady[name][self._states["steady"][of]] if name in _STEADY else self._states[name][of]
+        if name in UNSAMPLED:
+            values[self._calls["sampled"][rows] == 0] = UNSAMPLED[name]
+        return values
 
     def column(self, name: str, begin: int, end: int) -> Values:
         """Return a column of the rows from `begin` to before `end`."""
@@ -115,6 +136,8 @@ class EventColumns(Mapping[str, Values]):
                 found[name] = self._calls.column(name, begin, end)
             else:
                 found[name] = self._of_states(name, first, last)[of - first]
+            if name in UNSAMPLED:
+                found[name][self._calls.column("sampled", begin, end) == 0] = UNSAMPLED[name]
         return found
 
     def pack(self) -> None:

@@ -314,15 +314,15 @@ class Pass:
     def _parts(self) -> Iterator[tuple[Values, ...]]:
         """Yield the tables of the stream, and sends, as one is full, to be overwritten by the next ones.
 
-        The last state stays, since the next row may share it.
+        The last state stays, since the next row may share it, and bring its rate sample.
         """
         tp = self.finals[0]
         while (lacks := _reenact(*self.given, self.tables)) != NOTHING:
             if lacks not in (OUT, SENDS) or tp["rows"] == tp["taken_rows"]:
                 self.grow(lacks)
                 continue
-            yield self._part()
-            _, states, steady, _ = self._part()
+            calls, states, steady, sent = self._part()
+            yield calls, states[:-1], steady, sent
             self._states[0], self._steady[0] = states[-1], steady[-1]
             tp["taken_rows"], tp["taken_sends"] = tp["rows"], tp["sent"]
             tp["taken_states"], tp["taken_steady"] = tp["states"] - 1, tp["steady"] - 1

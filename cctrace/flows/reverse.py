@@ -47,16 +47,17 @@ def reverse(flow: Flow) -> dict[str, Any]:
     capture = flow.capture
     _, rows, _ = capture.at_the_sender(np.array([flow.index]))
     rows = np.sort(rows)
-    packets = {name: capture.packets[name][rows] for name in _COLUMNS}
-    forth = packets["direction"] == capture.connections.sender[flow.index]
-    copy = packets["options"] & OPT_COPY != 0
-    back = {name: values[~forth & ~copy] for name, values in packets.items()}
-    ahead = {name: values[forth & ~copy] for name, values in packets.items()}
+    packets = capture.packets
+    forth = packets["direction"][rows] == capture.connections.sender[flow.index]
+    copy = packets["options"][rows] & OPT_COPY != 0
+    sides = forth[(packets["payload"][rows] > 0) & ~copy]
+    theirs, mine = rows[~forth & ~copy], rows[forth & ~copy]
+    del rows, forth, copy  # of a million packets they have 10 MB
+    back, ahead = ({name: packets[name][side] for name in _COLUMNS} for side in (theirs, mine))
     carries = back["payload"] > 0
     seq, new, answered_ns = _answers(back, ahead, carries)
     pure = ~carries & (back["flags"] & (SYN | FIN | RST) == 0) & (back["flags"] & ACK != 0)
     handshake = back["flags"] & (SYN | RST) != 0
-    sides = forth[(packets["payload"] > 0) & ~copy]
     begins = ~sides & np.concatenate(([True], sides[:-1]))[: len(sides)]
     count = int(pure.sum())
     return {
@@ -75,7 +76,7 @@ def reverse(flow: Flow) -> dict[str, Any]:
     }
 
 
-_COLUMNS = ("time_ns", "direction", "payload", "flags", "seq", "ack", "window", "sack_count", "options", "tsval",
+_COLUMNS = ("time_ns", "payload", "flags", "seq", "ack", "window", "sack_count", "options", "tsval",
             "tsecr")  # fmt: skip
 
 

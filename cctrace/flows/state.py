@@ -114,17 +114,17 @@ PARAM = _i8(
 EVENT = np.dtype([(c.name, c.dtype) for c in schema.EVENTS])
 # The same in three tables (`packed.EventColumns`): in what the calls upon one ACK differ, and the rest, which they
 # share; of that, what mostly stays from one ACK to the next.
-_OF_A_CALL = (
-    *("event", "arg", "delivered_mstamp_us"),
-    *("rs_delivered", "rs_interval_us", "rs_acked_sacked", "rs_lost", "rs_delivered_ce"),
-)
+_OF_A_CALL = ("event", "arg", "delivered_mstamp_us")
+# Columns of the rate sample that an ACK makes [Linux618] tcp_rate_gen, and what calls before that (pkts_acked) have.
+UNSAMPLED = {"rs_delivered": -1, "rs_interval_us": -1, "rs_acked_sacked": 0, "rs_lost": -1, "rs_delivered_ce": -1}
 _STEADY = (
     *("delivered_ce", "lost", "rttvar_us4", "tcp_min_rtt_us", "mss", "tlp_orig_data_app_limited"),
     *("rs_losses", "rs_is_retrans", "rs_is_ack_delayed", "rs_is_acking_tlp_retrans", "rs_prior_lost"),
     *("skb_tx_in_flight", "skb_tx_in_flight_v2", "skb_tx_lost", "skb_tx_delivered", "skb_tx_app_limited"),
     *("skb_tx_has_mstamp", "skb_segments"),
 )
-CALL = np.dtype([*((name, EVENT[name]) for name in _OF_A_CALL), ("of", "u4")])  # the row of its state
+# Whether it comes after its state's rate sample, and the row of its state.
+CALL = np.dtype([*((name, EVENT[name]) for name in _OF_A_CALL), ("sampled", "u1"), ("of", "u4")])
 STEADY = np.dtype([(name, EVENT[name]) for name in _STEADY])
 STATE = np.dtype(
     [(c.name, c.dtype) for c in schema.EVENTS if c.name not in _OF_A_CALL + _STEADY] + [("steady", "u4")]  # its row

@@ -47,12 +47,12 @@ def observe(call, row, rest, ack):
     ack[18] = rest.mss
     ack[19] = row.is_cwnd_limited
     ack[20] = row.max_packets_out
-    ack[21] = call.rs_delivered
-    ack[22] = call.rs_interval_us
+    ack[21] = row.rs_delivered if call.sampled else -1
+    ack[22] = row.rs_interval_us if call.sampled else -1
     ack[23] = row.rs_prior_delivered
     ack[24] = row.rs_rtt_us
     ack[25] = rest.rs_losses
-    ack[26] = call.rs_acked_sacked
+    ack[26] = row.rs_acked_sacked if call.sampled else 0
     ack[27] = row.rs_prior_in_flight
     ack[28] = row.rs_is_app_limited
     ack[29] = rest.rs_is_retrans
@@ -60,9 +60,9 @@ def observe(call, row, rest, ack):
     ack[31] = rest.rs_is_acking_tlp_retrans
     ack[32] = rest.tlp_orig_data_app_limited
     ack[33] = row.rs_tx_in_flight
-    ack[34] = call.rs_lost
+    ack[34] = row.rs_lost if call.sampled else -1
     ack[35] = rest.rs_prior_lost
-    ack[36] = call.rs_delivered_ce
+    ack[36] = row.rs_delivered_ce if call.sampled else -1
     ack[37] = rest.skb_tx_in_flight
     ack[38] = rest.skb_tx_lost
     ack[39] = rest.skb_tx_delivered

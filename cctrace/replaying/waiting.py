@@ -131,12 +131,13 @@ def is_deferred(rows, sends, room, burst, slots, stack):
 
     They would fill the room, and the ACK that enlarges it releases them; data written later find more room.
     """
-    calls, _, _ = rows
+    calls, states, _ = rows
     k = stack[sk.NEXT_SEND]
     if k == sends.size or not 0 < sends[k].row <= calls.size or segments_of(sends, k) < room:
         return False
     later = slots[sk.CWND] - (np.int64(sends[k].in_flight) - np.int64(sends[k].segments))
-    return later - np.int64(calls[sends[k].row - 1].rs_acked_sacked) < burst
+    call = calls[sends[k].row - 1]
+    return later - (np.int64(states[call.of].rs_acked_sacked) if call.sampled else 0) < burst
 
 
 def awaits_more(book, row, sends, room, clock_ns, slots, stack):
