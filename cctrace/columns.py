@@ -208,8 +208,9 @@ def last_true(mask: ArrayLike, before: int = -1) -> Ints:
     >>> last_true([False, True, False, True, False]).tolist()
     [-1, 1, 1, 3, 3]
     """
-    true = np.asarray(mask)
-    return np.maximum.accumulate(np.where(true, np.arange(len(true)), before))
+    found = np.arange(len(np.asarray(mask)))
+    found[~np.asarray(mask)] = before
+    return np.maximum.accumulate(found)
 
 
 def distinct(ascending: Ints) -> Ints:

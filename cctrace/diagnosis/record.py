@@ -222,6 +222,7 @@ class Record:
         del offset  # here and below: of a million packets each has 8 MB
         from_receiver = ~mine & ((packets["flags"][rows] & SYN) == 0)
         window = np.where(from_receiver, packets["window"][rows].astype(np.int64) << int(self.flow.facts["wscale"]), 0)
+        del rows
         edge = np.maximum.accumulate(np.where(from_receiver, ack + window, 0))
         del ack
         known, free = edge > 0, edge - end

@@ -1,10 +1,10 @@
-"""Helpers for arrays: last occurrences, a robust standard deviation, events apart, and medians of parts."""
+"""Helpers for arrays: last and single occurrences, a robust standard deviation, events apart, and medians of parts."""
 
 import itertools
 
 import numpy as np
 
-from cctrace.columns import Floats, Ints
+from cctrace.columns import Bools, Floats, Ints
 
 
 def last_of_each(values: Ints) -> Ints:
@@ -14,6 +14,21 @@ def last_of_each(values: Ints) -> Ints:
     array([2, 3, 4])
     """
     return np.sort(len(values) - 1 - np.unique(values[::-1], return_index=True)[1])
+
+
+def occur_once(values: Ints) -> Bools:
+    """Return which values no other one equals; without their inverse, five columns as long.
+
+    >>> occur_once(np.array([4, 7, 4, 9])).tolist()
+    [False, True, False, True]
+    """
+    ordered = np.sort(values)
+    again = ordered[1:][ordered[1:] == ordered[:-1]]
+    del ordered
+    if not len(again):
+        return np.ones(len(values), bool)
+    found: Bools = again[np.searchsorted(again[:-1], values)] != values
+    return found
 
 
 def central_sd(values: Floats) -> float:

@@ -199,8 +199,11 @@ def mean_rank(among: Floats, values: Floats) -> float:
 def ranks(among: Floats, values: Floats) -> Floats:
     """Return the rank, 0 to 1, of each value among others; 0.5 if they do not differ."""
     among = np.sort(among)
-    low, high = (np.searchsorted(among, values, side) for side in ("left", "right"))
-    return (low + high) / 2 / len(among)
+    place = np.searchsorted(among, values, "left")
+    place += np.searchsorted(among, values, "right")  # in place, as of a million packets each column has 8 MB
+    found: Floats = place / 2
+    found /= len(among)
+    return found
 
 
 def rolling_max(values: Floats, size: int) -> Floats:

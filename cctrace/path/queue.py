@@ -85,4 +85,5 @@ def left_at(sent_us: Floats, clock: Floats, behind: Floats, steps: Steps, bucket
 def backlog(sent_us: Floats, wire_bytes: Floats, steps: Steps) -> Floats:
     """Return the bytes in the queue just after each arrival, itself included."""
     clock, behind = work_done(sent_us, wire_bytes, steps)
-    return behind - clock
+    behind -= clock
+    return behind

@@ -33,16 +33,18 @@ def stamps_of(flow: Flow, of_sender: bool = True) -> Stamps:
     table, packets = capture.connections, capture.packets
     side = int(table.sender[index]) if of_sender else 1 - int(table.sender[index])
     rows = table.rows_of(index)
+    start = packets["time_ns"][rows[:1]]
     stamped = packets["options"][rows] & (OPT_TIMESTAMPS | OPT_COPY) == OPT_TIMESTAMPS
     place = np.flatnonzero((packets["direction"][rows] == side) & stamped)
     rows = rows[place]
     tick = int(stamp_tick_us(table.sides[index, side][None])[0])
     if not len(rows):
         return Stamps(np.zeros(0), np.zeros(0), tick, place)
-    start = int(packets["time_ns"][table.order[table.first[index]]])
-    ticks = (packets["tsval"][rows].astype(np.int64) - int(packets["tsval"][rows[0]])) & 0xFFFFFFFF
-    ticks = np.where(ticks >= 1 << 31, ticks - (1 << 32), ticks)
-    return Stamps((packets["time_ns"][rows].astype(np.int64) - start) / 1e3, ticks * float(tick), tick, place)
+    ticks = packets["tsval"][rows].astype(np.int64)
+    ticks -= ticks[0]
+    ticks &= 0xFFFFFFFF
+    ticks[ticks >= 1 << 31] -= 1 << 32
+    return Stamps((packets["time_ns"][rows] - start) / 1e3, ticks * float(tick), tick, place)
 
 
 def held_us(stamps: Stamps) -> float:

@@ -118,6 +118,7 @@ def _of(flow: Flow) -> Transmissions:
     acks = _acknowledged(packets, rows, mine, seq, int(sides[sender]["origin"]))
     segments = _segments(data, seq, payload, packets["flags"][rows], mss)
     del once, mine, data, seq, payload  # of a million packets each long column has 8 MB
+    rows = rows.astype(np.int32)
     fates = _fates(time_ns, segments, acks)
     del acks
     return _table(time_ns, rows, segments, fates, mss)
@@ -196,7 +197,7 @@ def _fates(time_ns: Ints, segments: _Segments, acks: tuple[Ints, ...]) -> _Fates
     return found
 
 
-def _table(time_ns: Ints, rows: Ints, segments: _Segments, fates: _Fates, mss: int) -> Transmissions:
+def _table(time_ns: Ints, rows: Values, segments: _Segments, fates: _Fates, mss: int) -> Transmissions:
     state, ack_row = fates.state, fates.ack_row
     again = fates.before >= 0
     return Transmissions(
@@ -210,7 +211,7 @@ def _table(time_ns: Ints, rows: Ints, segments: _Segments, fates: _Fates, mss: i
         exact=_exact(state, ack_row, again, len(time_ns)),
         prompt=_prompt(state, ack_row, fates.when),
         push=segments.push,
-        packet=rows[segments.packet].astype(np.int32),
+        packet=rows[segments.packet],
         start_ns=int(time_ns[0]),
         mss=mss,
     )

@@ -68,7 +68,7 @@ def lanes(view: FlowView) -> list[Lane]:
     if len(after):
         rows = np.unique(np.concatenate([[0], np.flatnonzero(np.diff(after)) + 1, [len(after) - 1]]))
         names = np.array(CA_STATES, object)[np.minimum(after[rows], len(CA_STATES) - 1)]
-        found.append(Lane("TCP", Phases.from_names(view.seconds({"time_ns": view.events["time_ns"][rows]}), names)))
+        found.append(Lane("TCP", Phases.from_names(view.seconds({"time_ns": view.events.at("time_ns", rows)}), names)))
     acks = view.acks
     if view.ecn is not None and len(acks):
         is_marked = np.diff(acks["delivered_ce"].astype(np.int64), append=acks["delivered_ce"][-1:]) > 0

@@ -8,6 +8,7 @@ from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.findings import Limit, shares
 from cctrace.diagnosis.groups import NAN, Inflated, Jitter, MinRtt, Reordering
 from cctrace.diagnosis.record import Record
+from cctrace.path.arrays import occur_once
 from cctrace.path.own_queue import rolling_max
 from cctrace.tcp.wire import HEADER_BYTES
 
@@ -95,8 +96,7 @@ def reordering(record: Record) -> Reordering | None:
     """Return how many packets arrived after packets sent later."""
     rtt = record.table.rtt_us
     # For a segment sent more than once it is unknown which transmission was acknowledged.
-    _, segment, times = np.unique(record.table.seq, return_inverse=True, return_counts=True)
-    rows = np.flatnonzero(np.isfinite(rtt) & (times[segment.reshape(-1)] == 1))
+    rows = np.flatnonzero(np.isfinite(rtt) & occur_once(record.table.seq))
     if len(rows) < const.MANY:
         return None
     reported = record.table.acked_ns[rows] / 1e3
