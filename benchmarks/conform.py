@@ -21,7 +21,7 @@ from benchmarks.conform_equivalent import EQUIVALENT
 from benchmarks.mutants import as_class, changes, of_class, put_in_place, rewritten
 from cctrace.cc import controller, own
 from cctrace.cc.bbr_draft import BBRDraft
-from cctrace.conform import bbr, cubic, prr, spec_of
+from cctrace.conform import spec_of
 from cctrace.conform.controllers import play
 from cctrace.conform.judge import intended
 from cctrace.conform.stage import Stage
@@ -29,11 +29,11 @@ from cctrace.errors import CctraceError
 from cctrace.sim.core import output, reduction
 from cctrace.tcp.prr import prr_cwnd
 
-# Subject: specification, its module, the cells on which mutants are examined (the quickest first).
+# Subject: specification, the cells on which mutants are examined (the quickest first).
 SUBJECTS = {
-    "bbr_draft": ("bbr", bbr, (2, 3, 1, 5)),
-    "cubic6": ("cubic", cubic, (2, 0, 4)),
-    "prr": ("prr", prr, (2, 0)),
+    "bbr_draft": ("bbr", (2, 3, 1, 5)),
+    "cubic6": ("cubic", (2, 0, 4)),
+    "prr": ("prr", (2, 0)),
 }
 SENDERS = {"prr": ("cubic6", "reno")}  # what runs on the stack whose functions are changed
 OF_STACK = (prr_cwnd, reduction.cwnd_reduction, reduction.init_cwnd_reduction, reduction.end_cwnd_reduction)
@@ -68,12 +68,12 @@ PARAMS = {
 
 def caught(name, subject, cells=None, seed=1):
     """Return (requirement, where) of the first violation, None if there is none."""
-    spec_name, module, some = SUBJECTS[name]
+    spec_name, some = SUBJECTS[name]
     spec = spec_of(spec_name)
     known = intended(name, spec)
-    for cell in (module.CELLS[k] for k in (some if cells is None else cells)):
+    for cell in (spec.cells[k] for k in (some if cells is None else cells)):
         stage, done = Stage(subject, cell, seed), WeakSet()
-        for case in module.CASES:
+        for case in spec.cases:
             try:
                 one = play(stage, spec, case, done)
             except (CctraceError, MemoryError) as error:
@@ -164,7 +164,7 @@ def examine(name, count, seed, folder, matching=""):
 
 def false_alarms(name, seeds):
     """Return the violations of the original over so many seeds, which take the paths in turn."""
-    cells, senders = SUBJECTS[name][2], SENDERS.get(name, (name,))
+    cells, senders = SUBJECTS[name][1], SENDERS.get(name, (name,))
     found = []
     for seed in range(1, seeds + 1):
         sender = senders[seed // len(cells) % len(senders)]
@@ -177,12 +177,11 @@ def false_alarms(name, seeds):
 
 def case_times(name="bbr_draft", longest=8):
     """Print how many cases take more than 0.3 s of CPU time, compiled code loaded, and the longest of them."""
-    kind, module, _ = SUBJECTS[name]
-    spec, taken = spec_of(kind), []
-    play(Stage(name, module.CELLS[0], 1), spec, module.CASES[0], WeakSet())  # loads what is compiled
-    for cell in module.CELLS:
+    spec, taken = spec_of(SUBJECTS[name][0]), []
+    play(Stage(name, spec.cells[0], 1), spec, spec.cases[0], WeakSet())  # loads what is compiled
+    for cell in spec.cells:
         stage, done = Stage(name, cell, 1), WeakSet()
-        for case in module.CASES:
+        for case in spec.cases:
             began = time.process_time()
             play(stage, spec, case, done)
             taken.append((time.process_time() - began, case.id, str(cell)))

@@ -74,7 +74,7 @@ def test_the_flavour_of_quic_conforms_and_neither_has_the_others_offload_budget(
 def test_a_new_maximum_of_extra_acked_is_kept_for_ten_rounds_and_lesser_samples_may_be_forgotten():
     """ACKs of 512 kB after a stall of 1 s: samples fall for rounds, of which Nichols' filter keeps three."""
     kept = next(row for row in bbr.SPEC.requirements if row.id == "extra_acked.kept")
-    stalled = next(case for case in bbr.CASES if case.id == "A.19")
+    stalled = next(case for case in bbr.SPEC.cases if case.id == "A.19")
     for spec, holds in (("bbr_draft", True), ("bbr_draft:extra_acked_rounds=8", False)):
         found = kept.check(stalled.play(Stage(spec, Cell("10Gbit", "10ms", 32000, 16))).record)
         assert found.exercised > 1000
@@ -83,7 +83,7 @@ def test_a_new_maximum_of_extra_acked_is_kept_for_ten_rounds_and_lesser_samples_
 
 def test_only_losses_of_many_ranges_end_an_app_limited_startup_and_a_spurious_recovery_returns_to_it():
     stage = Stage("bbr_draft", Cell("1Gbit", "100ms", 32000))
-    cases = {case.id: case.play(stage) for case in bbr.CASES if case.id in ("A.2", "B.2", "B.3")}
+    cases = {case.id: case.play(stage) for case in bbr.SPEC.cases if case.id in ("A.2", "B.2", "B.3")}
     assert all(scene.found.exercised and scene.found.row is None for scene in cases.values())
     spec = conform.spec_of("bbr")
     for case, name in (("A.2", "startup.high_loss"), ("B.2", "startup.high_loss"), ("B.3", "undo.state")):

@@ -81,7 +81,7 @@ def changed(name, value):
 
 @pytest.fixture(autouse=True)
 def one_path(monkeypatch):
-    monkeypatch.setattr("cctrace.conform.hystart.CELLS", (Cell("20Mbit", "40ms"),))
+    monkeypatch.setattr(hystart, "SPEC", hystart.SPEC._replace(cells=(Cell("20Mbit", "40ms"),)))
 
 
 def test_a_slow_start_by_the_book_conforms_in_every_row():

@@ -22,8 +22,9 @@ from tests.test_conform import violated
 
 @pytest.fixture(autouse=True)
 def one_path(monkeypatch):
-    for module in ("cubic", "reno", "prr", "quic", "rack"):
-        monkeypatch.setattr(f"cctrace.conform.{module}.CELLS", (Cell("20Mbit", "40ms"),))
+    for name in ("cubic", "reno", "prr", "quic", "rack"):
+        spec = conform.spec_of(name)._replace(cells=(Cell("20Mbit", "40ms"),))
+        monkeypatch.setattr(f"cctrace.conform.{name}.SPEC", spec)
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,6 @@ from cctrace.conform.bbr_changes import CASES
 from cctrace.conform.requirements import Spec
 from cctrace.conform.stage import TRAIN, Cell
 
-__all__ = ["CASES", "CELLS", "SPEC"]
-
-SPEC = Spec("bbr", "draft-ietf-ccwg-bbr-06 (BBRv3)",
-            (*bbr_states.requirement.rows, *bbr_probe_rtt.requirement.rows, *bbr_model.requirement.rows,
-             *bbr_losses.requirement.rows),
-            ("bbr3", "bbr_draft"), tuple(wire.of_bbr().rows), BBRDraft.counterparts,
-            log=tuple(log.of_bbr().rows))  # fmt: skip
-
 # From 0.5 ms to 1 s and from 64 kbit/s to 10 Gbit/s (appendix A); at high rates a segment represents a train.
 CELLS = (
     Cell("64kbit", "100ms"),
@@ -27,3 +19,9 @@ CELLS = (
     Cell("1Gbit", "100ms", 32000, 2),
     Cell("10Gbit", "10ms", 32000, 8),
 )
+
+SPEC = Spec("bbr", "draft-ietf-ccwg-bbr-06 (BBRv3)",
+            (*bbr_states.requirement.rows, *bbr_probe_rtt.requirement.rows, *bbr_model.requirement.rows,
+             *bbr_losses.requirement.rows),
+            ("bbr3", "bbr_draft"), tuple(wire.of_bbr().rows), BBRDraft.counterparts,
+            log=tuple(log.of_bbr().rows), cells=CELLS, cases=CASES)  # fmt: skip

@@ -1,8 +1,6 @@
 """Conformance of a controller: a specification's cases on all paths, on all cores."""
 
-import importlib
 import time
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 from weakref import WeakSet
@@ -11,7 +9,7 @@ from cctrace.cc import called, canonical, controller
 from cctrace.cc.base import Controller, checked_params
 from cctrace.conform.judge import Tally, dated, intended, look
 from cctrace.conform.record import Record, record_of
-from cctrace.conform.requirements import SPECS, Found, Spec
+from cctrace.conform.requirements import Found, Spec
 from cctrace.conform.result import NOT_EXERCISED, Conformity
 from cctrace.conform.scenes import Case
 from cctrace.conform.stage import Stage, simulated
@@ -37,15 +35,14 @@ def of_controller(subject: str | type[Controller], spec: Spec, seed: int, progre
     """Return the `Conformity` of a controller; see `cctrace.conform.run`."""
     subject = _of_stack(subject, spec)
     cls, _ = controller(subject)
-    module = importlib.import_module(SPECS[spec.name])
     tally = Tally(spec.requirements, intended(subject, spec))
-    for case in module.CASES:
+    for case in spec.cases:
         tally.example(case.id, case.title)
-    stages = [Stage(subject, cell, seed) for cell in module.CELLS]
+    stages = [Stage(subject, cell, seed) for cell in spec.cells]
     if not cls.interpreted_only:
         compiled(cls)  # before threads need it, so that its mistakes are reported once
     with ThreadPoolExecutor(min(cores(), len(stages))) as pool:
-        for cell, played in zip(module.CELLS, pool.map(lambda s: play_all(s, spec, module.CASES), stages), strict=True):
+        for cell, played in zip(spec.cells, pool.map(lambda stage: play_all(stage, spec), stages), strict=True):
             progress(f"{called(subject)} on {cell}")
             for one in played:
                 tally.add(one.case.id, one.found, one.where, one.seconds)
@@ -91,10 +88,10 @@ def _conformity(subject: str | type[Controller], spec: Spec, tally: Tally, notes
     return Conformity(called(subject), spec.name, spec.title, verdicts, notes)
 
 
-def play_all(stage: Stage, spec: Spec, cases: Iterable[Case]) -> list[Played]:
-    """Play all cases on a stage; each run is checked once, with the case that made it."""
+def play_all(stage: Stage, spec: Spec) -> list[Played]:
+    """Play all cases of a specification on a stage; each run is checked once, with the case that made it."""
     done: WeakSet[Record] = WeakSet()
-    played = [play(stage, spec, case, done) for case in cases]
+    played = [play(stage, spec, case, done) for case in spec.cases]
     stage.kept.clear()
     return played
 

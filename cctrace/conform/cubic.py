@@ -17,8 +17,6 @@ from cctrace.conform.requirements import MUST, SHOULD, Found, Spec, Table, at_le
 from cctrace.conform.windows import CASES, CELLS, Epoch, common, cut_to, epochs
 from cctrace.conform.wire import of_windows
 
-__all__ = ["CASES", "CELLS", "SPEC"]
-
 _OF_LINUX = (
     Counterpart("W_est above the window before the loss", "grows by a segment per window", "by 0.53 as before", "4.3",
                 "bictcp_update", ("w_est.alpha",)),
@@ -84,4 +82,5 @@ for _bound, _section, _sentence, _level in (
 on_the_wire = Table()
 of_windows(on_the_wire, BETA, ("4.10", "4.6"))
 SPEC = Spec("cubic", "CUBIC (RFC 9438)", (*requirement.rows, *cubic_steps.requirement.rows), ("cubic", "cubic6"),
-            tuple(on_the_wire.rows), {"cubic6": _OF_LINUX, "cubic": (*_OF_LINUX, _OF_4_15)})  # fmt: skip
+            tuple(on_the_wire.rows), {"cubic6": _OF_LINUX, "cubic": (*_OF_LINUX, _OF_4_15)},
+            cells=CELLS, cases=CASES)  # fmt: skip

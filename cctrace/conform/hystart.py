@@ -13,8 +13,6 @@ from cctrace.conform.requirements import SHOULD, Found, Spec, Table, all_of, at_
 from cctrace.conform.scenes import Cases, Scene, burst, counted
 from cctrace.conform.stage import Cell, Stage
 
-__all__ = ["CASES", "CELLS", "SPEC"]
-
 CELLS = (Cell("20Mbit", "40ms"), Cell("50Mbit", "100ms"), Cell("100Mbit", "20ms"))
 MIN_THRESH_US, MAX_THRESH_US, DIVISOR = 4_000, 16_000, 8  # MIN_RTT_THRESH, MAX_RTT_THRESH, MIN_RTT_DIVISOR
 SAMPLES = 8  # N_RTT_SAMPLE
@@ -178,4 +176,4 @@ _OF_LINUX = (
 )  # fmt: skip
 
 SPEC = Spec("hystart", "HyStart++ (RFC 9406)", tuple(requirement.rows), ("cubic", "cubic6"),
-            tuple(of_the_wire().rows), differs={"cubic": _OF_LINUX, "cubic6": _OF_LINUX})  # fmt: skip
+            tuple(of_the_wire().rows), {"cubic": _OF_LINUX, "cubic6": _OF_LINUX}, cells=CELLS, cases=CASES)  # fmt: skip

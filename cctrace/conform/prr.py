@@ -12,8 +12,6 @@ from cctrace.conform.requirements import Found, Spec, Table, at_most, equal, of_
 from cctrace.conform.windows import CASES, CELLS
 from cctrace.conform.wire import bounded, lost_between_acks, recoveries
 
-__all__ = ["CASES", "CELLS", "SPEC"]
-
 requirement = Table()
 
 
@@ -120,4 +118,5 @@ def _end(r: Record) -> Found:
 on_the_wire = Table()
 on_the_wire("wire.recovery", "6.2", "A recovery sends at most twice what it sees delivered.")(bounded)
 TITLE = "Proportional rate reduction (RFC 6937bis)"
-SPEC = Spec("prr", TITLE, tuple(requirement.rows), ("cubic", "cubic6", "reno"), tuple(on_the_wire.rows))
+SPEC = Spec("prr", TITLE, tuple(requirement.rows), ("cubic", "cubic6", "reno"), tuple(on_the_wire.rows),
+            cells=CELLS, cases=CASES)  # fmt: skip

@@ -20,8 +20,6 @@ from cctrace.conform.requirements import SHOULD, Found, Spec, Table, all_of, at_
 from cctrace.conform.scenes import Cases, Scene, app, burst, counted, queue_of_one_bdp
 from cctrace.conform.stage import Cell, Stage
 
-__all__ = ["CASES", "CELLS", "SPEC"]
-
 DATAGRAM = MSS  # bytes, of the simulated stack
 INITIAL, LEAST = min(10 * DATAGRAM, max(14720, 2 * DATAGRAM)), 2 * DATAGRAM  # 7.2
 REDUCTION = 0.5  # kLossReductionFactor
@@ -211,4 +209,4 @@ for _id, _title, _call, _changes in (
 SPEC = Spec("quic", "NewReno of QUIC (RFC 9002, section 7)", tuple(requirement.rows), (),
             differs={"quic_cubic": _OF_CUBIC, "quic_bbr2": _of_bbr("ngx_bbr2")}
                     | dict.fromkeys(_BBR, _of_bbr("ngx_bbr")), stack="quic",
-            log=tuple(log.of_quic().rows))  # fmt: skip
+            log=tuple(log.of_quic().rows), cells=CELLS, cases=CASES)  # fmt: skip

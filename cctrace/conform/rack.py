@@ -19,8 +19,6 @@ from cctrace.conform.stage import Cell, Stage
 from cctrace.path.transmissions import transmissions
 from cctrace.tcp.rtt import RTO_MIN_US
 
-__all__ = ["CASES", "CELLS", "SPEC"]
-
 CELLS = (Cell("2Mbit", "50ms"), Cell("20Mbit", "40ms"), Cell("50Mbit", "100ms"))
 TICK_NS = 8_000_000  # two ticks at 250 Hz, to which timers are rounded
 LEAST_RTO_NS = RTO_MIN_US * 1000  # of Linux; RFC 6298 has 1 s
@@ -213,4 +211,4 @@ for _id, _title, _changes in (
 
 
 ROWS = tuple(requirement.rows)
-SPEC = Spec("rack", "RACK-TLP (RFC 8985)", ROWS, (), ROWS)
+SPEC = Spec("rack", "RACK-TLP (RFC 8985)", ROWS, (), ROWS, cells=CELLS, cases=CASES)

@@ -7,8 +7,6 @@ from cctrace.conform.requirements import MUST, SHOULD, Found, Spec, Table, at_le
 from cctrace.conform.windows import CASES, CELLS, common, cut_to, epochs
 from cctrace.conform.wire import of_windows
 
-__all__ = ["CASES", "CELLS", "SPEC"]
-
 requirement = Table()
 common(
     requirement,
@@ -39,4 +37,4 @@ requirement("avoidance.at_least", "RFC 5681 3.1", "In congestion avoidance cwnd 
 on_the_wire = Table()
 of_windows(on_the_wire, 0.5, ("RFC 5681 3.1", "RFC 5681 3.2"))
 TITLE = "NewReno (RFC 5681, RFC 9002 section 7)"
-SPEC = Spec("reno", TITLE, tuple(requirement.rows), ("reno",), tuple(on_the_wire.rows))
+SPEC = Spec("reno", TITLE, tuple(requirement.rows), ("reno",), tuple(on_the_wire.rows), cells=CELLS, cases=CASES)

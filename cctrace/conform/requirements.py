@@ -1,8 +1,10 @@
 """Requirements of a specification, as rows of a table: a sentence, and a predicate over the columns of a record."""
 
+from __future__ import annotations
+
 import importlib
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,16 +14,12 @@ from cctrace.cc.base import Counterpart
 from cctrace.columns import Bools, Floats, Values
 from cctrace.conform.record import Record
 
+if TYPE_CHECKING:
+    from cctrace.conform.scenes import Case
+    from cctrace.conform.stage import Cell
+
 MUST, SHOULD, EXAMPLE = "MUST", "SHOULD", "example"
-SPECS = {  # module of each specification
-    "bbr": "cctrace.conform.bbr",
-    "cubic": "cctrace.conform.cubic",
-    "reno": "cctrace.conform.reno",
-    "prr": "cctrace.conform.prr",
-    "quic": "cctrace.conform.quic",
-    "rack": "cctrace.conform.rack",
-    "hystart": "cctrace.conform.hystart",
-}
+SPECS = ("bbr", "cubic", "reno", "prr", "quic", "rack", "hystart")  # each in a module of its name
 
 
 class Found(NamedTuple):
@@ -54,7 +52,7 @@ class Spec(NamedTuple):
 
     `families` are the names that `identify` gives to controllers that claim to follow it (none: the specification is of
     the stack, not of the controller); `differs` says where a controller is known to decide otherwise by intent; `stack`
-    ("linux" or "quic") says whose calls they read.
+    ("linux" or "quic") says whose calls they read. `cases` are played on every path of `cells`.
     """
 
     name: str
@@ -65,6 +63,8 @@ class Spec(NamedTuple):
     differs: Mapping[str, tuple[Counterpart, ...]] = {}
     stack: str = "linux"
     log: tuple[Requirement, ...] = ()
+    cells: tuple[Cell, ...] = ()
+    cases: Sequence[Case] = ()
 
 
 def spec_of(name: str) -> Spec:
@@ -76,7 +76,7 @@ def spec_of(name: str) -> Spec:
     'draft-ietf-ccwg-bbr-06 (BBRv3)'
     """
     check_choice("spec", name, SPECS)
-    found: Spec = importlib.import_module(SPECS[name]).SPEC
+    found: Spec = importlib.import_module(f"cctrace.conform.{name}").SPEC
     return found
 
 
