@@ -18,17 +18,18 @@ from cctrace.sim.scenario import Scenario
 from cctrace.sim.sender import Sender
 
 CELL = Cell("10Mbit", "40ms", 1448, 2)
+SPEC = bbr.SPEC._replace(cells=(CELL,))
 
 
 @pytest.fixture(autouse=True)
 def one_path(monkeypatch):
-    monkeypatch.setattr(bbr, "CELLS", (CELL,))
+    monkeypatch.setattr(bbr, "SPEC", SPEC)
 
 
 @pytest.fixture(scope="module")
 def release():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bbr, "CELLS", (CELL,))
+        patch.setattr(bbr, "SPEC", SPEC)
         return conform.run("bbr3", "bbr")
 
 

@@ -141,13 +141,12 @@ def test_a_series_that_holds_its_values_is_kept_where_it_changes():
     assert values == pytest.approx([70 * 1.448] * 2)
 
 
-def test_panels_of_many_events_are_thinned_to_what_the_page_has_room_for_and_keep_their_extremes(monkeypatch):
-    monkeypatch.setattr("cctrace.report.data._SERIES_BYTES", 75_000)
+def test_panels_of_many_events_are_thinned_to_what_the_page_has_room_for_and_keep_their_extremes():
     view = flow_view(rows=100_000)
     events = view.events.rows
     events["rs_rtt_us"] += np.random.default_rng(1).integers(0, 10_000, 100_000)
     events["rs_rtt_us"][65_432] = 90_000
-    page = render(report(view=replace(view, events=EventColumns.of(events))))
+    page = render(report(view=replace(view, events=EventColumns.of(events))), 75_000)
     assert len(page) < 250_000
     assert series_of(page, "flow0-rtt", "RTT samples")[1].max() == pytest.approx(90)
     assert data_of(page)["flows"][0]["thinned"]

@@ -1,7 +1,9 @@
 """Analysis of one flow: sender, replay of its controller, limits, and data to draw.
 
-of_capture(file, flow)                  a captured flow, its kernel counters attached
-of_counters(file, connection)           a connection known from counters only
+Each returns a `FlowAnalysis`:
+
+    of_capture(file, flow)                  a captured flow, its kernel counters attached
+    of_counters(file, connection)           a connection known from counters only
 """
 
 import dataclasses

@@ -138,7 +138,7 @@ def check(source: Any, expectations: Given, progress: Progress = silent) -> Chec
     return check_all(source, read(expectations), progress)
 
 
-def check_all(source: Any, wanted: Sequence[Expectation], progress: Progress = silent) -> Checked:
+def check_all(source: Any, wanted: Sequence[Expectation], progress: Progress) -> Checked:
     """Check parsed expectations; see `check`."""
     used = [False] * len(wanted)
     checks: list[Check] = []

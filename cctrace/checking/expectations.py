@@ -1,16 +1,18 @@
 """Expectations of flows, as people write them in TOML.
 
-flows = "all"                       which flows: largest (default), all, ADDRESS, ADDRESS:PORT or :PORT
-goodput = ">= 35Mbit"               FIGURES: a bound with its unit
-rtt_p95 = "<= 60ms"
-controller = "bbr"                  the kernel's name or a variant
-verdict = ["path_full"]             the first verdict is one of these
-no_verdict = ["random_loss"]        none of these is among the verdicts that are likely
-conform = ["cubic", "prr"]          what the record shows of the sender follows all of these specifications
+All keys:
 
-[[expect]]                          further expectations, of other flows or other files of a folder
-files = "single_*"
-jain = ">= 0.9"
+    flows = "all"                       which flows: largest (default), all, ADDRESS, ADDRESS:PORT or :PORT
+    goodput = ">= 35Mbit"               FIGURES: a bound with its unit
+    rtt_p95 = "<= 60ms"
+    controller = "bbr"                  the kernel's name or a variant
+    verdict = ["path_full"]             the first verdict is one of these
+    no_verdict = ["random_loss"]        none of these is among the verdicts that are likely
+    conform = ["cubic", "prr"]          what the record shows of the sender follows all of these specifications
+
+    [[expect]]                          further expectations, of other flows or other files of a folder
+    files = "single_*"
+    jain = ">= 0.9"
 """
 
 import math

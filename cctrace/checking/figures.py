@@ -95,8 +95,7 @@ def controller_of(subject: Subject, names: Sequence[str]) -> tuple[bool, str]:
 
 
 def verdict_of(subject: Subject, names: Sequence[str], wanted: bool) -> tuple[bool, str]:
-    """Return whether the first verdict is one of these (or, unless `wanted`, no likely one is), and the verdicts'
-    names.
+    """Return whether the first verdict is one of `names` (unless `wanted`: no likely one is), and what was found.
 
     Raises `StreamError` if the flow has no diagnosis; says why.
     """

@@ -40,7 +40,7 @@ class Subject:
 
     @property
     def ends(self) -> list[tuple[str | None, int | None]]:
-        """Address and port of both ends; none of a flow without."""
+        """Address and port of both ends; empty for a simulated flow without packets."""
         if self.flow is None:
             return []
         src, sport, dst, dport = self.flow.key
@@ -109,11 +109,11 @@ class Subject:
         return time_ns[begin : grows[-1] + 2], acked[begin : grows[-1] + 2]
 
 
-def subjects_of(source: Any, name: str | None = None) -> list[Subject]:
+def subjects_of(source: Any, name: str | None) -> list[Subject]:
     """Return the flows of a file, or of what `read` and `simulate` return.
 
-    `source`: a path that ends in SCENARIO is of a scenario to simulate (`cctrace.sim.scenario`). `name`: what its
-    flows' `file` is; by default that of the source. Raises `FormatError` if a file cannot be read. Raises
+    `source`: a path that ends in SCENARIO names a scenario to simulate (`cctrace.sim.scenario`). `name`: becomes the
+    flows' `file`; None: the source's own name. Raises `FormatError` if a file cannot be read. Raises
     `ArgumentError` if it holds no flows.
     """
     if isinstance(source, str | os.PathLike):

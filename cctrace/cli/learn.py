@@ -66,7 +66,7 @@ def learn(
         had = f"{agent.flows} flows a trial, slope {agent.slope:g}, gamma {agent.gamma:g} and method {agent.method}"
         warn(f"{state} goes on with its {had}")
     agent.continues |= continues
-    with progress("learning (the first simulation on a machine is compiled before, some 10 s)") as update:
+    with progress("learning (the first run on a machine compiles the simulation, some 10 s)") as update:
         if files:
             counted = sum(_observe(agent, file) for file in files)
             echo(f"{counted} flows counted", err=True)

@@ -76,7 +76,7 @@ def simulate(
     quic = [name for name in controllers if controller(name)[0].view == "quic"]
     if keep and quic:
         raise ArgumentError(f"--pcap and --output are for TCP, and {quic[0]} is QUIC: leave them out")
-    with progress("simulating (what a machine simulates first is compiled before, some seconds)"):
+    with progress("simulating (the first run on a machine compiles the simulation, some seconds)"):
         sim = run(path, senders, duration, seed, until=until, packets=keep, exact=options["exact"], **common)
         if options["pcap"]:
             sim.to_pcap(options["pcap"], options["side"])

@@ -27,7 +27,7 @@ from cctrace.units import format_percent
     help="How the client chooses qualities.",
 )
 @click.option("--estimate", type=click.Choice(["ewma", "sliding"]), default="ewma", help="How it estimates throughput.")
-@click.option("--max-buffer", type=TIME_NS, default="25s", help="Most that the client buffers.")
+@click.option("--max-buffer", type=TIME_NS, default="25s", help="Largest buffer of the client.")
 @click.option("--no-abandon", is_flag=True, help="Never give up a download for a lower quality.")
 @click.option("--seed", default=1, help="Seed of all random draws.")
 @click.option("--csv", type=click.Path(dir_okay=False), metavar="FILE", help="Write a row per segment and session.")
@@ -68,7 +68,7 @@ def stream(
         sessions = {"-": play_rates(read_periods(network), video, **settings)}
     else:
         path = path_of(options, seed)
-        with progress("streaming (what a machine simulates first is compiled before, some seconds)"):
+        with progress("streaming (the first run on a machine compiles the simulation, some seconds)"):
             sessions = {name: play(path, name, video, seed, others=others, **settings) for name in names}
     if csv is not None:
         import pandas as pd

@@ -104,7 +104,7 @@ def stress(cc: str, folder: str, as_json: bool, **options: Any) -> int:
     from cctrace.stressing.stress import stress as search
 
     setting, aim, bounds = _parts(cc, options)
-    with progress("searching (what a machine simulates first is compiled before, some seconds)") as update:
+    with progress("searching (the first run on a machine compiles the simulation, some seconds)") as update:
         found = search(
             setting,
             aim,

@@ -119,17 +119,17 @@ def app(stage: Stage, share: float) -> dict[str, Any]:
 
 
 def burst(stage: Stage, at_s: float, share: str, rtts: float) -> list[tuple[float, str]]:
-    """Return steps of loss: that share from a moment on, for so many RTTs."""
+    """Return steps of loss: a share from `at_s` on, for `rtts` RTTs."""
     return [(0, "0%"), (round(at_s, 6), share), (round(at_s + rtts * stage.cell.rtt_s, 6), "0%")]
 
 
 def changed_rate(stage: Stage, at_s: float, factor: float) -> dict[str, Any]:
-    """Return a path whose rate changes by a factor at a moment."""
+    """Return a path whose rate changes by a factor at `at_s`."""
     return {"rate": [(0, stage.cell.rate), (round(at_s, 6), f"{stage.cell.rate_bps * factor:.0f}bit")]}
 
 
 def overtaking(stage: Stage, at_s: float, rtts: float) -> dict[str, Any]:
-    """Return a path on which packets overtake each other from a moment on, for so many RTTs."""
+    """Return a path on which packets overtake each other from `at_s` on, for `rtts` RTTs."""
     rtt = stage.cell.rtt_s
     mixed = f"normal:sd={rtt * 0.3e6:.0f}us,reorder"
     return {"jitter": [(0, "none"), (round(at_s, 6), mixed), (round(at_s + rtts * rtt, 6), "none")]}

@@ -17,7 +17,7 @@ from cctrace.units import parse_rate_bps, parse_time_ns
 
 LEAST_RWND = 1_000_000  # bytes; the receiver must not be the limit
 LEAST_BUFFER_PACKETS = 20
-RATE_OF_TRAINS, TRAIN = 1e9, 8948  # bit/s from which a segment of so many bytes stands for a train of packets
+RATE_OF_TRAINS, TRAIN = 1e9, 8948  # bit/s from which a segment of this size, bytes, stands for a train of packets
 BUFFER_BDPS = 3.0  # a queue that Startup does not overflow
 
 
@@ -87,7 +87,7 @@ class Stage:
         sender: dict[str, Any] | None = None,
         keep: bool = False,
     ) -> Record:
-        """Return the record of a run of so many seconds, with fields of `Path` and `Sender` changed.
+        """Return the record of a run of `seconds`, with fields of `Path` and `Sender` changed.
 
         A record is large (a kilobyte per call): `keep` only those that another case needs, too.
         """

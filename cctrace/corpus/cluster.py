@@ -15,7 +15,7 @@ from cctrace.corpus import batch
 from cctrace.corpus.batch import Order
 from cctrace.corpus.store import OutputError, open_store
 from cctrace.corpus.tasks import Row
-from cctrace.display import Progress, silent
+from cctrace.display import Progress
 from cctrace.errors import CctraceError
 from cctrace.extras import needed
 
@@ -41,7 +41,7 @@ class Cluster:
 
     window = WINDOW
 
-    def __init__(self, address: str, progress: Progress = silent) -> None:
+    def __init__(self, address: str, progress: Progress) -> None:
         self._distributed = needed("distributed", "cluster")
         for name in ("distributed", "tornado.application"):  # `progress` reports changes of the connection
             logging.getLogger(name).setLevel(logging.CRITICAL)

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 class Threads:
-    """Runs batches in `workers` threads (default: one per core); `window` of them are handed out at a time."""
+    """Runs batches in `workers` threads (None: one per core); `window` of them are handed out at a time."""
 
-    def __init__(self, workers: int | None = None) -> None:
+    def __init__(self, workers: int | None) -> None:
         self.workers = workers or cores()
         self.window = 2 * self.workers
         self._orders: queue.SimpleQueue = queue.SimpleQueue()

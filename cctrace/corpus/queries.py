@@ -1,10 +1,12 @@
 """Queries over a corpus: lazy tables and aggregates.
 
-corpus = cct.corpus.open("results")
-corpus.flows.frame(["goodput_bps", "rtt_min_us"])     the columns asked for of one table
-corpus.verdicts_by("source")                          how often each verdict occurs
-corpus.pooled("base_rtt_us", by="network")            a fitted quantity per group, with partial pooling
-corpus.drift("goodput_bps", every="D")                quantiles over time
+Nothing is read before it is asked for:
+
+    corpus = cct.corpus.open("results")
+    corpus.flows.frame(["goodput_bps", "rtt_min_us"])     the columns asked for of one table
+    corpus.verdicts_by("source")                          how often each verdict occurs
+    corpus.pooled("base_rtt_us", by="network")            a fitted quantity per group, with partial pooling
+    corpus.drift("goodput_bps", every="D")                quantiles over time
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 """A run over a corpus: list, plan, pass batches to workers, count. What is committed is done.
 
-DIR/manifest/            all inputs, in batches
-DIR/<table>/date=…/source=…/part-….parquet
-DIR/_run/                schema version, tasks and commits: everything that is not a result
+Files of a corpus in DIR:
+
+    DIR/manifest/            all inputs, in batches
+    DIR/<table>/date=…/source=…/part-….parquet
+    DIR/_run/                schema version, tasks and commits: everything that is not a result
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ class Summary:
         Analysed by this run, including those that became errors.
     packets : int
     errors : dict of str to int
-        Kind: captures.
+        Kind: number of captures.
     seconds : float
         Wall-clock time, from listing to the last commit.
     cpu_seconds : float

@@ -7,24 +7,16 @@ Where a flow cannot answer a task, `refused` says why and the other columns are 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from cctrace.extras import needed
+from cctrace.schema import Column
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 VERSION = 2
 TEXT, TEXTS, NUMBERS, TRUTH = "str", "list<str>", "list<f8>", "bool"
-
-
-class Column(NamedTuple):
-    """One column of a table of a corpus."""
-
-    name: str
-    dtype: str
-    unit: str
-    meaning: str
 
 
 _CAPTURE = (Column("capture", TEXT, "", "path or URL of the capture"),)

@@ -76,7 +76,7 @@ def held_back(record: Record, diagnosis: Diagnosis) -> HeldBack:
         app, buffered = _application(record, diagnosis, idle, closed_share)
     if app is not None:
         not_excluded.append(
-            f"that the application would have written other than {_in_words(app)}, which is kept (app changes it)"
+            f"that the application would have written otherwise than {_in_words(app)}, which is kept (app changes it)"
         )
     elif idle > 0 and not buffered:
         not_excluded.append(f"that the application had less to send for up to {format_share(idle)} of the time")

@@ -105,7 +105,7 @@ INTERVENTIONS: dict[str, Intervention] = {
     "ack_aggregation": Intervention("ACKs as they are due", hosts={"ack_slot": None}),
     "ack_compression": Intervention("ACKs as they are due", hosts={"ack_slot": None}),
 }
-_NOT_SEEN = "what made it is not in the capture, so that no simulation can leave it out"
+_NOT_SEEN = "what caused it is not in the capture, so that no simulation can leave it out"
 _A_COUNT = "it is an effect of other causes"
 NOT_SIMULATED = {
     "path_full": "",  # no problem

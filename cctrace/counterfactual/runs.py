@@ -1,8 +1,10 @@
 """Simulations of a what-if: first the flow's own controller, as a check, then others over the same drawn paths.
 
-runs = Runs(scene, draws, seed)
-runs.original, runs.reproduces      the flow's own controller over the inferred path; whether it is as recorded
-runs.ask({"bbr3": Question(...)})   others over the same paths with the same random numbers; or changed paths
+One `Runs` answers all questions about a flow:
+
+    runs = Runs(scene, draws, seed)
+    runs.original, runs.reproduces      the flow's own controller over the inferred path; whether it is as recorded
+    runs.ask({"bbr3": Question(...)})   others over the same paths with the same random numbers; or changed paths
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from cctrace.sim.path import Path
 from cctrace.sim.sender import Sender
 from cctrace.tcp.wire import PACKET_BYTES
 
-# Linux of both hosts, by turns of the seeds: a capture shows the release too seldom, and how it cuts super-packets
+# Linux of both hosts, in turn by seed: a capture shows the release too seldom, and how it cuts super-packets
 # may decide on which of two courses a flow over a short queue settles.
 RELEASES = "6.18", "6.12"
 Figures = dict[str, Estimate]

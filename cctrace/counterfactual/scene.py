@@ -1,7 +1,9 @@
 """Common inputs of a what-if's runs: path, senders, receiver, duration.
 
-scene = scene_of(flow)       recording, path, senders and host limits
-runs = Runs(scene, ...)      simulates it, see `cctrace.counterfactual.runs`
+A scene is made once per flow:
+
+    scene = scene_of(flow)       recording, path, senders and host limits
+    runs = Runs(scene, ...)      simulates it, see `cctrace.counterfactual.runs`
 """
 
 import math
@@ -72,7 +74,7 @@ def scene_of(
 ) -> Scene:
     """Return the `Scene` of a captured flow.
 
-    `own`: the sender's controller; by default identified. `diagnosis`: of the flow, if available. `quick`: use a
+    `own`: the sender's controller; None: identify it. `diagnosis`: of the flow, if available. `quick`: use a
     quickly fitted path, see `fit.fitted_path.path_of`. Raises `FitError` if the path cannot be inferred, or if the
     application limited the flow without a pattern; `StreamError` if the capture lacks one direction.
     """
@@ -82,7 +84,7 @@ def scene_of(
     held = held_back(record, diagnosis)
     progress("the path")
     path = path_of(evidence, progress, quick)
-    progress("whose flow it was")
+    progress("the sender")
     sent_by, doubt = (own, "") if own else _identified(flow)
     rtts, acked = flow.rtt_samples, table.acked_ns[table.acked_ns >= 0]
     complete, ahead_s = flow.taken_at in AT_SENDER, _ahead_s(record)
@@ -110,7 +112,7 @@ def scene_of(
     doubts = [OPEN_QUESTIONS[name] for name in path.estimates["undetermined"] if name in OPEN_QUESTIONS]
     not_excluded = (*held.not_excluded, *([] if complete else [lost]), *doubts, *([doubt] if doubt else []))
     if rival is not None:
-        not_excluded = (*not_excluded, f"another kind of competitor than {rival.name}: the capture does not show it")
+        not_excluded = (*not_excluded, f"a kind of competitor other than {rival.name}: the capture does not show it")
         scene = replace(scene, others=(rival,), are_hypothetical=True)
     marking = _marking(marker_of(evidence), path) if flow.ecn.delivered_ce else {}
     ecn = flow.ecn.feedback if marking else False
@@ -159,9 +161,9 @@ def _identified(flow: Flow) -> tuple[Controller | None, str]:
     try:
         found = identified(flow)
     except StreamError as error:
-        return None, f"whose flow it was: {error}"
+        return None, f"which controller sent it: {error}"
     if found.name == UNKNOWN:
-        return None, "whose flow it was: no candidate explains what was sent; own=NAME says it"
+        return None, "which controller sent it: no candidate explains what was sent; own=NAME says it"
     if len(found.group) > 1:
         others = " or ".join(name for name in found.group if name != found.name)
         return found.spec, f"that it was {others} that sent it"

@@ -130,7 +130,7 @@ class WhatIf(Summarized, Jsonable):
             return "the inferred path reproduces the recording"
         if self.original:
             return "the inferred path does NOT reproduce the recording: the figures above are no advice"
-        return "whose flow it was is unknown, so nothing shows that the path is understood: no advice"
+        return "which controller sent this flow is unknown, so nothing shows that the path is understood: no advice"
 
     def summary(self) -> str:
         """Return the result as text; a candidate that is the flow's own, over the same path, has no line of its own."""
@@ -212,12 +212,10 @@ def whatif(
     return answer(runs, {called(spec): (spec, changes) for spec in asked}, changes)
 
 
-def what_would_help(
-    flow: Flow, diagnosis: Diagnosis, own: Controller | None = None, progress: Progress = silent
-) -> WhatIf:
+def what_would_help(flow: Flow, diagnosis: Diagnosis, own: Controller | None, progress: Progress) -> WhatIf:
     """Return the effect of following a diagnosis's advice: the answers to `remedies.questions`.
 
-    `own`: the sender's controller; by default identified. Raises `FitError` and `StreamError` as `whatif` does.
+    `own`: the sender's controller; None: identify it. Raises `FitError` and `StreamError` as `whatif` does.
     """
     scene = scene_of(flow, own, diagnosis, progress)
     return answer(Runs(scene, const.DRAWS, 1, progress), remedies.questions(diagnosis, scene.own))

@@ -1,8 +1,10 @@
 """Quantified remedies: the what-if questions that follow from a verdict's advice.
 
-remedies(verdict, own)          controllers and path changes that the advice names
-commands(verdict, flow, own)    the same as `cctrace whatif ...` commands
-questions(diagnosis, own)       those of an entire diagnosis, for `whatif.what_would_help`
+Questions in the syntax of `cctrace.whatif`:
+
+    remedies(verdict, own)          controllers and path changes that the advice names
+    commands(verdict, flow, own)    the same as `cctrace whatif ...` commands
+    questions(diagnosis, own)       those of an entire diagnosis, for `whatif.what_would_help`
 """
 
 from __future__ import annotations

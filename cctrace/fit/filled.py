@@ -1,6 +1,7 @@
 """Whether a flow filled a path of one rate, as a forecast of its collapse needs, and how far it fell below that rate.
 
-steps, error = filled_rate(sent, None)        or a `FitError` that says what the flow reveals instead
+`filled_rate` returns the steps of that rate and its error, or raises a `FitError` that says what the flow reveals
+instead.
 """
 
 import itertools

@@ -1,10 +1,12 @@
 """A capture and its connections: the façade over decoder, table and re-enactment; `flow` is the one over views.
 
-cap = cct.read("sender.pcap.zst")
-cap.flows                      one row per connection
-flow = cap.flow(0)             one connection, from the point of view of its bulk sender
-flow.events                    what the sender's TCP received and did
-flow.quality()                 what the capture lacks
+From a file to a flow:
+
+    cap = cct.read("sender.pcap.zst")
+    cap.flows                      one row per connection
+    flow = cap.flow(0)             one connection, from the point of view of its bulk sender
+    flow.events                    what the sender's TCP received and did
+    flow.quality()                 what the capture lacks
 """
 
 from __future__ import annotations

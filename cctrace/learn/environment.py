@@ -18,16 +18,17 @@ from cctrace.sim.sender import MOST_MSS
 from cctrace.sim.simulate import simulate
 from cctrace.tcp.wire import HEADER_BYTES, MSS_BYTES
 
-LEAST_MBPS, LEAST_RTT_MS = 0.5, 10.0  # where a bin begins at zero
-WIDEST = 10.0  # times its beginning: what is drawn of a bin, which may be a hundred times wide or have no end
-GIGABIT, WIDEST_GIGABIT = 1000.0, 1.2  # Mbit/s: from here on every packet costs, and narrower is drawn
+LEAST_MBPS, LEAST_RTT_MS = 0.5, 10.0  # for bins that begin at zero
+WIDEST = 10.0  # times its lower bound: the part of a bin that is drawn; it may be a hundred times as wide, or open
+GIGABIT, WIDEST_GIGABIT = 1000.0, 1.2  # Mbit/s from which simulations take long, and the part drawn is narrower
 FLOWS = (1, 2, 4)
 QUEUE_BDP = (0.5, 2.0)  # the paper's Fig. 2 has 1.6 to 8 BDP of its one flow, its text speaks of shallow buffers
-LEAST_S, LEAST_RTTS = 6.0, 200  # duration, of a flow that has its share of the link; after 60 RTTs STARTUP's overshoot
-# alone is 3 to 5 % of all segments, where Eq. 6 falls: which side of that a dumbbell was on decided its utility
-LEAST_BYTES = 20e6  # and this much to send: beta acts in PROBE_BW alone, and STARTUP's losses are to be a small part
-MOST_BDP_BYTES = 32e6  # of a flow: RTTs are cut to that; half of the largest window of a simulated receiver
-BDP_SEGMENTS = 250  # longer pipes have larger segments in place of more of them, as a host hands over trains of packets
+# Of a simulation. After 60 RTTs the losses of STARTUP's overshoot alone are still 3 to 5 % of all segments, where Eq. 6
+# falls steeply: they would decide a dumbbell's utility.
+LEAST_S, LEAST_RTTS = 6.0, 200
+LEAST_BYTES = 20e6  # that a flow's share of the link carries: beta acts in PROBE_BW alone, not on STARTUP's losses
+MOST_BDP_BYTES = 32e6  # of a flow, to which RTTs are limited: half of the largest window of a simulated receiver
+BDP_SEGMENTS = 250  # where more would fit, segments are larger, like the super-packets that a host hands over
 WIDE_WINDOW = "512MB"  # of receivers of larger segments: how a window grows is modelled for Ethernet's
 
 Bounds = tuple[float, float | None]
@@ -53,7 +54,7 @@ class Environment:
     min_rtt_ms, rate_mbps : (float, float or None)
         The bin; the rate is that of a flow, the link's is as many times that as there are flows.
     paths : int
-        Dumbbells a trial.
+        Dumbbells per trial.
     seed : int
     bdp_segments : float
         Segments are as large as Ethernet's while a flow's BDP has no more of them, and larger beyond; infinite: never.
@@ -124,7 +125,7 @@ def _within(place: float, bounds: Bounds, least: float) -> float:
 
 
 def segment_bytes(bdp_bytes: float, most: float) -> int:
-    """Return the data bytes of a segment, of which `most` make a BDP, from Ethernet's to half a burst.
+    """Return the data bytes of a segment, `most` of which make a BDP, from Ethernet's to half a burst.
 
     >>> segment_bytes(100e3, 250), segment_bytes(2e6, 250), segment_bytes(2e6, float("inf"))
     (1448, 7934, 1448)
@@ -172,7 +173,7 @@ def simulated(
 
     Examples
     --------
-    A place whose flows tell the best parameters at once, in place of simulations of minutes:
+    A place whose flows tell the best parameters at once, instead of simulations that take minutes:
 
     >>> import pandas as pd
     >>> from cctrace.learn.agent import Agent
@@ -205,7 +206,7 @@ def simulated(
 
 
 def _paths_for(flows: int) -> int:
-    """Return how many dumbbells have so many flows together.
+    """Return how many dumbbells together have at least this many flows.
 
     >>> [_paths_for(flows) for flows in (1, 4, 24)]
     [1, 3, 11]

@@ -1,12 +1,12 @@
 """Ascent on the mean utility of one bin: the next (k, beta) to try, given the trials so far.
 
 `Ascent` is the paper's gradient ascent [Chung18] §III-A, as far as that is described. `Search`, the default, is ours.
-It has no state but its history, so it resumes by reading that back. Utilities are noisy (a flow whose losses pass 5 %
-has nearly no utility), so no single trial is trusted: for one k, a parabola in the root of beta is fitted to all
-trials, weighted towards the best one and robust against outliers (one dumbbell past 5 % takes its trial down). Its
-slope is followed with growing steps until its maximum lies between trials. (In the root, since the utility falls faster
-below the maximum than beyond.) The maximum is tried, too. When no further k is worthwhile, the rest of `MOST_TRIALS`
-goes to either side of the maximum, and the maximum of the last fit is elected.
+It has no state but its history, so it resumes by reading that back. Utilities are noisy (a flow that loses more than
+5 % has hardly any), so no single trial is trusted: for one k, a parabola is fitted to all trials, weighted towards the
+best one and robust against outliers (one dumbbell that loses more than 5 % spoils its trial). The parabola is in the
+square root of beta, because the utility falls faster below the maximum than above it. Its slope is followed with
+growing steps until its maximum lies between trials; then the maximum is tried, too. When no further k is worthwhile,
+the rest of `MOST_TRIALS` goes to either side of the maximum, and the maximum of the last fit is elected.
 """
 
 import functools
@@ -21,9 +21,9 @@ FIRST_K, FIRST_BETA = 4, 0.45  # [Chung18] §III-A
 STEP, GROWTH = 1.5, 1.3  # the factor to either side of the start, its growth (an exponent); the paper gives none
 LEAST_BETA, MOST_BETA = 0.05, 1.5
 NEAR = 0.08  # relative: nearer candidates are the same
-BESIDE = (1.25, 0.8, 1.12, 0.89, 1.4, 0.7)  # of the top: where spare trials go
-WIDTH = 0.3  # of the root of beta: how far from the best trial others count
-FITTED = 3  # trials from which on a parabola is
+BESIDE = (1.25, 0.8, 1.12, 0.89, 1.4, 0.7)  # times the top: where spare trials go
+WIDTH = 0.3  # in the square root of beta: how far from the best trial others count
+FITTED = 3  # trials that a parabola needs
 FAR_OFF, ROUNDS = 1.5, 8  # standard deviations from which on a trial counts less [Huber64], and iterations of that
 GROWS = 0.01  # relative growth of the optimum below which a further k is not worth its queue, nor below its error
 MOST_K = 12
@@ -80,7 +80,7 @@ class Search:
         return None if beside is None else (k, beside)
 
     def note(self, utility: float) -> None:
-        """Take the mean utility of what was `wanted`.
+        """Record the mean utility of what was `wanted`.
 
         Raises `ArgumentError` if the search is over, or the utility is not finite.
         """
@@ -140,7 +140,7 @@ class Search:
         return tops[1] > tops[0] + max(GROWS * abs(tops[0]), error)
 
     def _beside(self, points: Points, top: float) -> float | None:
-        """Return a beta beside the top that nothing near was tried of, None if there is none."""
+        """Return a beta beside the top with no trial near it, None if there is none."""
         for factor in BESIDE:
             beta = _clipped(top * factor)
             if min(abs(beta / tried - 1) for tried in points) >= NEAR / 2:

@@ -27,7 +27,7 @@ class Picture:
 
 
 def answer(values: dict[str, Any]) -> dict[str, Any]:
-    """Return named values as an answer: plain objects, NaN as None, and no text that drives a terminal.
+    """Return named values as an answer: plain objects, NaN as None, and texts without control characters.
 
     Raises `ArgumentError` if it is longer than `LONGEST`.
 
@@ -55,7 +55,7 @@ def _clean(value: Any) -> Any:
 def some(rows: Sequence[Any], limit: int) -> dict[str, Any]:
     """Return the first rows of a list, with how many there are in all.
 
-    Raises `ArgumentError` if the limit is none.
+    Raises `ArgumentError` if the limit is out of range.
 
     >>> some("abc", 2)
     {'count': 3, 'rows': ['a', 'b']}

@@ -1,10 +1,8 @@
 """Tools about recorded flows: senders, limits, events, packets."""
 
 import functools
-from collections import OrderedDict
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -38,14 +36,22 @@ _ROW = (
 KINDS_OF_PACKETS = ("all", "data", "acks", "resent")
 
 
+class Version(NamedTuple):
+    """A file as it is: what is remembered of it holds until it changes."""
+
+    path: Path
+    changed_ns: int
+    size: int
+
+
 class Captures:
     """Answers queries about the files below a folder; recent files and analyses are cached."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
-        self._read: OrderedDict[Any, Any] = OrderedDict()
-        self._analyses: OrderedDict[Any, FlowAnalysis] = OrderedDict()
-        self._columns: OrderedDict[Any, PacketColumns] = OrderedDict()
+        self._read, self._analysed, self._columns = (
+            functools.lru_cache(KEPT)(make) for make in (self._read_file, self._analyse, self._make_columns)
+        )
 
     def list_captures(self, folder: str = ".") -> dict[str, Any]:
         """List the captures and the files of counters below a folder: name, kind, format and size."""
@@ -187,8 +193,7 @@ class Captures:
 
     def data(self, file: str) -> Capture | CounterTable:
         """Return a capture, or counters; read once as long as the file does not change."""
-        path = self._files.path(file)
-        found = self._kept(self._read, self._key(path), lambda: read(path))
+        found = self._read(self._version(file))
         if isinstance(found, TcpInfo) and not isinstance(found, CounterTable):
             found = CounterTable.of(found)
         if not isinstance(found, Capture | CounterTable):
@@ -216,18 +221,16 @@ class Captures:
         return flow
 
     def _analysis(self, file: str, flow: int | None, tcpinfo: str | None = None) -> FlowAnalysis:
-        index, path = self._index(file, flow), self._files.path(file)
-        beside = self._files.path(tcpinfo) if tcpinfo else None
-        key = (self._key(path), index, beside and self._key(beside))
-        return self._kept(self._analyses, key, functools.partial(self._analysed, file, index, beside))
+        beside = self._version(tcpinfo) if tcpinfo else None
+        return self._analysed(file, self._version(file), self._index(file, flow), beside)
 
-    def _analysed(self, file: str, index: int, beside: Path | None) -> FlowAnalysis:
+    def _analyse(self, file: str, version: Version, index: int, beside: Version | None) -> FlowAnalysis:
         flow = self.any_flow(file, index)
         if not isinstance(flow, Flow):
             return of_counters(file, flow)
-        tables = [] if beside is None else [read(beside)]
-        if not all(isinstance(table, TcpInfo) for table in tables):
-            raise ArgumentError(f"tcpinfo={beside.name!r} holds no counters" if beside else "")
+        tables = [read(beside.path)] if beside else []
+        if beside and not isinstance(tables[0], TcpInfo):
+            raise ArgumentError(f"tcpinfo={beside.path.name!r} holds no counters")
         counters = Counters(tables)
         found = of_capture(file, *counters.attach(flow))
         counters.require_used()
@@ -241,28 +244,18 @@ class Captures:
         return found.diagnosis
 
     def _columns_of(self, file: str, flow: int | None) -> PacketColumns:
-        key = (self._key(self._files.path(file)), self._index(file, flow))
-        return self._kept(
-            self._columns, key, lambda: columns_of(at_hand_over(self.flow(file, flow)), self._analysis(file, flow))
-        )
+        return self._columns(file, self._version(file), self._index(file, flow))
 
-    @staticmethod
-    def _key(path: Path) -> tuple[str, int, int]:
-        state = path.stat()
-        return str(path), state.st_mtime_ns, state.st_size
+    def _make_columns(self, file: str, version: Version, index: int) -> PacketColumns:
+        return columns_of(at_hand_over(self.flow(file, index)), self._analysis(file, index))
 
-    @staticmethod
-    def _kept(store: OrderedDict[Any, Any], key: Any, make: Callable[[], Any]) -> Any:
-        if key not in store:
-            store[key] = make()
-            while len(store) > KEPT:
-                store.popitem(last=False)
-        store.move_to_end(key)
-        return store[key]
+    def _read_file(self, version: Version) -> Any:
+        return read(version.path)
 
-
-def _rows(data: Capture | CounterTable) -> list[dict[str, Any]]:
-    return [{str(name): value for name, value in row.items()} for row in data.flows.to_dict("records")]
+    def _version(self, file: str) -> Version:
+        path = self._files.path(file)
+        status = path.stat()
+        return Version(path, status.st_mtime_ns, status.st_size)
 
 
 def own_controller(name: str) -> str:

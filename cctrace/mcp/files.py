@@ -50,7 +50,7 @@ class Files:
             raise ArgumentError(f"file {visible(name)!r} is outside of the folder that this server reads")
         return found
 
-    def listed(self, folder: str = ".") -> tuple[list[dict[str, Any]], bool]:
+    def listed(self, folder: str) -> tuple[list[dict[str, Any]], bool]:
         """Return name, size and format of the captures and counters below a folder, and whether there are more."""
         begin = self._inside(folder)
         if not begin.is_dir():

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cctrace.sim.result import Simulation
 
 TIME = "Time since the first packet (s)"
-_BUCKETS = 2000  # spans of time a series is thinned to: more than a printed page resolves
+BUCKETS = 2000  # spans of time that a series is thinned to: more than a printed page resolves
 _PANEL_INCHES = (10.0, 2.6)
 _ENTRIES = 4  # of a legend, side by side
 
@@ -81,7 +81,7 @@ def _shown_by_notebooks() -> Any:
     return Drawing
 
 
-def blank(inches: tuple[float, float], title: str = "") -> Figure:
+def blank(inches: tuple[float, float], title: str) -> Figure:
     """Return an empty figure of a size, with a title; a notebook displays it, and pyplot does not register it."""
     drawing = _shown_by_notebooks()(figsize=inches, layout="constrained")
     if title:
@@ -89,10 +89,15 @@ def blank(inches: tuple[float, float], title: str = "") -> Figure:
     return drawing
 
 
-def one_panel(inches: tuple[float, float], title: str = "") -> tuple[Figure, Axes]:
+def one_panel(inches: tuple[float, float], title: str) -> tuple[Figure, Axes]:
     """Return a `blank` figure, and the axes that fill it."""
     drawing = blank(inches, title)
     return drawing, drawing.subplots()
+
+
+def capture_place(flow: Flow) -> str:
+    """Return as a title where a flow was captured; "" at the sender."""
+    return "" if flow.taken_at == "sender" else f"captured at: {flow.taken_at}"
 
 
 def finish(axes: Axes, **legend: Any) -> None:
@@ -148,7 +153,7 @@ def draw(axes: Axes, panel: Panel, phases: Phases | None = None) -> None:
         if name in PHASE_COLOURS and not (hidden and name.startswith(hidden)):
             axes.axvspan(start, end, color=PHASE_COLOURS[name], lw=0, zorder=0)
     for series in panel.series:
-        time_s, values = decimate(series.time_s, series.value, _BUCKETS)
+        time_s, values = decimate(series.time_s, series.value, BUCKETS)
         style: dict[str, Any] = {"color": COLOURS[series.colour], "label": series.label, "lw": 1.1}
         if series.kind == "points":
             style |= {"ls": "none", "marker": ".", "ms": 2, "alpha": 0.6}

@@ -11,7 +11,7 @@ import numpy as np
 
 from cctrace.arguments import check_choice, number
 from cctrace.path.transmissions import as_flow
-from cctrace.plot.figure import TIME, blank, finish, one_panel
+from cctrace.plot.figure import BUCKETS, TIME, blank, capture_place, finish, one_panel
 from cctrace.plot.packets import KINDS, RETRANSMISSIONS, in_time, packets_of
 from cctrace.plot.panels import COLOURS, decimate
 from cctrace.schema import LINUX_EVENTS
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from cctrace.flows.flow import Flow
 
 _POINTS = 1000  # of a curve over time
-_BUCKETS = 2000  # spans of time that dense points are thinned to
 
 
 def segment_sizes(flow: Flow, *, title: str = "") -> Figure:
@@ -46,13 +45,13 @@ def segment_sizes(flow: Flow, *, title: str = "") -> Figure:
     flow = as_flow(flow)
     sent = packets_of(flow)[0]
     time_s, carries = flow.seconds(sent.time_ns), sent.size > 0
-    drawing = blank((9.0, 3.8), title or _place(flow))
+    drawing = blank((9.0, 3.8), title or capture_place(flow))
     over_time, often = drawing.subplots(1, 2, sharey=True, width_ratios=(3, 1))
     for i, name in enumerate(KINDS):
         rows = np.flatnonzero(carries & (sent.kind == i))
         if len(rows):
             meaning, label = RETRANSMISSIONS.get(name, ("observed", "new data"))
-            points = decimate(time_s[rows], sent.size[rows].astype(float), _BUCKETS)
+            points = decimate(time_s[rows], sent.size[rows].astype(float), BUCKETS)
             over_time.plot(*points, ".", ms=3, color=COLOURS[meaning], label=label)
     sizes, counts = np.unique(sent.size[carries], return_counts=True)
     often.hlines(sizes, 0.5, counts, color=COLOURS["observed"], lw=1.6)
@@ -93,7 +92,7 @@ def throughput(flow: Flow, span_s: float | None = None, *, title: str = "") -> F
     sends = flow.seconds(sent.time_ns), np.cumsum(sent.size)
     acks = _acknowledged(flow, received)
     at = np.linspace(0, lasted, _POINTS + 1)[1:]
-    drawing, axes = one_panel((9.0, 3.8), title or _place(flow))
+    drawing, axes = one_panel((9.0, 3.8), title or capture_place(flow))
     for (time_s, total), meaning, label in (
         (sends, "observed", "sent, with retransmissions"),
         (acks, "estimate", "acknowledged"),
@@ -132,7 +131,7 @@ def rtt(flow: Flow, over: str = "time", *, title: str = "") -> Figure:
     Raises
     ------
     ArgumentError
-        If `over` is another.
+        If `over` is something else.
 
     Examples
     --------
@@ -146,8 +145,8 @@ def rtt(flow: Flow, over: str = "time", *, title: str = "") -> Figure:
     rows = flow.events.rows
     rows = rows[(rows["event"] == LINUX_EVENTS["pkts_acked"]) & (rows["rs_rtt_us"] >= 0)]
     x = (rows["time_ns"] - flow.row["start_ns"]) / 1e9 if over == "time" else rows["snd_una"] / 1e6
-    drawing, axes = one_panel((9.0, 3.8), title or _place(flow))
-    points = decimate(x.astype(float), rows["rs_rtt_us"] / 1e3, _BUCKETS)
+    drawing, axes = one_panel((9.0, 3.8), title or capture_place(flow))
+    points = decimate(x.astype(float), rows["rs_rtt_us"] / 1e3, BUCKETS)
     axes.plot(*points, ".", ms=2.5, color=COLOURS["observed"])
     axes.set(xlabel=TIME if over == "time" else "Acknowledged (MB)", ylabel="RTT (ms)", ylim=(0, None))
     finish(axes)
@@ -172,15 +171,15 @@ def windows(flow: Flow, *, title: str = "") -> Figure:
     flow = as_flow(flow)
     sides = packets_of(flow)
     sent, received = in_time(sides[0]), in_time(sides[1])
-    drawing, axes = one_panel((9.0, 3.8), title or _place(flow))
+    drawing, axes = one_panel((9.0, 3.8), title or capture_place(flow))
     known = np.flatnonzero((received.window >= 0) & (received.ack >= 0))
     if len(known):
-        points = decimate(flow.seconds(received.time_ns)[known], received.window[known] / 1e3, _BUCKETS)
+        points = decimate(flow.seconds(received.time_ns)[known], received.window[known] / 1e3, BUCKETS)
         axes.step(*points, where="post", color=COLOURS["bound"], lw=1.2, label="receive window")
     time_s, top = flow.seconds(sent.time_ns), np.maximum.accumulate(sent.seq + sent.size)
     acked_s, acked = _acknowledged(flow, received)
     before = np.concatenate(([0], acked))[np.searchsorted(acked_s, time_s, "right")]
-    out = decimate(time_s, np.maximum(top - 1 - before, 0) / 1e3, _BUCKETS)
+    out = decimate(time_s, np.maximum(top - 1 - before, 0) / 1e3, BUCKETS)
     axes.step(*out, where="post", color=COLOURS["observed"], lw=1.0, label="bytes out")
     axes.set(xlabel=TIME, ylabel="Window (kB)", ylim=(0, None))
     finish(axes, loc="center right")
@@ -223,12 +222,8 @@ def one_way_delays(flow: Flow, receiver: Flow, *, title: str = "") -> Figure:
     for table, sign, meaning, label in ((segments, -1, "observed", "segments"), (acks, 1, "estimate", "ACKs")):
         time_s = flow.seconds(table["time_ns"])
         time_s = time_s - (offset_us / 1e6 if sign > 0 else 0.0)  # ACKs leave by the receiver's clock
-        points = decimate(time_s, (table["delay_us"].to_numpy() + sign * offset_us) / 1e3, _BUCKETS)
+        points = decimate(time_s, (table["delay_us"].to_numpy() + sign * offset_us) / 1e3, BUCKETS)
         axes.plot(*points, ".", ms=2.5, color=COLOURS[meaning], label=label)
     axes.set(xlabel=TIME, ylabel="One-way delay (ms)", ylim=(0, None))
     finish(axes, markerscale=3)
     return drawing
-
-
-def _place(flow: Flow) -> str:
-    return "" if flow.taken_at == "sender" else f"captured at: {flow.taken_at}"

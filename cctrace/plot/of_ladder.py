@@ -1,4 +1,4 @@
-"""The time line of both ends, packet by packet: tcptrace's, and Wireshark's flow graph."""
+"""The timeline of both ends, packet by packet, as tcptrace and Wireshark's flow graph draw it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def ladder(flow: Flow, start_s: float = 0.0, packets: int = 40, *, title: str = 
     ----------
     flow : Flow
     start_s : float
-        From when on, seconds since the first packet.
+        From here on, seconds since the first packet.
     packets : int
         How many, 200 at most.
     title : str, optional

@@ -14,7 +14,7 @@ from cctrace.arguments import as_list, check_argument, number
 from cctrace.columns import Values, rows_of_spans
 from cctrace.errors import ArgumentError
 from cctrace.path.transmissions import as_flow
-from cctrace.plot.figure import TIME, finish, one_panel
+from cctrace.plot.figure import TIME, capture_place, finish, one_panel
 from cctrace.plot.of_tables import COLOURS
 from cctrace.plot.packets import KINDS, RETRANSMISSIONS, packets_of
 from cctrace.plot.panels import COLOURS as MEANINGS
@@ -39,7 +39,7 @@ def time_sequence(flow: Flow, start_s: float | None = None, end_s: float | None 
     ----------
     flow : Flow
     start_s, end_s : float, optional
-        Which part, seconds since the first packet; default: all.
+        The part to draw, seconds since the first packet; default: all.
     title : str, optional
 
     Raises
@@ -64,8 +64,7 @@ def time_sequence(flow: Flow, start_s: float | None = None, end_s: float | None 
     if not any(map(len, rows)):
         lasted = f"the flow lasts from 0 to {flow.row['duration_s']:.3g} s"
         raise ArgumentError(f"start_s={start_s}, end_s={end_s} (--from, --to): no packet there; {lasted}")
-    place = flow.taken_at
-    drawing, axes = one_panel((9.0, 5.0), title or ("" if place == "sender" else f"captured at: {place}"))
+    drawing, axes = one_panel((9.0, 5.0), title or capture_place(flow))
     _sent(axes, sides[0], times[0], rows[0])
     _received(axes, sides[1], times[1], rows[1])
     axes.set(xlabel=TIME, ylabel="Sequence number (MB)")
@@ -118,7 +117,7 @@ def _received(axes: Axes, received: Any, time_s: Values, rows: Any) -> None:
 
 
 def queue_ratio(gain: float, ratios: Sequence[float], *, title: str = "") -> Figure:
-    """Draw oBBR's Q_r over the loss-based share, and where it meets 1 - p: the share p* at which both live [Bi23].
+    """Draw oBBR's Q_r over the loss-based share, and where it meets 1 - p: the share p* at which both coexist [Bi23].
 
     Parameters
     ----------
@@ -153,7 +152,7 @@ def queue_ratio(gain: float, ratios: Sequence[float], *, title: str = "") -> Fig
 def collapse_surface(
     model: Any, sd_us: ArrayLike, queue_delay_us: ArrayLike, *, here: tuple[float, float] | None = None, title: str = ""
 ) -> Figure:
-    """Draw the closed form's probability of minRTT collapse over jitter and queue, with where it is one in two.
+    """Draw the closed form's probability of minRTT collapse over jitter and queue, and where it is one half.
 
     Parameters
     ----------

@@ -1,8 +1,10 @@
 """The values that `cdf` and `boxes` draw: a quantity of every flow of many runs, in groups.
 
-folder, pattern, capture ─┐
-Corpus, or its folder     ├─> flows with their names ──quantity──> {group: values in the axis' unit}
-Flow, Run, Simulation, …  ┘
+From what is given to arrays:
+
+    folder, pattern, capture ─┐
+    Corpus, or its folder     ├─> flows with their names ──quantity──> {group: values in the axis' unit}
+    Flow, Run, Simulation, …  ┘
 """
 
 import os

@@ -50,8 +50,8 @@ def lines(
         With ``name`` and (for bars) ``name_sd`` for every panel.
     x : str
     panels : list of (column, label) or of (column, label, options)
-        Options: ``log``, ``scale`` (a factor), ``top`` (upper limit),
-        ``level`` (a dashed line), ``logx``, ``zero`` (False: the axis need not begin at zero).
+        Options: ``log``, ``scale`` (a factor), ``top`` (upper limit), ``level`` (a dashed line), ``logx``, ``zero``
+        (False: the axis need not begin at zero).
     by : str
         Column whose values are the lines.
     panel_by : str, optional
@@ -60,7 +60,7 @@ def lines(
         Vertical lines in every panel.
     title, xlabel : str
     columns : int
-        Panels beside each other.
+        Panels in a row.
 
     Examples
     --------
@@ -360,7 +360,7 @@ def over_time(
     right : str, optional
         Label of the second axis.
     columns : int
-        Panels beside each other.
+        Panels in a row.
 
     Examples
     --------

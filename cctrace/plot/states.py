@@ -88,7 +88,7 @@ def states(
     run : Run, optional
         A replay of this flow with ``record="all"``.
     start_s, end_s : float, optional
-        Which part, seconds since the first packet; default: all.
+        The part to draw, seconds since the first packet; default: all.
     title : str, optional
 
     Raises

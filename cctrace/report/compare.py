@@ -68,7 +68,7 @@ def _number(value: float | None) -> float:
 
 
 def write_comparison(left: Sequence[FlowAnalysis], right: Sequence[FlowAnalysis], folder: str | Path) -> Path:
-    """Write a page that lays two captures beside each other."""
+    """Write a page that shows two captures side by side."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     compared = pairs(left, right)
@@ -108,7 +108,7 @@ def _curves(marks: Sequence[str], chosen: Sequence[FlowAnalysis]) -> FlowSection
     panels, duration_s = comparison_panels(views, aligned=True)[::2]
     notes = ["Each flow's time begins with its own first packet: these curves did not happen at the same time."]
     kept = [panel for panel in panels if panel.name != "shares"]
-    return FlowSection("Beside each other", panels=kept, duration_s=duration_s, notes=notes)
+    return FlowSection("Side by side", panels=kept, duration_s=duration_s, notes=notes)
 
 
 def _limits_in_words(marks: Sequence[str], one: FlowAnalysis, other: FlowAnalysis) -> Iterator[str]:

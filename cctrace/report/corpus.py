@@ -3,6 +3,7 @@
 Everything is in one file, as in the page of a capture; text from the user's files is escaped.
 """
 
+import hashlib
 import os
 import re
 import tempfile
@@ -68,7 +69,6 @@ def _flows(corpus: Corpus, by: str) -> pd.DataFrame:
     columns = [*keys, *([by] if by not in keys else []), *_FLOWS]
     flows = corpus.flows.frame(list(dict.fromkeys(columns)))
     flows["retransmitted_share"] = retransmitted_share(flows)
-    unknown = {"verdict": "unknown", "text": "", "controller": None}
     if "verdicts" in corpus.tables:
         verdicts = corpus.verdicts.frame([*keys, "verdict", "text", "controller", "refused"])
         verdicts["verdict"] = (
@@ -77,7 +77,7 @@ def _flows(corpus: Corpus, by: str) -> pd.DataFrame:
         verdicts["text"] = verdicts["text"].fillna(verdicts.pop("refused"))
         flows = flows.merge(verdicts, on=keys, how="inner")
     else:
-        flows = flows.assign(**unknown)
+        flows = flows.assign(verdict="unknown", text="", controller=None)
     if "controllers" in corpus.tables:
         found = corpus.controllers.frame([*keys, "controller"]).rename(columns={"controller": "identified"})
         flows = flows.merge(found, on=keys, how="left")
@@ -133,8 +133,6 @@ def _identified(corpus: Corpus, capture: str) -> dict[int, Identification]:
 
 
 def _stem(capture: str) -> str:
-    import hashlib
-
     base = re.sub(r"[^\w.-]", "_", capture.rpartition("/")[2], flags=re.ASCII).lstrip(".")
     return f"{base[:60]}-{hashlib.blake2b(capture.encode(), digest_size=4).hexdigest()}"
 

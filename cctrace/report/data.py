@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from cctrace.report.page import FlowSection
 
 
-_SERIES_BYTES = 1_650_000  # of the panels' points on a page (a third more as base64); above that they are thinned
+SERIES_BYTES = 1_650_000  # of the panels' points on a page (a third more as base64); above that they are thinned
 _WIDGET_BYTES = 100_000_000
 _THINNED = (20_000, 5_000, 1_500, 400)  # spans of time that a series is thinned to, tried in turn
 
 
-def page_data(flows: Mapping[int, FlowSection], comparison: FlowSection | None, room: int | None = None) -> str:
+def page_data(flows: Mapping[int, FlowSection], comparison: FlowSection | None, room: int) -> str:
     """Return the JSON that a page's script needs, for a script element; the panels' points take `room` bytes."""
     encoded = [_flow(f"flow{i}", flow) for i, flow in flows.items()]
     encoded += [_flow("comparison", comparison)] if comparison is not None else []
@@ -111,9 +111,8 @@ def packet_columns(packets: tuple[Sent, Received], start_ns: int, pack: Pack = s
     return {side: {name: integers(c, pack=pack) for name, c in of.items()} for side, of in columns.items()}
 
 
-def _fill_series(flows: Sequence[dict[str, Any]], room: int | None = None, pack: Pack = small) -> None:
+def _fill_series(flows: Sequence[dict[str, Any]], room: int, pack: Pack = small) -> None:
     """Replace the panels by their data, in full where the page has room for it, else thinned as little as possible."""
-    room = _SERIES_BYTES if room is None else room
     for buckets in (None, *_THINNED):
         found, left = [], room if buckets != _THINNED[-1] else math.inf
         for flow in flows:

@@ -226,9 +226,7 @@ def _comparison(analyses: Sequence[FlowAnalysis]) -> FlowSection | None:
     chosen = dict(list(views.items())[:COMPARED])
     panels, start_ns, duration_s = comparison_panels(chosen)
     notes = [f"The {COMPARED} largest of {len(views)} flows."] if len(views) > COMPARED else []
-    return FlowSection(
-        "The flows beside each other", panels=panels, duration_s=duration_s, notes=notes, start_ns=start_ns
-    )
+    return FlowSection("The flows side by side", panels=panels, duration_s=duration_s, notes=notes, start_ns=start_ns)
 
 
 def _title(analyses: Sequence[FlowAnalysis], total: int) -> str:

@@ -20,7 +20,7 @@ from cctrace.plot.packets import Received, Sent
 from cctrace.plot.panels import COLOUR_PAIRS, PHASE_PAIRS, Panel, Phases
 from cctrace.plot.states import STATE_COLOURS, Lane
 from cctrace.refusals import Attempt, Refusal
-from cctrace.report.data import page_data
+from cctrace.report.data import SERIES_BYTES, page_data
 from cctrace.report.document import document
 from cctrace.report.section import comparison_section, flow_section
 
@@ -55,7 +55,6 @@ class FlowSection:
     limits: list[Limit] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)
-
     # possible controllers of the sender, with their probabilities
     candidates: list[tuple[str, float]] = field(default_factory=list)
     sender: str = ""  # the sender, in a few words
@@ -108,8 +107,8 @@ def script(*last: str) -> str:
     return "".join(_text(f"{name}.js") for name in (*_DRAWING, *last))
 
 
-def render(report: Report, room: int | None = None) -> str:
-    """Return the page as one string of HTML, its curves in `room` bytes (default: 1.65 million)."""
+def render(report: Report, room: int = SERIES_BYTES) -> str:
+    """Return the page as one string of HTML, its curves in `room` bytes."""
     given = {i: flow for i, flow in enumerate(report.flows) if flow is not None}
     sections: dict[int, str] = {}
     refused: list[str] = []

@@ -98,7 +98,7 @@ _CODE = re.compile("`([^`]+)`")
 
 
 def comparison_section(comparison: FlowSection) -> str:
-    """Return the HTML of the panels that lay flows beside each other."""
+    """Return the HTML of the panels that show flows side by side."""
     panels = "\n".join(_panel(f"comparison-{panel.name}", panel, "") for panel in comparison.panels)
     return f"""<section id="comparison-section">
 <h2 id="comparison">{escape(comparison.title)}</h2>
@@ -119,7 +119,7 @@ def _verdicts(verdicts: Sequence[Verdict], headline: str) -> str:
         + "</li>"
         for verdict in verdicts
     )
-    label = "How sure that is, what would refute it"
+    label = "How certain this is, and what would refute it"
     if len(verdicts) > 1:
         label += ", and one more verdict" if len(verdicts) == 2 else f", and {len(verdicts) - 1} more verdicts"
     return card(label, f"<ol>{items}</ol>")

@@ -1,14 +1,16 @@
 """A run as a file: path, senders, duration and seed, in TOML, for `cctrace simulate --scenario` and `cctrace check`.
 
-duration = "20s"
-seed = 1
+Tables have the fields of their classes:
 
-[path]                                   fields of `Path`
-rate = [[0, "10Mbit"], [2.5, "1Mbit"]]
-rtt = "40ms"
+    duration = "20s"
+    seed = 1
 
-[[senders]]                              fields of `Sender`
-cc = "bbr2022"
+    [path]                                   fields of `Path`
+    rate = [[0, "10Mbit"], [2.5, "1Mbit"]]
+    rtt = "40ms"
+
+    [[senders]]                              fields of `Sender`
+    cc = "bbr2022"
 """
 
 from __future__ import annotations

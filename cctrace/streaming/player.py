@@ -18,9 +18,10 @@ from cctrace.streaming.video import Video
 
 
 class Ewma:
-    """Two exponential moving averages with half-lives in time of download: the lower throughput, the higher latency.
+    """Two exponential moving averages, of which the lower throughput and the higher latency count.
 
-    Both start at zero and are corrected for that. Latency is sampled once per segment, so its half-life is in segments.
+    Half-lives are in download time; latency is sampled once per segment, so its half-life is in segments. Both averages
+    start at zero and are corrected for that.
     """
 
     HALF_LIVES_MS = 3000.0, 8000.0
@@ -84,7 +85,7 @@ class Settings:
     oscillate : bool
         Whether BOLA may exceed the throughput by one step; else it waits.
     basic : bool
-        BOLA without its adjustments at the begin and end of the video.
+        BOLA without its adjustments at the beginning and end of the video.
     safe_buffer : bool
         The rule against an insufficient buffer.
 
@@ -119,7 +120,7 @@ class Settings:
 
     @property
     def buffer_ms(self) -> float:
-        """The maximum buffer."""
+        """The largest buffer."""
         return self.buffer_s * 1000
 
 
@@ -166,7 +167,7 @@ class Player:
         self.video, self.settings, self.network = video, settings, network
         self.rule = RULES[settings.rule](video, settings)
         self.estimate = ESTIMATES[settings.estimate](video)
-        self.throughput_kbps = self.latency_ms = float("nan")  # until the first segment is there
+        self.throughput_kbps = self.latency_ms = math.nan  # until the first segment has arrived
         self.buffered, self.played_ms = 0, 0.0  # segments in the buffer, and how much of the first was played
         self.stalled_ms = self.startup_ms = self.clock_ms = 0.0
         self.stalls = 0

@@ -62,7 +62,7 @@ class Rates:
         self.periods = [Period(*period) for period in periods]
         if not any(p.kbps > 0 for p in self.periods) or any(p.ms <= 0 or p.latency_ms < 0 for p in self.periods):
             raise ArgumentError(
-                f"{len(self.periods)} periods: each lasts, one at least has a rate, no latency is negative"
+                f"{len(self.periods)} periods: each lasts more than 0 ms, some have a rate, no latency is negative"
             )
         self.index, self.left_ms = 0, self.periods[0].ms
 

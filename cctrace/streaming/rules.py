@@ -1,4 +1,4 @@
-"""Rules by which a client of adaptive streaming chooses the quality of the next segment [Spiteri19], as Sabre has them.
+"""Rules by which a client of adaptive streaming chooses the quality of the next segment [Spiteri19], as in Sabre.
 
 * `Throughput` the highest bitrate within 90 % of the estimated throughput, unless the buffer would run dry
 * `Bola` by the buffer: the quality with the largest (V (utility + gamma p) - buffer level) per bit [Spiteri16]
@@ -133,7 +133,7 @@ class Bola(_ByBuffer):
     """By the buffer; exceeds the throughput by one step at most.
 
     ``settings.oscillate`` False: it waits instead of taking that step. ``settings.basic``: a constant buffer size (else
-    it is smaller near the begin and end of the video), and no download is abandoned.
+    it is smaller near the beginning and end of the video), and no download is abandoned.
     """
 
     def __init__(self, video: Video, settings: Settings) -> None:

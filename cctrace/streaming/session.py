@@ -38,13 +38,13 @@ class Session(Public, Jsonable):
     switches, switches_down : int
         Segments whose quality differs from that of the one before; those with a lower one.
     rebuffering_ratio : float
-        (playback time - length of the video) / length: waiting time after the first picture.
+        (playback time - length of the video) / length: time stalled after the first frame.
     stalls : int
         Number of interruptions.
     startup_s : float
-        From the first request to the first picture.
+        From the first request to the first frame.
     complete : bool
-        Whether the video came to its end.
+        Whether the video was played to its end.
     settings : Settings
     simulation : Simulation or None
         The transport: the server's flow (the first) and its competitors.
@@ -191,7 +191,7 @@ def play_rates(
     Parameters
     ----------
     periods : list of (ms, kbit/s, latency in ms)
-        After the last comes the first; `rates.read_periods` reads Sabre's traces.
+        Repeated after the last one; `rates.read_periods` reads Sabre's traces.
     video, settings, **changes
         As `play`.
 

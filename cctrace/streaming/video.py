@@ -46,7 +46,7 @@ class Video:
     def __post_init__(self) -> None:
         rates = self.bitrates_kbps
         if not rates or rates[0] <= 0 or any(a >= b for a, b in pairwise(rates)):
-            raise ArgumentError(f"bitrates_kbps={rates!r} must be positive and rise")
+            raise ArgumentError(f"bitrates_kbps={rates!r} must be positive and increasing")
         if not 0 < self.segment_ms < inf or not self.sizes_bits:
             raise ArgumentError(
                 f"segment_ms={self.segment_ms!r} with {len(self.sizes_bits)} segments: neither may be 0"

@@ -22,15 +22,15 @@ class Aim:
     ----------
     kind : {"floor", "stall", "delay", "starve", "state"}
     floor : float
-        Of floor and stall the share of what the path offered, of starve that of the competitor's half.
+        For floor and stall a share of what the path offered, for starve of the competitor's half of that.
     window_s : float
-        For how long.
+        How long the failure has to last.
     stall_s : float
-        Of stall: for how long after the last disturbance no window reaches the floor.
+        For stall: how long after the last disturbance no window reaches the floor.
     delay_s : float
-        RTT that is too long.
+        For delay: a mean RTT above this is too long.
     state : str
-        State that the controller should leave.
+        For state: the one that the controller should leave.
 
     Examples
     --------

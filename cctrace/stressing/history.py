@@ -13,7 +13,9 @@ from typing import NamedTuple
 
 KINDS = ("rate", "rtt", "loss", "acks", "app")
 OF_PATH = KINDS[:3]
-MOST_TIMES = 20  # of a periodic disturbance
+MOST_TIMES = 20  # repetitions of a periodic disturbance
+HOLDS_S = (0.005, 0.02, 0.05, 0.1)  # for how long ACKs may be held
+PAUSES_S = (0.1, 0.3, 1.0)  # for how long an application's data may take on the path, and its pauses last
 _STEP_S = 0.005  # to which times are rounded
 
 
@@ -53,8 +55,6 @@ class Bounds:
         Of the time before `until_s`, for all disturbances together.
     most : int
         Disturbances per history.
-    holds_s, pauses_s : tuple of float
-        For how long ACKs may be held; how long an application's data may take on the path, and its pauses last.
 
     Examples
     --------
@@ -70,8 +70,6 @@ class Bounds:
     longest_s: float = 0.5
     share: float = 0.2
     most: int = 4
-    holds_s: tuple[float, ...] = (0.005, 0.02, 0.05, 0.1)
-    pauses_s: tuple[float, ...] = (0.1, 0.3, 1.0)
 
     def range_of(self, kind: str) -> tuple[float, float]:
         """Least and largest value of a disturbance."""
@@ -84,7 +82,7 @@ class History:
 
     disturbances: tuple[Disturbance, ...] = ()
     hold_s: float = 0.0  # ACKs leave in batches, this long apart; 0: at once
-    # the application writes at once what the path carries in so many seconds, and pauses for so many after these;
+    # (seconds, pause): the application writes at once what the path carries in these seconds, and pauses after them;
     # None: it always has data
     app: tuple[float, float] | None = None
 
@@ -120,7 +118,7 @@ def drawn(rng: random.Random, bounds: Bounds) -> History:
     history = History(tuple(_disturbance(rng, bounds, rng.choice(kinds)) for _ in range(count)))
     for kind in ("acks", "app"):
         if kind in bounds.kinds and rng.random() < (0.3 if kinds else 1.0):
-            history = _with_pattern(rng, bounds, history, kind)
+            history = _with_pattern(rng, history, kind)
     return _within(history, bounds)
 
 
@@ -165,10 +163,10 @@ def _rounded(seconds: float) -> float:
     return round(round(seconds / _STEP_S) * _STEP_S, 6)
 
 
-def _with_pattern(rng: random.Random, bounds: Bounds, history: History, kind: str) -> History:
+def _with_pattern(rng: random.Random, history: History, kind: str) -> History:
     if kind == "acks":
-        return replace(history, hold_s=rng.choice(bounds.holds_s))
-    return replace(history, app=(rng.choice(bounds.pauses_s), rng.choice(bounds.pauses_s)))
+        return replace(history, hold_s=rng.choice(HOLDS_S))
+    return replace(history, app=(rng.choice(PAUSES_S), rng.choice(PAUSES_S)))
 
 
 def mutated(rng: random.Random, bounds: Bounds, history: History) -> History:
@@ -181,7 +179,7 @@ def mutated(rng: random.Random, bounds: Bounds, history: History) -> History:
         if patterns and choice < 0.1:
             kind = rng.choice(patterns)
             history = (
-                _with_pattern(rng, bounds, history, kind)
+                _with_pattern(rng, history, kind)
                 if rng.random() < 0.5
                 else replace(history, **({"hold_s": 0.0} if kind == "acks" else {"app": None}))
             )

@@ -11,7 +11,7 @@ from cctrace.errors import ArgumentError
 from cctrace.stressing.stress import Finding
 from cctrace.tcp.wire import PACKET_BYTES
 
-OF_LAB = {"bbr3": "bbr"}  # kernels with BBRv3 call it so
+OF_LAB = {"bbr3": "bbr"}  # its name in kernels that have BBRv3
 LACKING = {"rtt": "base RTTs that change", "loss": "losses at certain times"}
 SENDER_PORT, RECEIVER_PORT = 40001, 5001
 SYSCTL = {  # windows of 64 MB, and no memory of former connections

@@ -23,7 +23,7 @@ SEEDS = (1, 2, 3)  # with all of which a finding fails: BBR draws where in its g
 POPULATION = 30
 PATIENCE = 600  # runs without improvement, after which the search starts afresh
 FRESH, CROSSED = 0.1, 0.3  # shares of children that are drawn anew, and that have two parents
-_TOURNAMENT = 3  # of so many chosen at random, the best becomes a parent
+_TOURNAMENT = 3  # histories chosen at random, the best of which becomes a parent
 
 Scored = tuple[float, tuple[int, float, float], int, History]  # margin, size, number, history: the first is the best
 
@@ -50,7 +50,7 @@ class Problem:
 def search(
     problem: Problem, seed: int, most: int, seconds: float = math.inf, progress: Progress = silent
 ) -> tuple[float, History, int]:
-    """Search until a history fails clearly, or so many runs were made, or so much time has passed.
+    """Search until a history fails clearly, `most` histories were tried, or `seconds` have passed.
 
     Returns the smallest margin found, the history that has it, and how many histories were tried.
     """

@@ -72,7 +72,7 @@ class Setting:
         return Path(rate=self.rate_bps, rtt=f"{self.rtt_ns}ns", buffer=self.buffer).buffer_bytes
 
     def chunk_bytes(self, seconds: float) -> int:
-        """Return what an application writes at once: the data that the undisturbed path carries in so many seconds."""
+        """Return what an application writes at once: the data that the undisturbed path carries in `seconds`."""
         mss, wire = Sender(self.cc).sizes
         return math.ceil(self.rate_bps / 8 * seconds / wire) * mss
 
@@ -119,7 +119,7 @@ def run(setting: Setting, history: History, seed: int = 1, modes: bool = False) 
     return Course(time_s, noted[:, :-2].T, offered(path, time_s, history.app), rtt, names)
 
 
-def offered(path: Path, time_s: Floats, app: tuple[float, float] | None = None) -> Floats:
+def offered(path: Path, time_s: Floats, app: tuple[float, float] | None) -> Floats:
     """Return the cumulative bytes that a path would have carried: rate times the share not lost at random.
 
     Of a pausing application only the time counts that its data take on the path; it starts after the handshake.
