@@ -372,3 +372,12 @@ def test_delayed_acks_of_a_flow_that_loses_a_third_are_no_jitter():
     path = cct.Path(rate="33Mbit", rtt="28ms", buffer="1.5bdp", loss="30%")
     flow = cct.simulate(path, cct.Sender("bbr3", ack_every=2), "10s", seed=2, packets=True).capture().flow(0)
     assert Record(flow).path.uncongested.spread_us < 500  # around means of periods: 997
+
+
+@pytest.mark.parametrize(("cc", "words"), [("reno", "to at least 29.8 Mbit/s at"), ("bbr2022", "to 40 Mbit/s at")])
+def test_what_a_flow_got_of_a_faster_path_that_it_did_not_fill_is_the_least_of_its_rate(cc, words):
+    path = cct.Path(rate=[(0, "10Mbit"), (5, "40Mbit")], rtt="25ms", buffer="60kB")
+    found = cct.diagnose(cct.simulate(path, cc, "9s", seed=1, packets=True, ack_every=2).capture().flow(0))
+    assert words in next(one.text for one in found.verdicts if one.name == "rate_change")
+    rose = words.removesuffix(" at")
+    assert any(rose in event.text for event in found.events if event.name == "rate_change")

@@ -31,6 +31,7 @@ from cctrace.diagnosis.packets.rates import queue
 from cctrace.diagnosis.remedies import with_commands
 from cctrace.diagnosis.rules import explained_away, judge
 from cctrace.diagnosis.wording import fill
+from cctrace.path.changes import Change
 from tests.places import RECORDINGS
 
 WITHIN_RTT = "what varies within an RTT lies between two polls"
@@ -117,7 +118,7 @@ def test_a_loss_beside_competitors_is_kept_for_a_simulation_to_ask_about():
 
 
 def test_a_fair_share_that_changed_is_no_change_of_the_rate_that_a_simulation_could_undo():
-    change = SimpleNamespace(at_s=2.0, before_bps=2e6, after_bps=1e6)
+    change = Change(2.0, 2e6, 1e6, 9.0)
     facts = Facts(
         PACKETS, 10.0, 1e6, rtt_us=40e3, least_rtt_us=40e3, rates=SimpleNamespace(changes=[change], stale=None)
     )

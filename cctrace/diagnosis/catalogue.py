@@ -181,7 +181,8 @@ CAUSES = {  # the most important first
     ),
     "rate_change": cause(
         "path's rate changed",
-        "The path's rate {verb} from {before_bps} to {after_bps} at [{about}]{at_s}[; {more}].",
+        "The path's rate {verb} from [{least_before?}at least ]{before_bps} to [{least_after?}at least ]{after_bps} at "
+        "[{about}]{at_s}[; {more}].",
         "Ask what changed on the path (a radio, a route, other traffic): no controller can exceed the path's rate.",
         "Deliveries at the old rate later on, out of a standing queue.",
         varied=Sentence(

@@ -36,11 +36,12 @@ def _some(events: list[Event], kind: str) -> list[Event]:
 
 def _rates(record: Record) -> Iterator[Event]:
     for change in record.path.rate_changes:
-        fell = change.after_bps < change.before_bps
-        rates = f"from {format_rate(change.before_bps)} to {format_rate(change.after_bps)}"
-        text = f"At {change.at_s:.1f} s the path's rate {'fell' if fell else 'rose'} {rates}"
+        least = "at least " if change.is_least else ""
+        before, after = format_rate(change.before_bps), format_rate(change.after_bps)
+        rates = f"fell from {least}{before} to {after}" if change.fell else f"rose from {before} to {least}{after}"
+        text = f"At {change.at_s:.1f} s the path's rate {rates}"
         evidence = {"before_bps": change.before_bps, "after_bps": change.after_bps}
-        if fell:
+        if change.fell:
             stale = stale_seconds(record, change)
             longest = longest_rtt_us(record, change.at_s, change.until_s)
             evidence |= {"stale_s": stale, "longest_rtt_us": longest}

@@ -129,7 +129,7 @@ def limits_of(polls: Polls) -> list[Limit]:
 def events_of(polls: Polls) -> list[Event]:
     """Return the list of `Event` that polls show: changes of the rate, losses, idle periods."""
     found = []
-    for at, before, after, _ in rate_changes(polls):
+    for at, before, after, *_ in rate_changes(polls):
         verb = "fell" if after < before else "rose"
         text = f"At {at:.1f} s the path's rate {verb} from {format_rate(before)} to {format_rate(after)}."
         found.append(Event("rate_change", at, at, text, {"before_bps": before, "after_bps": after}))

@@ -16,12 +16,21 @@ if TYPE_CHECKING:
 
 
 class Change(NamedTuple):
-    """A rate change of the path: time (s), rates before and after (bit/s), and the end of the second rate (s)."""
+    """A rate change of the path: time (s), rates before and after (bit/s), and the end of the second rate (s).
+
+    `is_least`: the path was not full at the higher rate, which is what was delivered, and may have been more.
+    """
 
     at_s: float
     before_bps: float
     after_bps: float
     until_s: float
+    is_least: bool = False
+
+    @property
+    def fell(self) -> bool:
+        """Whether the rate fell."""
+        return self.after_bps < self.before_bps
 
 
 def rate_changes(path: PathEvidence) -> list[Change]:
@@ -43,10 +52,10 @@ def rate_changes(path: PathEvidence) -> list[Change]:
     changes: list[Change] = []
     for one, two in itertools.pairwise(stretches):
         is_change = abs(np.log(two.rate / one.rate)) > max(np.log(RATE_DIFFERS), 3 * (one.spread + two.spread))
-        slower = one if one.rate <= two.rate else two
+        slower, faster = sorted((one, two), key=lambda stretch: stretch.rate)
         if is_change and slower.full:
             at = _when(path, two.begin_s, one.rate, two.rate)
-            changes.append(Change(at, one.rate * 8e6, two.rate * 8e6, two.end_s))
+            changes.append(Change(at, one.rate * 8e6, two.rate * 8e6, two.end_s, not faster.full))
     return changes
 
 

@@ -50,7 +50,9 @@ def changed(changes: Sequence[Change], sure: float) -> Finding:
     """Return the finding of rate steps."""
     first, last, many = changes[0], changes[-1], len(changes)
     words = {
-        "verb": "fell" if first.after_bps < first.before_bps else "rose",
+        "verb": "fell" if first.fell else "rose",
+        "least_before": first.is_least and first.fell,
+        "least_after": first.is_least and not first.fell,
         "more": None if many < 2 else "one more change follows" if many == 2 else f"{many - 1} more changes follow",
     }
     numbers = {"at_s": first.at_s, "before_bps": first.before_bps, "after_bps": first.after_bps, "changes": many}
