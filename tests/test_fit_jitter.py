@@ -9,6 +9,8 @@ from scipy import signal
 
 import cctrace as cct
 from cctrace.cli import main
+from cctrace.estimates import Estimate
+from cctrace.fit import draws
 from cctrace.fit.censored import Censored
 from cctrace.fit.families import FAMILIES
 from cctrace.fit.goodness import SHARES, product_limit
@@ -331,3 +333,10 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say():
         sd = cct.fit.Jitter(["normal"]).fit(np.random.default_rng(seed).normal(20_000, 1_000, 2_000)).sd_us_
         held += sd.low <= 1_000 <= sd.high
     assert held >= 24
+
+
+@pytest.mark.parametrize(("sd_us", "kind"), [(0.3, "gamma"), (0.003, "empirical")])
+def test_jitter_of_picoseconds_is_drawn_by_its_quantiles(sd_us, kind):
+    """As of a recording in virtual time, cut short: its delays differ by the clock's rounding alone."""
+    found = {"sd_us": Estimate(sd_us), "mean_us": Estimate(2.0), "quantiles_us": [1.99, 2.0, 2.01]}
+    assert draws.simulated(found | {"distribution": "gamma", "process": "packet"}).kind == kind
