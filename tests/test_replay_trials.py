@@ -45,38 +45,40 @@ def followers(dataset, name, number):
     return [Follower(flow.events, flow.events.sends, cls, checked_params(cls, {"hz": 1000})) for _ in range(number)]
 
 
-def ticks(run):
-    leads = {(250, lead): lead for lead in range(0, 4000, 200)}
-    return {one: {run.slot("hz"): -750, -1 - HZ: -750, -1 - TICK_US: lead} for one, lead in leads.items()}
+LEADS = range(0, 4000, 200)
+
+
+def alone(run, leads, rows):
+    """Return how likely each of some leads of ticks at 250 Hz is."""
+    changes = [{run.slot("hz"): -750, -1 - HZ: -750, -1 - TICK_US: lead} for lead in leads]
+    return run.trials(rows, changes=changes, score=bk.FULL_FLIGHTS)[0]
 
 
 @pytest.mark.parametrize("reads", ["", "rs_is_app_limited"])
 def test_hypotheses_side_by_side_are_as_likely_as_alone_however_far_each_is(reads):
     (run,) = followers("loss_cubic_1pct", "cubic6", 1)
     run.reads = run.reads | ({"pkts_acked": [reads]} if reads else {})  # then none are joined
-    every = ticks(run)
-    some = dict(list(every.items())[::3])
-    together = Race(run, bk.FULL_FLIGHTS, len(every))
-    for rows, asked in ((1000, some), (2000, every), (4000, some), (2000, some), (8000, every)):
-        alone, _, _ = run.trials(rows, changes=list(asked.values()), score=bk.FULL_FLIGHTS)
-        assert together.likelihoods(asked, rows).tolist() == alone.tolist()
-    assert len(set(alone.tolist())) > 5
+    some = LEADS[::3]
+    together = Race(run, 250, bk.FULL_FLIGHTS, len(LEADS))
+    for rows, asked in ((1000, some), (2000, LEADS), (4000, some), (2000, some), (8000, LEADS)):
+        expected = alone(run, asked, rows).tolist()
+        assert together.likelihoods(asked, rows).tolist() == expected
+    assert len(set(expected)) > 5
     assert run.row == 0
 
 
 def test_hypotheses_that_are_out_of_the_race_are_not_as_likely_as_the_margin():
     (run,) = followers("loss_cubic_1pct", "cubic6", 1)
-    every = ticks(run)
-    together = Race(run, bk.FULL_FLIGHTS, len(every))
+    together = Race(run, 250, bk.FULL_FLIGHTS, len(LEADS))
     rows = 8000
-    alone, _, _ = run.trials(rows, changes=list(every.values()), score=bk.FULL_FLIGHTS)
-    found = together.likelihoods(every, rows, MARGIN)
-    near = alone >= alone.max() - MARGIN
-    assert 0 < near.sum() < len(alone)
-    assert found[near].tolist() == alone[near].tolist()
-    assert (found[~near] < alone.max() - MARGIN).all()
-    assert (found[~near] > alone[~near]).any()  # that ended early
-    assert together.likelihoods(every, rows).tolist() == alone.tolist()  # where they are asked for after all
+    expected = alone(run, LEADS, rows)
+    found = together.likelihoods(LEADS, rows, MARGIN)
+    near = expected >= expected.max() - MARGIN
+    assert 0 < near.sum() < len(expected)
+    assert found[near].tolist() == expected[near].tolist()
+    assert (found[~near] < expected.max() - MARGIN).all()
+    assert (found[~near] > expected[~near]).any()  # that ended early
+    assert together.likelihoods(LEADS, rows).tolist() == expected.tolist()  # where they are asked for after all
 
 
 @pytest.mark.parametrize("hz", [100, 250, 300, 1000])

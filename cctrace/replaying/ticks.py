@@ -27,7 +27,6 @@ from cctrace.replaying.follow import Follower
 from cctrace.replaying.hypotheses import FALSE_ALARM
 from cctrace.replaying.likelihood import NOT_FULL
 from cctrace.replaying.race import Race
-from cctrace.replaying.stack import HZ, TICK_US
 from cctrace.replaying.trying import NOTHING_LESS
 
 TICKS = 40  # tick phases that are tried, 100 us apart at HZ = 250
@@ -92,11 +91,15 @@ def is_foreign(likelihood: float, flights: int) -> bool:
     return flights >= ENOUGH and likelihood / math.log(NOT_FULL) > FOREIGN * flights
 
 
-def _near(hypotheses: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return hypotheses about a tick rate, with the leads around those of some, for the last choice."""
-    step = 1_000_000 // (hypotheses[0][0] * TICKS)
-    around = range(-2 * NEAR, 2 * NEAR + 1)
-    return list(dict.fromkeys((hz, lead + k * step // NEAR) for hz, lead in hypotheses for k in around))
+def _near(leads: Sequence[int], hz: int) -> tuple[int, ...]:
+    """Return the leads around some of ticks at a rate, for the last choice."""
+    return _around(tuple(leads), 1_000_000 // (hz * TICKS))
+
+
+@functools.lru_cache(maxsize=64)
+def _around(leads: tuple[int, ...], step: int) -> tuple[int, ...]:
+    around = np.arange(-2 * NEAR, 2 * NEAR + 1) * step // NEAR
+    return tuple(dict.fromkeys(np.add.outer(leads, around).ravel().tolist()))
 
 
 class _RefutedError(Exception):
@@ -112,11 +115,12 @@ class Phases:
 
     def __init__(self, follower: Follower, hz: int, flights: Ints) -> None:
         self.follower, self.hz, self._flights = follower, hz, flights
-        self._left = [(hz, k * 1_000_000 // (hz * TICKS)) for k in range(TICKS)]
+        self._left = [k * 1_000_000 // (hz * TICKS) for k in range(TICKS)]
         self._rows, self._reached = FIRST_ROWS, 0  # that told the phases apart, and that were looked at
         self._likeliest = self._left[0]
         self._chosen: int | None = None
         self._enough, self._roughly = -math.inf, False
+        self._is_short = len(follower.rows) <= FIRST_ROWS
         self.low = self.high = -math.inf
         self.is_settled = False
 
@@ -130,17 +134,16 @@ class Phases:
 
     def _race(self, score: int) -> Race:
         """Return a race of all that may be tried: leads around those of every phase, and the same within a tick."""
-        return Race(self.follower, score, 2 * len(_near(self._left)))
+        return Race(self.follower, self.hz, score, 2 * (2 * NEAR * 2 + 1) * TICKS)
 
-    def likelihoods(self, hypotheses: Sequence[tuple[int, int]], rows: int, margin: float | None = None) -> Floats:
+    def likelihoods(self, leads: Sequence[int], rows: int, margin: float | None = None) -> Floats:
         """Return the log likelihoods of the first rows under ticks of some leads, see `Race.likelihoods`.
 
         Of the flights and, where they show cwnd, of the times of sends.
         """
-        changes = self._changes(hypotheses)
-        if self._timed is None:
-            return self._full.likelihoods(changes, rows, margin)
-        return self._full.likelihoods(changes, rows) + self._timed.likelihoods(changes, rows)
+        if self._timed is None:  # to run the likeliest first, as a margin does, takes longer than these few rows
+            return self._full.likelihoods(leads, rows, None if self._is_short else margin)
+        return self._full.likelihoods(leads, rows) + self._timed.likelihoods(leads, rows)
 
     def chosen(self) -> int:
         """Return the lead of the kernel's ticks over the connection's clock, us."""
@@ -160,8 +163,8 @@ class Phases:
             much = self._most(self._left, LAST_ROWS) + CLEARLY
             if any(other._seems_likelier(much) for other in others):
                 period = 1_000_000 // self.hz
-                choices = [(hz, lead % period) for hz, lead in _near(self._left)]
-                found = self._full.likelihoods(self._changes(choices), LAST_ROWS)
+                choices = [lead % period for lead in _near(self._left, self.hz)]
+                found = self._full.likelihoods(choices, LAST_ROWS)
                 self.low, self.high = float(found.min()), float(found.max())
                 if not _fits(self.high, flights) and not _fits(self.low, flights):
                     return
@@ -176,7 +179,7 @@ class Phases:
     def settle(self) -> None:
         """Choose a phase; `low` and `high` are then its likelihood."""
         if not self.is_settled:
-            self.low = self.high = self._most([(self.hz, self.chosen())], LAST_ROWS)
+            self.low = self.high = self._most([self.chosen()], LAST_ROWS)
             self.is_settled = True
 
     def is_likelier(self, other: Phases) -> bool:
@@ -184,7 +187,7 @@ class Phases:
         if not self._narrow(other.low + CLEARLY):
             return False
         if self._chosen is None:
-            most = self._most(_near(self._left), LAST_ROWS, other.low + CLEARLY)
+            most = self._most(_near(self._left, self.hz), LAST_ROWS, other.low + CLEARLY)
             if other.low + CLEARLY < most <= other.high + CLEARLY:
                 other.settle()
             if most <= other.high + CLEARLY:
@@ -194,9 +197,9 @@ class Phases:
             other.settle()
         return self.low > other.high + CLEARLY
 
-    def _most(self, hypotheses: Sequence[tuple[int, int]], rows: int, least: float = NOTHING_LESS) -> float:
+    def _most(self, leads: Sequence[int], rows: int, least: float = NOTHING_LESS) -> float:
         """Return the greatest log likelihood of the flights in the first rows; below `least`, an upper bound of it."""
-        return float(self._full.likelihoods(self._changes(hypotheses), rows, least=least).max())
+        return float(self._full.likelihoods(leads, rows, least=least).max())
 
     def _narrow(self, enough: float = -math.inf, roughly: bool = False) -> bool:
         """Find the phases that the first `LAST_ROWS` rows leave.
@@ -217,6 +220,10 @@ class Phases:
     def _find(self) -> None:
         """Find the phases that the first `LAST_ROWS` rows leave; any will do for the flights of another controller."""
         left, rows = self._left, FIRST_ROWS
+        if self._is_short and self._enough > -math.inf:  # one look at all that may be chosen mostly decides
+            looked_at = left if self._roughly else _near(left, self.hz)
+            if self._most(looked_at, rows, self._enough) <= self._enough:
+                raise _RefutedError
         apart = len(left) // FEW
         while rows < len(self.follower.rows):
             if rows <= MANY_ROWS:
@@ -231,12 +238,12 @@ class Phases:
         self._rows, many = rows, LAST_ROWS if self._timed else MANY_ROWS
         self._likeliest, self._left, self._reached = _likeliest(self, left, rows, many, LAST_ROWS)
 
-    def refute(self, left: Sequence[tuple[int, int]], rows: int) -> None:
+    def refute(self, left: Sequence[int], rows: int) -> None:
         """Raise `_RefutedError` if the first rows, which no later one makes likelier, refute what is left."""
         enough = self._enough
         if enough == -math.inf or self._most(left, rows) > enough:
             return
-        if self._roughly or self._most(_near(left), rows, enough) <= enough:
+        if self._roughly or self._most(_near(left, self.hz), rows, enough) <= enough:
             raise _RefutedError
 
     def _choose(self) -> None:
@@ -244,20 +251,13 @@ class Phases:
         likeliest, many = self._likeliest, LAST_ROWS if self._timed else MANY_ROWS
         if len(self._left) > 1 and self._reached < MOST_ROWS:
             likeliest, _, _ = _likeliest(self, self._left, 2 * self._reached, many, MOST_ROWS)
-        likeliest, _, _ = _likeliest(self, _near([likeliest]), max(self._rows, many), LAST_ROWS, MOST_ROWS)
-        self._chosen = likeliest[1] % (1_000_000 // self.hz)
-
-    def _changes(self, hypotheses: Sequence[tuple[int, int]]) -> dict[tuple[int, int], dict[int, int]]:
-        given, of_hz = self.follower.params["hz"], self.follower.slot("hz")
-        return {
-            (rate, lead): {of_hz: rate - given, -1 - HZ: rate - given, -1 - TICK_US: lead} for rate, lead in hypotheses
-        }
+        around = list(_near([likeliest], self.hz))
+        likeliest, _, _ = _likeliest(self, around, max(self._rows, many), LAST_ROWS, MOST_ROWS)
+        self._chosen = likeliest % (1_000_000 // self.hz)
 
 
-def _likeliest(
-    phases: Phases, left: list[tuple[int, int]], rows: int, least: int, most: int
-) -> tuple[tuple[int, int], list[tuple[int, int]], int]:
-    """Return the likeliest hypothesis after as many rows as decide, up to `most`; what is left then; and the rows.
+def _likeliest(phases: Phases, left: list[int], rows: int, least: int, most: int) -> tuple[int, list[int], int]:
+    """Return the likeliest lead after as many rows as decide, up to `most`; what is left then; and the rows.
 
     Clearly less likely ones are dropped. If only equally likely ones are left after `least` rows, nothing came between
     their ticks, and more rows would hardly tell them apart: one is left.
