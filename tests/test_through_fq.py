@@ -487,7 +487,7 @@ def test_dctcp_is_tried_again_when_more_marks_have_come(monkeypatch):
     run = cct.simulate(path, cct.Sender("dctcp", ecn=True, ack_every=2), "4s", seed=5, packets=True)
     tried = []
 
-    def preferring_reno(beginning, known, senders, rounds, is_start):
+    def preferring_reno(beginning, known, senders, rounds, is_start, compared):
         tried.append(senders)
         return Passage(None, None, 1.0), ("reno",)
 

@@ -41,6 +41,7 @@ from cctrace.identification.sends import Record, Recorded, Replay, replay_of
 from cctrace.lang.threads import each
 from cctrace.replaying.intervals import BLOCK_US
 from cctrace.replaying.senders import L4S_SENDERS
+from cctrace.replaying.stream import stream_of
 from cctrace.units import format_rate
 
 # Newest kernel first: the order in which indistinguishable candidates are listed.
@@ -208,6 +209,7 @@ def _fits(record: Record) -> dict[str, Fit]:
     more: tuple[str, ...] = ("dctcp",) if record.events["delivered_ce"].any() else ()
     if record.events.meta.get("ecn") == "accurate":  # without it they are none; with it they differ without marks, too
         more += L4S_SENDERS
+    stream = stream_of(record.events, record.events.sends)  # noqa: F841 - kept for all of them
     replays = each(functools.partial(_replayed, record), (*CANDIDATES, *more))
     fits = {one.name: Fit(one, flights_of(record, one)) for one in replays}
     share = {name: fit.flights.astray.share for name, fit in fits.items() if fit.flights.astray}

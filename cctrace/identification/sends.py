@@ -209,28 +209,35 @@ def _replayed(record: Record, name: str, more: dict[str, Any], hz: int, hz_known
     given = handed | given | under_limit(cls, record.limit_Bps) | more
     events, sent, halves = record.events, record.sent, record.halves
     params = checked_params(cls, given | ({"hz": hz} if "hz" in cls.params else {}))
-    follower = Follower(events, events.sends, cls, params)
+    noted = ("snd_cwnd", "pacing_rate", *(("pacing_gain", "mode") if cls.model_based else ("snd_ssthresh",)))
+    follower = Follower(events, events.sends, cls, params, record=noted)
+    begun = follower.save()
     expiry = -1 if events.meta["complete"] or not cls.phase_choices else midflow.probe_rtt_row(events)
     script = infer(follower, expiry, hz_known, given).script
     paced = bool(follower.may_pace and follower.params["paced"] != 0)
-    noted = ("snd_cwnd", "pacing_rate", *(("pacing_gain", "mode") if cls.model_based else ("snd_ssthresh",)))
-    again = Follower(events, events.sends, cls, params, record=noted)
+    _rewind(follower, begun, params)
     sends = np.zeros(0)
     if record.exact:
         if record.rebuilt and follower.counts_ticks and not cls.model_based:
             # What waits for room for a super-packet leaves the window unfilled until the send.
             full = halves.acks[halves.limited & (halves.fullest() if paced else halves.follows_send())]
-            script = reductions.set_right(again, script, halves.reductions.tolist(), full, reductions.AT_FIRST)
-            again = Follower(events, events.sends, cls, params, record=noted)
-        sends = again.score(script, record.stops)[sent > 0] / sent[sent > 0]
+            script = reductions.set_right(follower, script, halves.reductions.tolist(), full, reductions.AT_FIRST)
+            _rewind(follower, begun, params)
+        sends = follower.score(script, record.stops)[sent > 0] / sent[sent > 0]
     else:
-        _corrected(again, script, halves)
-    out = again.recorded
+        _corrected(follower, script, halves)
+    out = follower.recorded
     bw = _bandwidth(out, halves, cls) if cls.model_based else np.zeros(0)
     cwnd, pacing_Bps = (out[column].astype(float) for column in ("snd_cwnd", "pacing_rate"))
     ssthresh = out.get("snd_ssthresh", np.zeros(0, np.int64))
     guessed = not hz_known and follower.counts_ticks and cls.model_based  # otherwise `infer` has inferred it
     return Replay(name, cls, sends, cwnd, ssthresh, pacing_Bps, bw, follower.counts_ticks, paced), guessed
+
+
+def _rewind(follower: Follower, begun: Any, params: dict[str, Any]) -> None:
+    """Go back to row 0, where the state was `begun`, as if nothing had been inferred."""
+    follower.restore(begun)
+    follower.params, follower.marks[:], follower.out[:] = params, 0, 0
 
 
 def _bandwidth(recorded: Columns, halves: HalfRounds, cls: type[Controller]) -> Floats:

@@ -3,6 +3,7 @@
 The compiled class serves both engines, `follow` and `player`; the object serves `follow`, whose loop reads its slots.
 """
 
+import functools
 from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -12,8 +13,9 @@ import numpy as np
 from cctrace import schema
 from cctrace.cc.base import Controller, param_fields
 from cctrace.columns import Ints, Values
-from cctrace.lang.compile import compiled
+from cctrace.lang.compile import Compiled, compiled
 from cctrace.lang.fields import RETURNED, debug_class, fields_of, mistyped, record_dtype
+from cctrace.lang.fingerprint import Fingerprint
 from cctrace.lang.memory import callback
 
 _RETURNING = ("ssthresh", "undo_cwnd")
@@ -44,13 +46,22 @@ def recorded_in(out: Ints, places: Places) -> dict[str, Values]:
     }
 
 
+@functools.lru_cache(maxsize=256)
+def _begun(code: Compiled, fingerprint: Fingerprint, *params: tuple[str, float]) -> Ints:
+    """Return the state after the constructor of a class as it is now, in words: records are copied without padding.
+
+    Kept, as most replays of a flow begin alike.
+    """
+    return code.new_state(**dict(params)).view(np.int64)
+
+
 class CompiledCalls:
     """The compiled class; its state is a record."""
 
     def __init__(self, cls: type[Controller], params: dict[str, Any]) -> None:
         self.code = compiled(cls)
-        self.records = self.code.new_state(**params)
-        self.slots = self.records.view(np.int64)
+        self.slots = _begun(self.code, self.code.fingerprint, *params.items()).copy()
+        self.records = self.slots.view(self.code.state_dtype)
         self.ack = np.zeros(len(_NAMES), np.int64)
         self.address = self.code.address
         self.entries = {name: entry.returns for name, entry in self.code.entries.items()}

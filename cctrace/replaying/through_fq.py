@@ -16,12 +16,11 @@ which may require another pass.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import math
 import weakref
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeVar, cast
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +37,7 @@ from cctrace.replaying.led import note_led
 from cctrace.replaying.paced import EXPLAINED, TEMPER
 from cctrace.replaying.played import Played, block_us, play
 from cctrace.replaying.senders import Sender, registered, senders_of
+from cctrace.replaying.stream import stream_of
 
 T = TypeVar("T")
 BELIEVED = 1.0  # least log likelihood of a send, for the presumed sender to be accepted
@@ -64,6 +64,7 @@ FQ_IN_WORDS: dict[bool | None, str] = {
 }
 _found: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # {Flow: the sender's view}
 _asked: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # {Flow: names of the senders that it was asked for}
+_compared: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # {Flow: {packets: `_Compared`}}
 
 
 class Passage(NamedTuple):
@@ -78,6 +79,14 @@ class Passage(NamedTuple):
 
 
 UNKNOWN = Passage(None, None, math.nan)
+
+
+class _Compared(NamedTuple):
+    """What is known of senders over a beginning, which is asked again once one is identified: see `_passage`."""
+
+    plain: dict[Sender, float]  # mean log likelihood of a send, as captured
+    through: dict[Sender, float]  # and after a round of the hand-over to fq
+    passages: dict[Sender, tuple[float, Passage]]
 
 
 def at_hand_over(flow: Flow, believed: type[Controller] | None = None) -> Flow:
@@ -165,6 +174,7 @@ def _as_counted(flow: Flow, sender: Sender, polls: TcpInfo) -> Flow:
 def forget(flow: Flow) -> None:
     """Drop a flow's view at the hand-over, with its events."""
     _found.pop(flow, None)
+    _compared.pop(flow, None)
 
 
 def passage(flow: Flow, believed: type[Controller] | None = None, alone: bool = False) -> Passage:
@@ -181,7 +191,8 @@ def passage(flow: Flow, believed: type[Controller] | None = None, alone: bool = 
         beginning = flow.first(packets) if stage else beginning
         # Shown by later marks.
         heeding = [one for one in senders_of(beginning) if one == "dctcp" and one not in senders and not alone]
-        passed, senders = _passage(beginning, known, (*senders, *heeding), rounds, stage == 0)
+        compared = _compared.setdefault(flow, {}).setdefault(packets, _Compared({}, {}, {}))
+        passed, senders = _passage(beginning, known, (*senders, *heeding), rounds, stage == 0, compared)
         if passed.through_fq is not None or passed.likelihood <= 0:
             break
     if passed.through_fq is None and not alone and waits_in_queue(flow):
@@ -208,35 +219,50 @@ def leans_to_fq(flow: Flow, sender: type[Controller]) -> bool:
     return passed.likelihood > 0 if passed.through_fq is None else passed.through_fq
 
 
-def _once(function: Callable[[Sender], T]) -> Callable[[Sender], T]:
-    """Return a function that computes its result for a sender once."""
-    return cast("Callable[[Sender], T]", functools.cache(function))  # to mypy, a `type` is not hashable
+def _once(function: Callable[[Sender], T], known: dict[Sender, T] | None = None) -> Callable[[Sender], T]:
+    """Return a function that computes its result for a sender once; `known`: of earlier ones."""
+    found: dict[Sender, T] = {} if known is None else known
+
+    def once(one: Sender) -> T:
+        if one not in found:
+            found[one] = function(one)
+        return found[one]
+
+    return once
 
 
 def _passage(
-    beginning: Flow, known: tuple[Sender, ...], senders: tuple[Sender, ...], rounds: int, is_start: bool
+    beginning: Flow,
+    known: tuple[Sender, ...],
+    senders: tuple[Sender, ...],
+    rounds: int,
+    is_start: bool,
+    compared: _Compared,
 ) -> tuple[Passage, tuple[Sender, ...]]:
     """Return the `Passage` of a beginning, and those of `senders` that more of the flow may show to have sent it."""
     passed = UNKNOWN
+    stream = stream_of(beginning.events, beginning.events.sends)  # noqa: F841 - kept for all replays
     plain = _once(lambda one: play(beginning, one, block_us(beginning)))
     through = _once(lambda one: _converged(beginning, one, plain(one), 1)[1])
-    comparison = _once(lambda one: _compare(beginning, one, plain(one), through(one), rounds))
+    mean = _once(lambda one: plain(one).mean, compared.plain)
+    mean_through = _once(lambda one: through(one).mean, compared.through)
+    comparison = _once(lambda one: _compare(beginning, one, plain(one), through(one), rounds), compared.passages)
     for some, enough in ((known, BELIEVED), (senders, EXPLAINED)):
         if not some:
             continue
-        likeliest = max(plain(one).mean for one in some)
-        close = [one for one in some if plain(one).mean > likeliest - CLOSE]
-        compared = {one: comparison(one) for one in close}
-        explained = max(found[0] for found in compared.values())
+        likeliest = max(mean(one) for one in some)
+        close = [one for one in some if mean(one) > likeliest - CLOSE]
+        passages = {one: comparison(one) for one in close}
+        explained = max(found[0] for found in passages.values())
         if is_start and explained <= OWN_SENDER_FITS:
             # fq may make the true sender look far worse than others
-            hidden = [one for one in some if one not in close and through(one).mean > explained]
-            compared |= {one: comparison(one) for one in hidden}
-        explained, passed = max(compared.values(), key=lambda found: found[0])
+            hidden = [one for one in some if one not in close and mean_through(one) > explained]
+            passages |= {one: comparison(one) for one in hidden}
+        explained, passed = max(passages.values(), key=lambda found: found[0])
         if some is senders:
-            senders = tuple(compared)
+            senders = tuple(passages)
         if explained > enough:
-            fits = [one for mean, one in compared.values() if mean > OWN_SENDER_FITS and one is not passed]
+            fits = [one for mean, one in passages.values() if mean > OWN_SENDER_FITS and one is not passed]
             alike = [one.controller for one in fits if one.controller and one.through_fq == passed.through_fq]
             return passed._replace(alike=tuple(alike)), senders
     return Passage(None, None, passed.likelihood), senders
