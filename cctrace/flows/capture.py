@@ -298,9 +298,8 @@ class Capture(Gridded):
         mine = c.rows_of(row)
         sent = self.packets["direction"][mine] == c.sender[row]
         payload, flags = self.packets["payload"][mine], self.packets["flags"][mine]
-        psh = (flags & PSH) != 0
         took_ns = reaction.reaction_ns(c.clock[mine], sent, payload > 0, (flags & SYN) != 0)
-        return took_ns, reaction.same_skb_ns(c.clock[mine], np.where(sent, payload, 0), psh)
+        return took_ns, reaction.same_skb_ns(c.clock[mine], np.where(sent, payload, 0), (flags & PSH) != 0)
 
     def reenactment(
         self,
@@ -353,17 +352,20 @@ class Capture(Gridded):
             first = np.array([0, len(order)])
         return clock, order, first
 
+    @functools.cached_property
+    def _moved(self) -> Ints:
+        """Times at the senders, of connections asked for singly: copies for each of thousands would take too long."""
+        return self.connections.clock.copy()
+
     def seen_by_sender(self, index: int) -> tuple[Ints, Ints, Bools]:
         """Return times (ns) of a connection's packets at its sender, in order; their rows, and which it sent."""
         clock, rows, _ = self.at_the_sender(np.array([index]))
         return clock[rows], rows, self.packets["direction"][rows] == self.connections.sender[index]
 
     def at_the_sender(self, rows: Values) -> tuple[Ints, Ints, Ints]:
-        """Return times and order of the packets of connections `rows` at their senders, and where each connection
-        starts.
+        """Return times and order at the senders of the packets of connections `rows`, and where each begins.
 
         The times are those of all packets, but only those of `rows` are the sender's.
-
         Half the round-trip time from the capture point to the sender is subtracted from segments and added to ACKs.
         Time stamps reveal the delay of a queue before the capture point, to half a millisecond.
         """
@@ -373,17 +375,17 @@ class Capture(Gridded):
         clock, away = c.clock, c.sender_side_ns[rows]
         if not away.any():
             return clock, order, first
-        clock, order = clock.copy(), order.copy()
+        order, clock = order.copy(), self._moved if len(rows) < len(c) else clock.copy()
         for i in np.flatnonzero(away):
             mine = order[first[i] : first[i + 1]]
             side = c.sides[rows[i], c.sender[rows[i]]]
             sent = self.packets["direction"][mine] == c.sender[rows[i]]
-            there = clock[mine] - away[i] // 2
+            there = c.clock[mine] - away[i] // 2
             if stamp_tick_us(side[None])[0] == 1000 and side["ts_last"] >= side["ts_first"] and side["ts_count"]:
                 tick = (side["ts_phase_us"] + self.packets["tsval"][mine].astype(np.int64) * 1000) * 1000 - away[i] // 2
                 stamped = self.packets["options"][mine] & OPT_TIMESTAMPS != 0  # a RST is not (RFC 7323, 3.2)
                 there = np.where(stamped, np.minimum(there, tick + 500_000), there)
-            clock[mine] = np.where(sent, there, clock[mine] + away[i] - away[i] // 2)
+            clock[mine] = np.where(sent, there, c.clock[mine] + away[i] - away[i] // 2)
             order[first[i] : first[i + 1]] = mine[np.argsort(clock[mine], kind="stable")]
         return clock, order, first
 
