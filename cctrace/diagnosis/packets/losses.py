@@ -199,12 +199,14 @@ def bursts(record: Record) -> Bursts | None:
     """Return the bursts with lost ends; None if the capture does not show bursts, or losses are too few."""
     if record.path.lost.sum() < const.FEW or record.flow.taken_at not in ("sender", "unknown"):
         return None
-    burst, ahead, met = _bursts(record)
+    burst, ahead = _bursts(record)
     lost = np.flatnonzero(record.path.lost)
     lost = lost[np.unique(burst[lost], return_index=True)[1]]  # the first loss of each burst
+    del burst  # of a million packets it has 8 MB
+    met = backlog_met(record.path.sent, constant(record.path.require_bottleneck.rate), record.path.sent_us[lost])
     quantum = max(2 * float(np.median(record.table.wire_bytes)), 2.0**-PACING_SHIFT * record.goodput_bps / 8)
-    typical, rank = float(np.median(ahead[lost])), mean_rank(ahead.astype(float), ahead[lost].astype(float))
-    filled = float(np.median(ahead[lost] / np.maximum(met[lost], ahead[lost] + 1)))
+    typical, rank = float(np.median(ahead[lost])), mean_rank(ahead, ahead[lost])
+    filled = float(np.median(ahead[lost] / np.maximum(met, ahead[lost] + 1)))
     many, at = len(lost), record.path.sent_s[record.path.lost]
     if not record.path.require_bottleneck.is_measured:  # the rate is only a guess: require repeated overflow
         apart_s = np.diff(record.path.sent_s[lost], prepend=-np.inf)
@@ -213,17 +215,14 @@ def bursts(record: Record) -> Bursts | None:
     return Bursts(typical, quantum, filled, many, rank, count, count / len(record.table), span)
 
 
-def _bursts(record: Record) -> tuple[Ints, Ints, Floats]:
-    """Return each transmission's burst number, and the bytes of the burst sent before it and the backlog it met."""
+def _bursts(record: Record) -> tuple[Ints, Floats]:
+    """Return each transmission's burst number, and the bytes of the burst sent before it."""
     table, rate = record.table, record.path.require_bottleneck.rate
     begins = np.diff(record.path.sent_us, prepend=-np.inf) > const.IN_A_BURST * table.wire_bytes / rate
     burst = np.cumsum(begins) - 1
-    total = np.cumsum(table.wire_bytes) - table.wire_bytes
-    return (
-        burst,
-        total - total[np.flatnonzero(begins)][burst],
-        backlog_met(record.path.sent, constant(rate), record.path.sent_us),
-    )
+    ahead: Floats = np.cumsum(table.wire_bytes) - table.wire_bytes
+    ahead -= ahead[np.flatnonzero(begins)][burst]
+    return burst, ahead
 
 
 def retransmissions(record: Record) -> Retransmissions | None:
