@@ -247,7 +247,7 @@ REFUSED = {
     "self.nothing()": r"has no method 'nothing'",
     "self.a = math.factorial(3)": r"calls math.factorial, which is not compiled",
     "self.a = self.x.real": r"reads the attribute 'real' of something other than self and ack",
-    "if self.a: return 1": r"returns a value on some ways",
+    "if self.a: return 1": r"returns a value on some paths",
     "self.on_ack(ack)": r"calls itself",
     "assert self.a": r"uses Assert, which is not compiled",
     "self.a = LIST[0]": r"uses LIST \(list\); constants are numbers",
@@ -277,7 +277,7 @@ def test_what_cannot_be_compiled_is_refused_with_file_line_and_reason(statement)
     cls, filename = cell(CLASS.format(statement))
     with pytest.raises(CompileError, match=rf"^{filename}:\d+: .*{REFUSED[statement]}") as error:
         engine.compiled(cls)
-    if not re.search("calls itself|some ways", REFUSED[statement]):  # those name the function
+    if not re.search("calls itself|some paths", REFUSED[statement]):  # those name the function
         assert f"{filename}:{LINE}:" in str(error.value)
 
 

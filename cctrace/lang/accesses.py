@@ -1,9 +1,9 @@
 """Records and arrays in memory: how compiled code reads and writes them.
 
-LLVM is told which accesses cannot meet (type-based alias metadata): a field of a record is only ever accessed as that
+LLVM is told which accesses cannot alias (by type-based metadata): a field of a record is only ever accessed as that
 field, of that dtype, or through an array of plain numbers (`memory.words`), which may lie anywhere. A field that has
-been read need not be read again after another one was written, although both records are only known by their address.
-Memory that is one record to some code and another record to other code must not be both to one machine.
+been read need not be read again after another one was written, although both records are known only by their address.
+No machine may therefore access the same memory as records of two dtypes.
 """
 
 import functools

@@ -6,7 +6,7 @@ compiler's description of the code), then object code. The key covers everything
 are written to a temporary file and renamed, so that processes that start at the same time do not disturb each other.
 Nothing is unpickled.
 
-The cache is $CCTRACE_CACHE, else ~/.cache/cctrace, else a directory of the user's in the system's temporary directory.
+The cache is $CCTRACE_CACHE, else ~/.cache/cctrace, else the user's own directory in the system's temporary directory.
 Object code from it is executed. A directory or an entry is therefore not used if it is a symbolic link, belongs to
 another user or can be written by others; a line on stderr says why.
 """
@@ -26,7 +26,7 @@ from typing import Any, TypeAlias
 from cctrace.lang import objects
 
 Made: TypeAlias = tuple[dict[str, Any], bytes]  # the compiler's description of the code, object code
-_FORMAT = 2  # of an entry; part of its name
+_FORMAT = 3  # of an entry; part of its name
 _MOST_ENTRIES = 16  # of one title: a class that is edited in a notebook leaves one per edit
 
 
@@ -107,7 +107,7 @@ def _read(path: Path, digest: str) -> Made | None:
         line, _, code = rest.partition(b"\n")
         head = json.loads(line)
         if head["key"] == digest:
-            return head["said"], code
+            return head["description"], code
     _warn(f"{path} is damaged or belongs to other code; it is compiled again")
     return None
 
@@ -117,7 +117,7 @@ def _checksum(data: bytes) -> bytes:
 
 
 def _write(path: Path, digest: str, description: dict[str, Any], code: bytes) -> None:
-    data = json.dumps({"key": digest, "said": description}).encode() + b"\n" + code
+    data = json.dumps({"key": digest, "description": description}).encode() + b"\n" + code
     try:
         handle, aside = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
         with os.fdopen(handle, "wb") as file:

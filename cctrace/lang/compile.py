@@ -241,7 +241,7 @@ def _columns(cls: type[Controller], entries: Mapping[str, Entry]) -> tuple[str, 
 def _build(cls: type[Controller], functions: list[FunctionType]) -> cache.Made:
     if cls.interpreted_only:
         raise CompileError(f"{cls.__name__} cannot be compiled: {cls.interpreted_only}; use mode='interpreted'")
-    module = Module(controller=cls)
+    module = Module(True, {}, {}, cls)
     body = _Body(module, cls)
     module.texts += [body.text(), _row_text(cls, body.entries)]
     return {"entries": body.entries, "sites": places(module.sites, functions)}, objects.object_code(module.text())

@@ -37,7 +37,7 @@ def definition_of(function: FunctionType) -> ast.FunctionDef:
 
 
 def _definitions(text: str) -> dict[int, ast.FunctionDef | ast.AsyncFunctionDef]:
-    """Return the functions that a source text defines, by their first lines; none if it is no Python."""
+    """Return the functions that a source text defines, by their first lines; none if it is not Python."""
     try:
         tree = ast.parse(text)
     except SyntaxError:
@@ -55,7 +55,7 @@ def value_of(function: FunctionType, name: str, default: Any) -> Any:
 
 
 def always_returns(body: list[ast.stmt]) -> bool:
-    """Return whether no way through statements goes past their end without a return."""
+    """Return whether every path through statements ends in a return."""
     last = body[-1]
     if isinstance(last, ast.If):
         return bool(last.orelse) and always_returns(last.body) and always_returns(last.orelse)

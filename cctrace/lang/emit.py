@@ -19,7 +19,7 @@ from cctrace.errors import CompileError
 LLVM = {"int": "i64", "uint": "i64", "float": "double", "f32": "float", "bool": "i1"}
 ZERO = {"int": "0", "uint": "0", "float": "0.0", "f32": "0.0", "bool": "false"}
 
-_SAVES_NONE = ("x86_64", "amd64", "aarch64", "arm64")  # processors for which LLVM has that convention
+_SAVES_NONE = ("x86_64", "amd64", "aarch64", "arm64")  # processors for which LLVM has the convention preserve_none
 
 Shape: TypeAlias = tuple[int | str | None, ...]
 
@@ -96,8 +96,8 @@ def described(value: Value) -> str:
 class Emitter:
     """Collects the instructions of one function.
 
-    `convention`: how compiled functions call each other. Where LLVM knows it, none saves registers for its caller, of
-    which that rarely needs as many.
+    `convention`: how compiled functions call each other. Where LLVM can, they save no registers for their callers,
+    which rarely have many values in them.
     """
 
     convention = "preserve_nonecc" if platform.machine().lower() in _SAVES_NONE else "fastcc"
@@ -105,7 +105,7 @@ class Emitter:
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.allocas: list[str] = []
-        self.needs: set[str] = set()  # declarations of functions of C's library
+        self.needs: set[str] = set()  # declarations of functions of the C library
         self.count = 0
         self.is_open = True  # whether the current block lacks its terminator
         self.can_fail, self.checks = False, False  # `checks`: whether every index is checked
@@ -339,6 +339,6 @@ class Emitter:
         return product
 
     def call_c(self, name: str, *args: str) -> str:
-        """Return the value of a function of C's library, of float64."""
+        """Return the value of a function of the C library on float64s."""
         self.needs.add(f"declare double @{name}({', '.join(['double'] * len(args))})")
         return self.op(f"call double @{name}({', '.join(f'double {a}' for a in args)})")

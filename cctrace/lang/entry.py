@@ -57,11 +57,10 @@ def build(
     functions: list[FunctionType],
     checked: bool,
     known: Known,
-    naturals: Naturals | None = None,
+    naturals: Naturals,
 ) -> cache.Made:
     """Return what the cache keeps of a function for arguments like these."""
-    module = Module(checked, known)
-    module.naturals = naturals or {}
+    module = Module(checked, known, naturals, None)
     main = _Main(module)
     main.where = where_of(function)
     values = [main.value(arg) for arg in args]

@@ -43,7 +43,7 @@ def kind_of(value: object) -> str:
 
 
 def accepts(kind: str, got: str) -> bool:
-    """Whether a field of `kind` takes a value of kind `got`: exactly its own, but True and False are integers too."""
+    """Return whether a field of `kind` takes a value of kind `got`: only its own; True and False are integers, too."""
     return kind == got or (kind == "int" and got == "bool")
 
 

@@ -35,15 +35,12 @@ class Lowered(NamedTuple):
 class Module:
     """The functions, constants and declarations of one LLVM module; if `checked`, every index is.
 
-    `known`, `naturals`: see `lang.machine.Machine`. `controller`: the class whose methods these are; then fields take
-    values of exactly their kind only, and indices are checked. `sites`: what can fail, and where; a status counts them.
+    `known`, `naturals`: see `lang.machine.Machine`. `controller`: the class whose methods these are, or None: its
+    fields take values of exactly their kind only. `sites`: what can fail, and where; a status counts them.
     """
 
-    def __init__(
-        self, checked: bool = False, known: Known | None = None, controller: type[Controller] | None = None
-    ) -> None:
-        self.checked, self.known, self.controller = checked or controller is not None, known or {}, controller
-        self.naturals: Naturals = {}
+    def __init__(self, checked: bool, known: Known, naturals: Naturals, controller: type[Controller] | None) -> None:
+        self.checked, self.known, self.naturals, self.controller = checked, known, naturals, controller
         self.texts: list[str] = []
         self.needs: set[str] = set()
         self.sites: list[tuple[str, FunctionType, int]] = []
@@ -89,7 +86,7 @@ class Module:
         return Array(dtype, f"@{name}", shape)
 
 
-_SOMETIMES = "returns a value on some ways through it and nothing on others"
+_SOMETIMES = "returns a value on some paths through it and nothing on others"
 
 
 class _Widened(Exception):

@@ -29,7 +29,7 @@ In such functions:
 * nothing is allocated; there are no strings, lists, exceptions, closures or * arguments.
 
 The environment variable CCTRACE_MACHINE, set before a module is imported, helps to find mistakes: ``checked`` compiles
-code that checks every index where the length is known (IndexError, with file and line) and what is said to be natural
+code that checks every index where the length is known (IndexError, with file and line) and every field declared natural
 (ValueError), ``interpreted`` compiles none.
 """
 
@@ -56,7 +56,7 @@ INTERPRETED = _MODE == "interpreted"  # then nothing compiled may be handed to a
 
 
 class Prepared:
-    """An argument of a `Machine` that is given again and again: the words that it becomes are found once."""
+    """An argument that is passed to a `Machine` again and again: the words that it becomes are computed once."""
 
     def __init__(self, arg: Any) -> None:
         self.arg = arg
@@ -72,7 +72,7 @@ def _plain(args: tuple[Any, ...]) -> tuple[Any, ...]:
 
 @functools.lru_cache(maxsize=256)
 def _records(dtype: np.dtype) -> np.dtype:
-    """Return records of this dtype with fields as attributes, before numpy's: TCP's segments have `flags`, too."""
+    """Return records of this dtype with fields as attributes that hide numpy's: TCP's segments have `flags`, too."""
     fields = {name: property(operator.itemgetter(name), _setter(name)) for name in dtype.names or ()}
     return np.dtype((type("Record", (np.void,), {"__slots__": (), **fields}), dtype))
 

@@ -49,15 +49,11 @@ def _machine() -> Any:
 
 def object_code(text: str) -> bytes:
     """Return the object code of a module in LLVM's text, optimised."""
-    return _machine().emit_object(_optimised(text))
+    return _machine().emit_object(optimised(text))
 
 
-def optimised(text: str) -> str:
-    """Return a module as LLVM has optimised it, as text."""
-    return str(_optimised(text))
-
-
-def _optimised(text: str) -> Any:
+def optimised(text: str) -> Any:
+    """Return a module in LLVM's text as LLVM has optimised it; `str` of it is text again."""
     import llvmlite.binding as llvm
 
     machine = _machine()
