@@ -1,4 +1,4 @@
-"""Which draws of an inferred path stand for the recording, where chance decides between two courses."""
+"""Which runs stand for a recording: draws of the path where chance decides between two courses; and how long ones."""
 
 import operator
 from types import SimpleNamespace
@@ -6,8 +6,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+import cctrace as cct
+from cctrace.counterfactual import constants as const
 from cctrace.counterfactual import runs as module
-from cctrace.counterfactual.runs import Runs
+from cctrace.counterfactual.runs import SHORTENED, Runs
+from cctrace.tcp.wire import PACKET_BYTES
 
 RECORDED = {"goodput_bps": 8e6, "rtt_mean_us": 30e3, "retransmitted_share": 0.0}
 
@@ -42,3 +45,19 @@ def test_a_course_of_two_runs_in_32_does_not_reproduce_a_recording(monkeypatch):
     assert not is_kept
     assert paths == list(range(8))
     assert len(own["rtt_mean_us"]) == 8
+
+
+def test_a_flow_that_was_mostly_idle_does_not_fill_its_path_as_long_as_it_lasted(monkeypatch):
+    """A million segments tell what a flow with data at all times would get; hours of them take minutes to simulate."""
+    lasted_s, rate_bps, made = 120.0, 400e6, []
+    path = cct.Path(rate="400Mbit", rtt="20ms", buffer="1bdp")
+    sender = cct.Sender("bbr2022", app="chunks:size=500kB,every=500ms")
+    sim = cct.simulate(path, [sender], f"{lasted_s:.0f}s", seed=1, packets=True)
+    batch = module.batch
+    monkeypatch.setattr(module, "batch", lambda runs: made.extend(runs) or batch(runs))
+    answer = cct.whatif(sim, own="bbr2022", app="bulk", draws=3)
+    lengths_s = {run.senders[0].app: float(run.duration.removesuffix("s")) for run in made}
+    assert lengths_s.pop("bulk") == pytest.approx(const.MOST_SEGMENTS * PACKET_BYTES * 8 / rate_bps, rel=0.02)
+    assert list(lengths_s.values()) == pytest.approx([lasted_s], rel=0.01)
+    assert SHORTENED in answer.not_excluded
+    assert answer.candidates["bbr2022"]["goodput_bps"].value == pytest.approx(rate_bps, rel=0.1)

@@ -238,7 +238,7 @@ def effects_of(
     causes, added = too_short(causes, added, asked)
     names = " or ".join(called(runs.scene.own or "") for runs in kept)
     doubt = f"that a controller other than {names} sent it: which one did is unknown"
-    not_excluded = [*scene.not_excluded, *([doubt] if len(senders) > 1 else [])]
+    not_excluded = [*kept[0].not_excluded, *([doubt] if len(senders) > 1 else [])]
     if scene.held.app is None and any(
         (one.effect.goodput.value or 0) > 1 + const.GOODPUT_CHANGES for one in causes.values()
     ):

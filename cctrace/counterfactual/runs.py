@@ -37,6 +37,7 @@ from cctrace.tcp.wire import PACKET_BYTES
 # may decide on which of two courses a flow over a short queue settles.
 RELEASES = "6.18", "6.12"
 Figures = dict[str, Estimate]
+SHORTENED = "what a flow that always had data would meet later: only its first million segments are simulated"
 
 
 @dataclass(frozen=True)
@@ -72,8 +73,9 @@ class Runs:
     one.
 
     Attributes are `paths` (as drawn), `original` ({figure: Estimate} of the flow's own controller, None if that is
-    unknown) and `reproduces`: whether that matches the recording, within the bounds of predictions, or within 90 % of
-    the scatter of runs of the same controller over one path.
+    unknown), `reproduces`: whether that matches the recording, within the bounds of predictions, or within 90 % of
+    the scatter of runs of the same controller over one path; and `not_excluded`: the scene's, and for how long a flow
+    was simulated that was to have data at all times, if that is less than it lasted.
     """
 
     def __init__(self, scene: Scene, draws: int, seed: int, progress: Progress = silent, tries: int = 1) -> None:
@@ -83,6 +85,7 @@ class Runs:
         self._held, self._acks = scene.held, scene.acks[0]
         self.original: Figures | None = None
         self.reproduces = False
+        self.not_excluded = list(scene.not_excluded)
         self._own: Columns | None = None
         self._misfit: dict[str, float] = {}
         if scene.own:
@@ -259,23 +262,38 @@ class Runs:
         options = {**self._acks, **ours, **self._held.options(question.hosts), **hosts}
         return [Sender(question.controller, **options), *(() if question.is_alone else self.scene.others)]
 
+    def _flow_s(self, question: Question, path: Path) -> float:
+        """Return how long the flow is simulated: as long as it was, or less if it is to have data at all times.
+
+        A connection that was idle for hours would otherwise fill the path for hours.
+        """
+        if question.hosts.get("app") != "bulk":
+            return self.scene.duration_s
+        enough_s = const.MOST_SEGMENTS * PACKET_BYTES * 8 / question.change(path).max_rate_bps()
+        return min(max(enough_s, const.LONGEST_S), self.scene.duration_s)
+
     def _over(
         self, paths: Sequence[Path], questions: Sequence[Question], seeds: Sequence[int] | None = None
     ) -> list[Columns]:
         """Return {figure: value per path} of each question; all runs form one batch."""
+        if not questions:
+            return []
         rows = []
         seeds = self._seeds if seeds is None else seeds
+        flow_s = np.array([[self._flow_s(question, path) for path in paths] for question in questions])
+        if (flow_s < self.scene.duration_s).any() and SHORTENED not in self.not_excluded:
+            self.not_excluded.append(SHORTENED)
         try:
             runs = [
                 Run(
                     question.change(path),
                     (replace(first, kernel=RELEASES[seed % 2]), *_as_known(others, path, seed)),
-                    f"{self.scene.simulated_s:.3f}s",
+                    f"{self.scene.ahead_s + lasting_s:.3f}s",
                     seed,
                 )
-                for question in questions
+                for question, lasting in zip(questions, flow_s, strict=True)
                 for first, *others in [self.senders(question)]
-                for path, seed in zip(paths, seeds, strict=False)
+                for path, seed, lasting_s in zip(paths, seeds, lasting, strict=False)
             ]
             for k, outcome in enumerate(batch(runs), 1):
                 self._progress(f"simulation {k} of {len(runs)} over the inferred path")
@@ -283,7 +301,7 @@ class Runs:
         except ArgumentError as error:
             raise FitError(f"the inferred path cannot be simulated: {error}") from None
         figures = np.array(rows).reshape(len(questions), len(paths), len(FIGURES))
-        figures[..., 0] *= self.scene.simulated_s / self.scene.duration_s  # goodput while the flow is there
+        figures[..., 0] *= (self.scene.ahead_s + flow_s) / flow_s  # goodput while the flow is there
         if not np.isfinite(figures).all() or (figures[..., :2] <= 0).any():
             raise FitError("over the inferred path nothing is delivered")
         return [dict(zip(FIGURES, of_one.T, strict=True)) for of_one in figures]

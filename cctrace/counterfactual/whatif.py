@@ -234,7 +234,7 @@ def answer(
     scene = runs.scene
     own = None if scene.own is None else called(scene.own)
     checked = scene.recorded, own, runs.original, runs.reproduces
-    return WhatIf(*checked, candidates, differences, scene.path, dict(changes or {}), list(scene.not_excluded))
+    return WhatIf(*checked, candidates, differences, scene.path, dict(changes or {}), runs.not_excluded)
 
 
 def cells(figures: Figures) -> list[str]:
