@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import cctrace as cct
+from cctrace import schema
 from cctrace.analysis.analyze import analyze
 from cctrace.analysis.validate import load
 from cctrace.cc.linux import stack_pacing_rate
@@ -193,10 +194,10 @@ def test_a_limit_below_the_paths_rate_is_in_the_sends_and_hides_no_sender(name, 
 def sent_at(rates_Bps, payload=6 * 1448):
     """A flow of super-packets at these rates, for `_evident_limit`."""
     number = len(rates_Bps)
-    payload = np.broadcast_to(payload, number)
-    tx_ns = np.cumsum(6 * 1448 / np.asarray(rates_Bps) * 1e9).astype(np.int64)
-    columns = {"begins": np.ones(number), "segments": np.full(number, 6), "payload": payload, "tx_ns": tx_ns}
-    events = SimpleNamespace(sends=columns, meta={"mss": 1448})
+    sends = np.zeros(number, [(column.name, column.dtype) for column in schema.SENDS])
+    sends["begins"], sends["segments"], sends["payload"] = 1, 6, payload
+    sends["tx_ns"] = np.cumsum(6 * 1448 / np.asarray(rates_Bps) * 1e9)
+    events = SimpleNamespace(sends=sends, meta={"mss": 1448})
     return SimpleNamespace(facts={"complete": True, "inferred": ()}, taken_at="sender", events=events)
 
 
@@ -224,6 +225,14 @@ def test_the_rate_of_an_application_that_writes_on_a_clock_is_no_limit(monkeypat
     monkeypatch.setattr(paced, "answers_acks", lambda events, sends: np.zeros(5000, bool))
     found = paced._evident_limit(sent_at(np.full(5000, 1_260_000), size))
     assert found == (limit_Bps and pytest.approx(limit_Bps, rel=1e-2))
+
+
+@pytest.mark.parametrize("number", [16, 20])
+def test_a_limit_is_not_looked_for_in_a_flow_of_hardly_more_than_what_leaves_unpaced(monkeypatch, number):
+    flow = sent_at(np.full(number, 1_260_000))
+    flow.events.sends["segments"] = 1
+    monkeypatch.setattr(paced, "answers_acks", lambda events, sends: np.zeros(number, bool))
+    assert paced._evident_limit(flow) is None
 
 
 @pytest.mark.parametrize("name", ["paced_cubic", "lab_v3_pauses", "fq_bbr1", "fq_cubic", "fq_v2_near", "lab_v1_sndbuf"])

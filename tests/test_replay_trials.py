@@ -31,7 +31,7 @@ from cctrace.replaying.stack import (
     WAS_FULL,
     WSTAMP_NS,
 )
-from cctrace.replaying.ticks import CLEARLY, CONFIG_HZ, Phases, likeliest_ticks, limited_flights
+from cctrace.replaying.ticks import CLEARLY, CONFIG_HZ, Phases, likeliest_ticks
 from cctrace.replaying.together import next_tick
 from cctrace.replaying.waits import Waits
 
@@ -92,7 +92,7 @@ def test_the_next_tick_comes_with_the_least_lead_that_makes_the_clock_read_more(
 
 def chosen(run, hz):
     """Return the likeliest phase of ticks at a rate, and the likelihood of the flights with it."""
-    phases = Phases(run, hz, limited_flights(run))
+    phases = Phases(run, hz)
     phases.settle()
     return phases.chosen(), phases.low
 
@@ -111,7 +111,7 @@ def test_tick_rates_compared_by_bounds_are_those_that_are_compared_by_what_they_
 
 def test_a_tick_rate_that_cannot_be_likelier_than_another_is_left():
     (run,) = followers("loss_cubic_1pct", "cubic6", 1)
-    best, other = (Phases(run, hz, limited_flights(run)) for hz in (250, 1000))
+    best, other = (Phases(run, hz) for hz in (250, 1000))
     best.settle()
     assert not other.is_likelier(best)
     assert not other.is_settled

@@ -12,6 +12,7 @@ two sizes of bursts that a BBRv2 has on kernels before and after Linux 5.19.
 
 import math
 import weakref
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from cctrace.columns import Floats, Ints
 from cctrace.flows.events import Events
 from cctrace.flows.flow import Flow
 from cctrace.flows.source import FlowSource
+from cctrace.lang.machine import Machine
 from cctrace.replaying import book as bk
 from cctrace.replaying.booking import BLUR_ELSEWHERE
 from cctrace.replaying.follow import Follower
@@ -83,15 +85,12 @@ def _evident_limit(flow: Flow) -> int | None:
     if not flow.facts["complete"] or flow.taken_at != "sender" or "start_ns" in flow.facts["inferred"]:
         return None
     events, sends = flow.events, flow.events.sends
-    begins = np.flatnonzero(sends["begins"])
-    if len(begins) < 2 * TOGETHER:
-        return None
-    paced = np.cumsum(sends["segments"].astype(np.int64))[begins] > UNPACED_SEGMENTS
-    begins, answers = begins[paced], answers_acks(events, sends)[paced]
-    if np.mean(sends["payload"] % events.meta["mss"] != 0) > FEW:
+    answers = answers_acks(events, sends)
+    bytes_before, tx_ns = np.zeros((2, len(answers)), np.int64)
+    number, partly = _find_paced(sends, max(events.meta["mss"], 1), bytes_before, tx_ns)
+    if number < 2 * TOGETHER or partly / len(sends) > FEW:
         return None  # ends of writes: the application had no more, whose rate it is then
-    bytes_before = np.append(0, np.cumsum(sends["payload"].astype(np.int64)))[begins]
-    tx_ns = sends["tx_ns"][begins]
+    bytes_before, tx_ns, answers = bytes_before[:number], tx_ns[:number], answers[len(answers) - number :]
     took_ns = tx_ns[TOGETHER:] - tx_ns[:-TOGETHER]
     rate_Bps = _rates(bytes_before, tx_ns, TOGETHER)
     # Where even MARGIN above the usual rate is exceeded, the limit is, too: most flows need not be sorted for that.
@@ -119,7 +118,7 @@ def _evident_limit(flow: Flow) -> int | None:
     if np.mean(answers[: slower if slower >= 2 * TOGETHER else len(answers)]) > 1 / 2:
         return None
     together = TOGETHER
-    while len(begins) > 4 * together:  # the longer, the less lateness counts; an error adds up in a replay's schedule
+    while number > 4 * together:  # the longer, the less lateness counts; an error adds up in a replay's schedule
         together *= 2
         longer_Bps = _rates(bytes_before, tx_ns, together)
         near = np.abs(longer_Bps / limit_Bps - 1) < SAME_RATE * TOGETHER / together
@@ -127,6 +126,29 @@ def _evident_limit(flow: Flow) -> int | None:
             break  # the flow was not at its limit for so long
         limit_Bps = float(np.median(longer_Bps[near]))
     return round(limit_Bps)
+
+
+def find_paced(sends: Any, mss: int, bytes_before: Ints, tx_ns: Ints) -> tuple[int, int]:
+    """Fill in when each super-packet left that may have been paced, all but the first ones, and the bytes before it.
+
+    Return how many there are, and of how many packets the payload is no whole segments.
+    """
+    sent, segments = np.int64(0), np.int64(0)
+    number, partly = 0, 0
+    for k in range(sends.size):
+        send = sends[k]
+        payload = np.int64(send.payload)
+        segments += np.int64(send.segments)
+        if send.begins != 0 and segments > UNPACED_SEGMENTS:
+            bytes_before[number], tx_ns[number] = sent, send.tx_ns
+            number += 1
+        if payload != mss and payload % mss != 0:
+            partly += 1
+        sent += payload
+    return number, partly
+
+
+_find_paced = Machine(find_paced)
 
 
 def _rates(bytes_before: Ints, tx_ns: Ints, together: int) -> Floats:

@@ -13,15 +13,13 @@ from __future__ import annotations
 
 import functools
 import math
-import weakref
 from collections.abc import Sequence
 
 import numpy as np
 
 from cctrace import schema
 from cctrace.cc.linux import CA_DISORDER
-from cctrace.columns import Floats, Ints
-from cctrace.flows.events import Events
+from cctrace.columns import Floats
 from cctrace.replaying import book as bk
 from cctrace.replaying.follow import Follower
 from cctrace.replaying.hypotheses import FALSE_ALARM
@@ -39,7 +37,6 @@ MOST_ROWS = 64_000  # for a choice that fewer leave open
 ALMOST = 0.01  # of the flights may not fill the window of the right ticks
 FOREIGN = 1.4  # times as unlikely, if all flights were: another controller sent them
 ENOUGH = 100  # flights, for that conclusion
-_flights_of: weakref.WeakKeyDictionary[Events, Ints] = weakref.WeakKeyDictionary()
 CONFIG_HZ = (250, 1000, 300, 100)  # [Linux618] kernel/Kconfig.hz, by frequency of use
 
 
@@ -48,14 +45,11 @@ def is_paced_by_fq(follower: Follower) -> bool:
     return follower.hands_over and bool(follower.params.get("paced"))
 
 
-def limited_flights(follower: Follower) -> Ints:
-    """Return how many rows before each row, and in all, show a flight that cwnd limited: ACKs in Open or Disorder."""
-    known = _flights_of.get(follower.events)
-    if known is not None:
-        return known
-    rows = follower.rows
-    limited = (rows["event"] == schema.LINUX_EVENTS["on_ack"]) & (rows["ca_state"] <= CA_DISORDER)
-    return _flights_of.setdefault(follower.events, np.append(0, np.cumsum(limited & (rows["is_cwnd_limited"] != 0))))
+def limited_flights(follower: Follower, rows: int) -> int:
+    """Return how many of the first rows show a flight that cwnd limited: ACKs in Open or Disorder."""
+    some = follower.events.stream.part(0, rows, ("event", "ca_state", "is_cwnd_limited"))
+    acks = (some["event"] == schema.ON_ACK) & (some["ca_state"] <= CA_DISORDER)
+    return int(np.count_nonzero(acks & (some["is_cwnd_limited"] != 0)))
 
 
 def likeliest_ticks(follower: Follower, rates: Sequence[int]) -> tuple[int, int]:
@@ -66,11 +60,10 @@ def likeliest_ticks(follower: Follower, rates: Sequence[int]) -> tuple[int, int]
     `follower`: compiled, at row 0; it is left there. `rates`: possible HZ, the most likely first.
     """
     follower.set_ticks(follower.params["hz"], 0)
-    flights = limited_flights(follower)
     if len(rates) == 1:
-        return rates[0], Phases(follower, rates[0], flights).chosen()
-    number = int(flights[min(LAST_ROWS, len(follower.rows))])
-    first, *others = [Phases(follower, rate, flights) for rate in rates]
+        return rates[0], Phases(follower, rates[0]).chosen()
+    number = limited_flights(follower, LAST_ROWS)
+    first, *others = [Phases(follower, rate) for rate in rates]
     first.begin(number, others)
     best = first
     for phases in others:
@@ -109,12 +102,12 @@ class _RefutedError(Exception):
 class Phases:
     """The phases of ticks at a rate, of a follower at row 0, which is left there.
 
-    `flights`: the cumulative number of rows with cwnd-limited flights. `low`, `high`: bounds of the log likelihood of
-    the flights in the first `LAST_ROWS` rows with the phase that is chosen.
+    `low`, `high`: bounds of the log likelihood of the flights in the first `LAST_ROWS` rows with the phase that is
+    chosen.
     """
 
-    def __init__(self, follower: Follower, hz: int, flights: Ints) -> None:
-        self.follower, self.hz, self._flights = follower, hz, flights
+    def __init__(self, follower: Follower, hz: int) -> None:
+        self.follower, self.hz = follower, hz
         self._left = [k * 1_000_000 // (hz * TICKS) for k in range(TICKS)]
         self._rows, self._reached = FIRST_ROWS, 0  # that told the phases apart, and that were looked at
         self._likeliest = self._left[0]
@@ -231,7 +224,7 @@ class Phases:
                 self.refute(left, rows)
             if np.ptp(likelihood := self.likelihoods(left[::apart], rows)) != 0:
                 break
-            if is_foreign(likelihood[0], self._flights[rows]):
+            if is_foreign(likelihood[0], limited_flights(self.follower, rows)):
                 self._chosen = 0
                 return
             rows *= 2
