@@ -38,6 +38,7 @@ def infer(
     led: Script | None = None,
     judge: Judge | None = None,
     draws: bool = True,
+    to_end: bool = True,
 ) -> Inferred:
     """Run a compiled follower, at row 0, over all its rows, inferring unrecorded values on the way.
 
@@ -49,16 +50,16 @@ def infer(
     super-packets turn out to be of another kernel's, or a draw comes in another row than then. `judge`: asked on the
     way what the ticks are (`hz`): whether they are settled; it raises where they are others, and knows what stands.
     `draws`: whether random numbers are asked for; otherwise the follower stays at row 0 unless what else is asked for
-    depends on them.
+    depends on them. `to_end`: whether the follower is to be left at its end, in a run of its own if need be.
     """
     if led is not None or follower.is_marked or not draws:
-        return _infer_all(follower, expiry, hz_known, given, led, judge, draws)
+        return _infer_all(follower, expiry, hz_known, given, led, judge, draws, to_end)
     known = _inferred_of.setdefault(follower.events, {})
     key = follower.key, expiry, hz_known or follower.cls.has_on_ack, "paced" in given, "ecn_enable" in given
-    if key in known:
+    if key not in known:
+        known[key] = _infer_all(follower, expiry, hz_known, given, None, judge, draws, to_end)
+    elif to_end:
         follower.play(known[key].script)
-    else:
-        known[key] = _infer_all(follower, expiry, hz_known, given, None, judge, draws)
     return known[key]
 
 
@@ -70,6 +71,7 @@ def _infer_all(
     led: Script | None,
     judge: Judge | None,
     draws: bool,
+    to_end: bool,
 ) -> Inferred:
     """Infer the length of bursts and, where marks were counted, whether they were heeded, with the draws of each."""
     if "ecn_enable" in given or not may_heed_marks(follower):
@@ -83,7 +85,7 @@ def _infer_all(
             if follower.play(led):
                 return Inferred(led, [], math.nan)
             follower.restore(before)
-        return _infer_draws(follower, expiry, hz_known, given, gso, judge)
+        return _infer_draws(follower, expiry, hz_known, given, gso, judge, to_end)
     before, found = follower.save(), []
     for enabled, gso in itertools.product((0, 1), gso_choices(follower)):
         follower.set_parameter("ecn_enable", enabled)
@@ -106,6 +108,7 @@ def _infer_draws(
     given: Container[str],
     gso: int | None,
     judge: Judge | None = None,
+    to_end: bool = True,
 ) -> Inferred:
     """Infer draws, ticks and whether the socket paced, with bursts as set (`gso`)."""
     cls = follower.cls
@@ -128,7 +131,7 @@ def _infer_draws(
         return Script(follower.draws[: follower.drawn].tolist(), edits, hz, tick_us, paced, gso)
 
     if work is None:
-        while follower.run() < len(follower.rows):
+        while (to_end or follower.may_draw) and follower.run() < len(follower.rows):
             follower.draw([0])
         return Inferred(script([]), [], math.nan)
     if judge is not None:

@@ -76,7 +76,8 @@ def play(
     begin = follower.save()
     hz_known = flow.is_beginning or "hz" not in flow.facts["inferred"]  # few ticks are uninformative
     draws = judged or not cls.probe_draws
-    script = infer(follower, -1, hz_known, given, led=led_by(flow, cls, params), draws=draws).script
+    led = led_by(flow, cls, params)
+    script = infer(follower, -1, hz_known, given, led=led, draws=draws, to_end=False).script
     if not draws:
         nothing = np.zeros(0)
         how = cls, params, follower.params, script, timed(script, follower)

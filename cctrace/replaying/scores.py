@@ -32,7 +32,7 @@ def replayed(
     events = flow.events
     params = checked_params(cls, given)
     follower = Follower(events, events.sends, cls, params)
-    script = infer(follower, midflow.expiry(events, cls), hz_known, given).script
+    script = infer(follower, midflow.expiry(events, cls), hz_known, given, to_end=False).script
     likelihood = Follower(events, events.sends, cls, params).score(script, stops)
     guessed = not hz_known and follower.counts_ticks and cls.has_on_ack  # otherwise `infer` has inferred it
     return likelihood[sent > 0] / sent[sent > 0], guessed
