@@ -148,34 +148,59 @@ def is_untried(starts, number, h):
 def run_base(book, rows, sends, marks, draws, starts, base, memory, kept, ways, ack, likelihood, out):
     """Run without the change, and keep states; return the log likelihood."""
     checks, states, rest, _ = ways
-    h, c, total = 0, 0, likelihood[0]
+    h, c, i = 0, 0, book[bk.FIRST]
     book[bk.KEEPS] = 1
-    for i in range(book[bk.FIRST], book[bk.LAST]):
+    while i < book[bk.LAST]:
         if h < book[bk.HYPOTHESES] and starts[0, h] == i:
             keep(kept[h], base, memory)
-            out[h, 1] = total
+            out[h, 1] = likelihood[0]
             h += 1
+        stop = next_check(book, checks, c)
         if checks[c] == i:
             keep(states[c], base, memory)
-            rest[0, c] = total
+            rest[0, c] = likelihood[0]
             c += 1
-        likelihood[0] = 0.0
-        call_row(book, rows, sends, marks, draws, i, base, memory, ack, likelihood)
-        total += likelihood[0]
+            stop = next_check(book, checks, c)
+        if h < book[bk.HYPOTHESES]:
+            stop = min(stop, starts[0, h])
+        run_rows(book, rows, sends, marks, draws, i, stop, base, memory, ack, likelihood, NOTHING_LESS)
+        i = stop
     book[bk.KEEPS] = 0
     for k in range(c):
-        rest[0, k] = total - rest[0, k]
-    return total
+        rest[0, k] = likelihood[0] - rest[0, k]
+    return likelihood[0]
+
+
+def next_check(book, checks, c):
+    """Return the row of check `c`, or LAST if there is none before."""
+    return book[bk.LAST] if checks[c] < 0 else min(checks[c], book[bk.LAST])
+
+
+def run_rows(book, rows, sends, marks, draws, first, last, slots, stack, ack, likelihood, least):
+    """Run rows, or as many as can bring the likelihood to `least`; return whether all were run.
+
+    With KEEPS, the likelihood of each row is added as a whole. LLVM has `call_row` here, where alone it is called.
+    """
+    for i in range(first, last):
+        before = likelihood[0]
+        if book[bk.KEEPS] != 0:
+            likelihood[0] = 0.0
+        call_row(book, rows, sends, marks, draws, i, slots, stack, ack, likelihood)
+        if book[bk.KEEPS] != 0:
+            likelihood[0] += before
+        elif likelihood[0] + likelihood[1 + stack[sk.NEXT_SEND]] < least:
+            return False
+    return True
 
 
 def run_branch(book, rows, sends, marks, draws, first, ways, other, own, sent, work, stack, ack, likelihood, least):
     """Run a branch from row `first` on, and keep states; return whether it went to LAST."""
     checks, states, rest, known = ways
-    c = 0
+    c, i = 0, first
     while checks[c] >= 0 and checks[c] < first:
         rest[own, c] = -NOT_KNOWN
         c += 1
-    for i in range(first, book[bk.LAST]):
+    while i < book[bk.LAST]:
         if checks[c] == i:
             for n in range(2 if other > 0 else 1):
                 way = n * other
@@ -187,8 +212,9 @@ def run_branch(book, rows, sends, marks, draws, first, ways, other, own, sent, w
             keep(states[own * CHECKS + c], work, stack)
             rest[own, c] = likelihood[0]
             c += 1
-        call_row(book, rows, sends, marks, draws, i, work, stack, ack, likelihood)
-        if likelihood[0] + likelihood[1 + stack[sk.NEXT_SEND]] < least:
+        stop = next_check(book, checks, c)
+        if not run_rows(book, rows, sends, marks, draws, i, stop, work, stack, ack, likelihood, least):
             likelihood[0] += likelihood[1 + stack[sk.NEXT_SEND]]
             return False
+        i = stop
     return True

@@ -278,22 +278,25 @@ def run(book, rows, sends, marks, draws, slots, stack, saved, ack, likelihood, r
     """Replay rows from FIRST to before LAST and record; stop before the first call that draws an unknown number.
 
     Returns the row. ``out[k, i - RECORDED_FROM]`` is ``slots[recorded[k]]`` after row `i`. `saved` has room for slots
-    and stack, empty for a class without draws.
+    and stack, empty for a class without draws. The rows from the last copy to one that draws are called again in the
+    same loop: LLVM has `call_row` in the caller where that calls it in one place.
     """
-    size, kept, before = slots.size, book[bk.FIRST], likelihood[0]
-    for i in range(book[bk.FIRST], book[bk.LAST]):
+    size, kept, before, drew = slots.size, book[bk.FIRST], likelihood[0], book[bk.LAST]
+    i = book[bk.FIRST]
+    while i < drew:
         if saved.size and (i - book[bk.FIRST]) % KEEP == 0:
             saved[:size], saved[size:] = slots, stack
             kept, before = i, likelihood[0]
-        if call_row(book, rows, sends, marks, draws, i, slots, stack, ack, likelihood):
-            if saved.size:
-                slots[:], stack[:], likelihood[0] = saved[:size], saved[size:], before
-                for j in range(kept, i):
-                    call_row(book, rows, sends, marks, draws, j, slots, stack, ack, likelihood)
-                return i
-            book[bk.GUESSED] += 1
-        record(book, i, slots, recorded, out)
-    return book[bk.LAST]
+        draws_unknown = call_row(book, rows, sends, marks, draws, i, slots, stack, ack, likelihood)
+        if draws_unknown and saved.size:
+            slots[:], stack[:], likelihood[0] = saved[:size], saved[size:], before
+            i, drew = kept, i
+        else:
+            if draws_unknown:
+                book[bk.GUESSED] += 1
+            record(book, i, slots, recorded, out)
+            i += 1
+    return drew
 
 
 def record(book, i, slots, recorded, out):

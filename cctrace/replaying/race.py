@@ -33,8 +33,7 @@ class Race:
         self._marks[0] = follower.marks
         self._ends, self._totals = np.zeros(most, np.int64), np.zeros(most)
         self._which, self._least = np.zeros(most, np.int64), np.zeros(1)
-        kept = np.zeros((2, follower.slots.size), np.int64), np.zeros((2, follower.stack.size), np.int64)
-        kept[1][:, sk.STATE] = kept[0].ctypes.data + np.arange(2) * kept[0].strides[0]
+        kept = np.zeros_like(follower.slots), np.zeros_like(follower.stack)
         hypotheses = self._which, np.empty((4, most), np.int64), self._states, self._stacks, kept
         self._run_on = _together.bind(
             *(follower.book, follower.stream.tables, follower.sends, self._marks, np.full((1, 5), -1, np.int64)),

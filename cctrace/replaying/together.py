@@ -92,42 +92,34 @@ def next_lead(book, rows, i, lead_us, high_us, hz):
     return found
 
 
-def part(book, rows, sends, mark, draws, i, first, lead_us, which, groups, states, stacks, kept, ack, likelihood):
-    """Run row `i` of a group with each tick that its members read, from `lead_us` on another one than before.
-
-    `kept`: the state before the row, and room for another.
-    """
-    slots, stack = kept
-    last, end, high_us, now = groups[UNTIL, first], first, groups[HIGH, first], first
-    while lead_us <= high_us:
-        take(slots[1], stack[1], slots[0], stack[0])
-        stack[1, sk.TICK_US], likelihood[0] = lead_us, 0.0
-        call_row(book, rows, sends, mark, draws, i, slots[1], stack[1], ack, likelihood)
-        h = which[now]
-        if not are_same(states[h], stacks[h], slots[1], stack[1]):
-            end = now
-            while groups[LEADS, end] < lead_us:
-                end += 1
-            groups[UNTIL, now] = end if end > now else last
-            groups[UNTIL, end], now = last, end
-            take(states[which[end]], stacks[which[end]], slots[1], stack[1])
-        lead_us = next_lead(book, rows, i, lead_us, high_us, stack[1, sk.HZ])
-
-
 def run_group(
     book, rows, sends, mark, draws, i, first, which, groups, states, stacks, kept, ends, totals, ack, likelihood, least
 ):
-    """Run row `i` for the group that begins with hypothesis `first` of `which`."""
-    h, low_us, high_us, last = which[first], groups[LOW, first], groups[HIGH, first], groups[UNTIL, first]
-    lead_us = next_lead(book, rows, i, low_us, high_us, stacks[h, sk.HZ]) if low_us < high_us else high_us + 1
-    stacks[h, sk.TICK_US], likelihood[0] = low_us, 0.0
-    if lead_us <= high_us:
-        slots, stack = kept
-        take(slots[0], stack[0], states[h], stacks[h])
-    call_row(book, rows, sends, mark, draws, i, states[h], stacks[h], ack, likelihood)
-    book[bk.OBSERVED] = i
-    if lead_us <= high_us:
-        part(book, rows, sends, mark, draws, i, first, lead_us, which, groups, states, stacks, kept, ack, likelihood)
+    """Run row `i` for the group that begins with hypothesis `first` of `which`, with each tick that its members read.
+
+    `kept`: room for the state before the row. It is run where the first member with a tick has its state, which is of
+    use only if that differs from the one before. LLVM has `call_row` here, where alone it is called.
+    """
+    slots, stack = kept
+    h, lead_us, high_us, last = which[first], groups[LOW, first], groups[HIGH, first], groups[UNTIL, first]
+    hz, now, place = stacks[h, sk.HZ], first, first
+    next_us = next_lead(book, rows, i, lead_us, high_us, hz) if lead_us < high_us else high_us + 1
+    if next_us <= high_us:
+        take(slots, stack, states[h], stacks[h])
+    while lead_us <= high_us:
+        h, other = which[place], which[now]
+        if place > first:
+            take(states[h], stacks[h], slots, stack)
+        stacks[h, sk.TICK_US], likelihood[0] = lead_us, 0.0
+        call_row(book, rows, sends, mark, draws, i, states[h], stacks[h], ack, likelihood)
+        book[bk.OBSERVED] = i
+        if place > now and not are_same(states[other], stacks[other], states[h], stacks[h]):
+            groups[UNTIL, now], groups[UNTIL, place], now = place, last, place
+        lead_us = next_us
+        if lead_us <= high_us:
+            next_us = next_lead(book, rows, i, lead_us, high_us, hz)
+            while groups[LEADS, place] < lead_us:
+                place += 1
     gain = likelihood[0]  # of what was before the call: the same for all
     now = first
     while now < last:
