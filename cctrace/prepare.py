@@ -33,8 +33,8 @@ def simulations() -> None:
             cct.simulate(path, senders, duration="100ms", trace=trace)
 
 
-def fits() -> None:
-    """Use the table of a file and the fits."""
+def others() -> None:
+    """Use the table of a file, a fit, and replays."""
     import cctrace as cct
     from cctrace.flows.table import of_file
     from cctrace.path.transmissions import transmissions
@@ -43,6 +43,8 @@ def fits() -> None:
     flow = cct.read(cct.datasets.path("jitter_bbr_sd2ms", "sender.pcap.zst")).flow(0)
     transmissions(flow)  # what every fit begins with
     cct.fit.Jitter(("normal",)).fit(flow)
+    for name in ("bbr3", "cubic6"):
+        cct.replay(flow, name)
 
 
 def controllers(part: int, parts: int) -> None:
@@ -64,7 +66,7 @@ def main() -> None:
             pool.submit(analysis, RECORDINGS[0]),  # the longest
             pool.submit(simulations),
             *(pool.submit(controllers, part, 4) for part in range(4)),
-            pool.submit(fits),
+            pool.submit(others),
             *(pool.submit(analysis, name) for name in RECORDINGS[1:]),  # late, when most of what they share is compiled
         ]
         for task in tasks:

@@ -20,7 +20,7 @@ def noting(title, key, build):
 cache.obtain = noting
 prepare.simulations()
 prepare.controllers(0, 1)
-prepare.fits()
+prepare.others()
 for name in prepare.RECORDINGS:
     prepare.analysis(name)
 prepared = set(asked)

@@ -81,7 +81,7 @@ def _shown_by_notebooks() -> Any:
     return Drawing
 
 
-def blank(inches: tuple[float, float], title: str) -> Figure:
+def blank(inches: tuple[float, float], title: str = "") -> Figure:
     """Return an empty figure of a size, with a title; a notebook displays it, and pyplot does not register it."""
     drawing = _shown_by_notebooks()(figsize=inches, layout="constrained")
     if title:
