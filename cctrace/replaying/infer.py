@@ -14,12 +14,14 @@ import itertools
 import math
 import weakref
 from collections.abc import Container
+from typing import Any
 
 from cctrace.flows.events import Events
 from cctrace.replaying import book as bk
+from cctrace.replaying import midflow
 from cctrace.replaying.cycle import Cycle
 from cctrace.replaying.follow import Follower
-from cctrace.replaying.hypotheses import Inferred, Known
+from cctrace.replaying.hypotheses import FALSE_ALARM, Inferred, Known
 from cctrace.replaying.hz import Judge, WrongTicksError
 from cctrace.replaying.paced import gso_choices, likely_gso, likely_paced, may_heed_marks
 from cctrace.replaying.probes import Probes
@@ -85,8 +87,10 @@ def _infer_all(
             if follower.play(led):
                 return Inferred(led, [], math.nan)
             follower.restore(before)
-        return _infer_draws(follower, expiry, hz_known, given, gso, judge, to_end)
-    before, found = follower.save(), []
+        found = _infer_draws(follower, expiry, hz_known, given, gso, judge, to_end)
+        row = -1 if expiry >= 0 else _unexpected(follower, found)
+        return found if row < 0 else _expired(follower, before, found, row, hz_known, given, gso)
+    before, tried = follower.save(), []
     for enabled, gso in itertools.product((0, 1), gso_choices(follower)):
         follower.set_parameter("ecn_enable", enabled)
         follower.set_gso(gso)
@@ -95,8 +99,38 @@ def _infer_all(
         follower.restore(before)
         likelihood = float(follower.score(inferred.script, [len(follower.rows)], bk.TIMED_SENDS)[0])
         follower.restore(before)
-        found.append((likelihood, inferred))
-    best = max(found, key=lambda one: one[0])[1]
+        tried.append((likelihood, inferred))
+    best = max(tried, key=lambda one: one[0])[1]
+    follower.play(best.script)
+    return best
+
+
+def _unexpected(follower: Follower, found: Inferred) -> int:
+    """Return where the sends show a PROBE_RTT of BBR v1 that what was inferred does not have; -1 if nowhere."""
+    if not follower.cls.phase_choices or not follower.events.meta.get("through_fq", False):
+        return -1
+    drawn = [one.row for one in found.phases if one.choice is not None]
+    return midflow.unexpected(follower.events, drawn, follower.params)
+
+
+def _expired(
+    follower: Follower,
+    before: tuple[Any, ...],
+    found: Inferred,
+    row: int,
+    hz_known: bool,
+    given: Container[str],
+    gso: int | None,
+) -> Inferred:
+    """Return what is inferred if BBR v1's minimum RTT expired at `row`, if that is clearly likelier than `found`."""
+    follower.restore(before)
+    expired = _infer_draws(follower, row, hz_known, given, gso)
+    likelihoods = []
+    for one in (found, expired):
+        follower.restore(before)
+        likelihoods.append(float(follower.score(one.script, [len(follower.rows)])[0]))
+    best = expired if likelihoods[1] - likelihoods[0] > math.log(1 / FALSE_ALARM) else found
+    follower.restore(before)
     follower.play(best.script)
     return best
 

@@ -10,7 +10,7 @@ Sources: [Linux61] net/ipv4/tcp_bbr.c bbr_update_min_rtt.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,6 +29,7 @@ FLOOR_SEGMENTS = 4  # bbr_cwnd_min_target
 HELD_US = 200_000  # bbr_probe_rtt_mode_ms
 MANY_ACKS, FEW_PLACES = 100, 2000
 EARLY_US = 200_000  # by which a dip may seem early: its start is an estimate
+TIE_US = 10  # by which RTT samples may be wrong that come from departure times as captured
 DIP, BACK = 0.65, 1.5  # of the usual flight; of the flight within
 _dip_rows: weakref.WeakKeyDictionary[Events, Ints] = weakref.WeakKeyDictionary()  # {Events: result of `probe_rtts`}
 
@@ -40,14 +41,45 @@ def expiry(events: Events, cls: type[Controller]) -> int:
 
 def probe_rtt_row(events: Events) -> int:
     """Return the row of the ACK at which the recorded sender first entered PROBE_RTT; -1 if it never did."""
+    return next(iter(floors(events)), (-1, -1))[0]
+
+
+def floors(events: Events) -> list[tuple[int, int]]:
+    """Return the rows of the ACKs at which the recorded sender entered PROBE_RTT and left it, as BBR v1 does.
+
+    The data in flight fall without sends to four segments, and these are replaced as they are acknowledged.
+    """
     ack = np.flatnonzero(events["event"] == LINUX_EVENTS["on_ack"])
-    flight, now_us = events.at("rs_prior_in_flight", ack).astype(np.int64), events.now_us[ack]
+    flight, now_us, found = events.at("rs_prior_in_flight", ack).astype(np.int64), events.now_us[ack], []
     for begin, end in zip(*runs_of_true(flight <= FLOOR_SEGMENTS), strict=True):
         full = np.median(flight[begin:end]) == FLOOR_SEGMENTS  # the window is used: the application has more to send
         if begin and full and now_us[end - 1] - now_us[begin] >= HELD_US - HELD_US // 10:
             while begin and flight[begin - 1] > flight[begin]:  # nothing was sent since
                 begin -= 1
-            return int(ack[begin])
+            found.append((int(ack[begin]), int(ack[end - 1])))
+    return found
+
+
+def unexpected(events: Events, drawn: Sequence[int], params: Mapping[str, Any]) -> int:
+    """Return the row at which the recorded sender entered the first PROBE_RTT that a replay of BBR v1 has not; or -1.
+
+    `drawn`: rows at which the replay drew a phase, as it does when it leaves PROBE_RTT: within a round trip, or 200 ms,
+    of when the sender did. A microsecond, which the capture may not show, decides whether an RTT sample as long as the
+    minimum replaces it. One that did expires after its lifetime (from `params`).
+    """
+    now_us, lifetime = np.asarray(events.now_us), lifetime_us(params)
+    left_us = now_us[np.array(drawn, np.int64)]
+    sampled = np.append(0, np.flatnonzero(events["event"] == LINUX_EVENTS["on_ack"]))
+    rtt_us = events.at("rs_rtt_us", sampled).astype(np.int64)
+    rtt_us[0] = events.meta["handshake_rtt_us"]  # the first minimum
+    for begin, end in floors(events):
+        near_us = max(int(events.at("srtt_us8", np.array([end]))[0]) >> 3, HELD_US)
+        if (np.abs(left_us - now_us[end]) <= near_us).any():
+            continue
+        first, last = np.searchsorted(now_us[sampled], now_us[begin] - lifetime - [EARLY_US, 0])
+        least_us = min((one for one in rtt_us[:last].tolist() if one >= 0), default=0)
+        if (np.abs(rtt_us[first:last] - least_us) <= TIE_US).any():
+            return begin
     return -1
 
 
