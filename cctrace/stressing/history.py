@@ -14,8 +14,6 @@ from typing import NamedTuple
 KINDS = ("rate", "rtt", "loss", "acks", "app")
 OF_PATH = KINDS[:3]
 MOST_TIMES = 20  # repetitions of a periodic disturbance
-HOLDS_S = (0.005, 0.02, 0.05, 0.1)  # for how long ACKs may be held
-PAUSES_S = (0.1, 0.3, 1.0)  # for how long an application's data may take on the path, and its pauses last
 _STEP_S = 0.005  # to which times are rounded
 
 
@@ -55,6 +53,8 @@ class Bounds:
         Of the time before `until_s`, for all disturbances together.
     most : int
         Disturbances per history.
+    holds_s, pauses_s : tuple of float
+        For how long ACKs may be held; how long an application's data may take on the path, and its pauses last.
 
     Examples
     --------
@@ -70,6 +70,8 @@ class Bounds:
     longest_s: float = 0.5
     share: float = 0.2
     most: int = 4
+    holds_s: tuple[float, ...] = (0.005, 0.02, 0.05, 0.1)
+    pauses_s: tuple[float, ...] = (0.1, 0.3, 1.0)
 
     def range_of(self, kind: str) -> tuple[float, float]:
         """Least and largest value of a disturbance."""
@@ -118,7 +120,7 @@ def drawn(rng: random.Random, bounds: Bounds) -> History:
     history = History(tuple(_disturbance(rng, bounds, rng.choice(kinds)) for _ in range(count)))
     for kind in ("acks", "app"):
         if kind in bounds.kinds and rng.random() < (0.3 if kinds else 1.0):
-            history = _with_pattern(rng, history, kind)
+            history = _with_pattern(rng, bounds, history, kind)
     return _within(history, bounds)
 
 
@@ -163,10 +165,10 @@ def _rounded(seconds: float) -> float:
     return round(round(seconds / _STEP_S) * _STEP_S, 6)
 
 
-def _with_pattern(rng: random.Random, history: History, kind: str) -> History:
+def _with_pattern(rng: random.Random, bounds: Bounds, history: History, kind: str) -> History:
     if kind == "acks":
-        return replace(history, hold_s=rng.choice(HOLDS_S))
-    return replace(history, app=(rng.choice(PAUSES_S), rng.choice(PAUSES_S)))
+        return replace(history, hold_s=rng.choice(bounds.holds_s))
+    return replace(history, app=(rng.choice(bounds.pauses_s), rng.choice(bounds.pauses_s)))
 
 
 def mutated(rng: random.Random, bounds: Bounds, history: History) -> History:
@@ -179,7 +181,7 @@ def mutated(rng: random.Random, bounds: Bounds, history: History) -> History:
         if patterns and choice < 0.1:
             kind = rng.choice(patterns)
             history = (
-                _with_pattern(rng, history, kind)
+                _with_pattern(rng, bounds, history, kind)
                 if rng.random() < 0.5
                 else replace(history, **({"hold_s": 0.0} if kind == "acks" else {"app": None}))
             )
