@@ -1,8 +1,8 @@
 """How long compiling takes: ``python -m benchmarks.compile``.
 
-For everything that is compiled when a capture is read, its sender re-enacted, replayed and simulated, and for every
-registered controller: CPU seconds to make the code (to LLVM's text, and LLVM's own part) in a cache that is empty, and
-the size of the code. Then the CPU seconds of the same work in a new process that finds all of it in the cache.
+For everything that an installation compiles (`cctrace.prepare`): CPU seconds to make the code (to LLVM's text, and
+LLVM's own part) in a cache that is empty, and the size of the code. Then the CPU seconds of the same work in a new
+process that finds all of it in the cache.
 """
 
 import os
@@ -28,10 +28,10 @@ def measure():
     def timed(title, key, build):
         def made():
             begin = time.process_time()
-            said, code = build()
+            description, code = build()
             whole = time.process_time() - begin
             print(f"{title:16}{whole - spent['llvm']:10.2f}{spent['llvm']:10.2f}{len(code) / 1e3:10.1f}", flush=True)
-            return said, code
+            return description, code
 
         return obtain(title, key, made)
 
@@ -39,8 +39,8 @@ def measure():
     import llvmlite.binding  # noqa: F401 (whose import is no part of compiling)
 
     begin = time.process_time()
-    prepare.fits()
-    prepare.controllers(0, 1)
+    for task in prepare.tasks(parts=1):
+        task()
     print(f"all of it: {time.process_time() - begin:.1f} s of CPU time")
 
 

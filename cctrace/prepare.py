@@ -5,11 +5,13 @@ It is optional: code that is missing from the cache, or outdated, is compiled on
 
 import importlib
 import time
+from collections.abc import Callable
+from functools import partial
 
 from cctrace.lang import cache
 from cctrace.sim.processes import processes
 
-RECORDINGS = ("jitter_bbr_sd2ms", "loss_cubic_1pct")  # their analyses call all but .1 s of what analyses compile
+RECORDINGS = ("jitter_bbr_sd2ms", "loss_cubic_1pct")  # to analyse them compiles all but 0.1 s of what analyses need
 
 
 def analysis(name: str) -> None:
@@ -58,19 +60,19 @@ def controllers(part: int, parts: int) -> None:
             compiled(cls)
 
 
+def tasks(parts: int) -> list[Callable[[], None]]:
+    """Return the calls that compile everything, the longest first, with the registered controllers in `parts`."""
+    longest, *shorter = (partial(analysis, name) for name in RECORDINGS)
+    # The shorter ones come late, when most of what they share is compiled.
+    return [longest, simulations, *(partial(controllers, part, parts) for part in range(parts)), others, *shorter]
+
+
 def main() -> None:
     """Compile with two processes; prints one line."""
     begin = time.monotonic()
     with processes(2) as pool:
-        tasks = [
-            pool.submit(analysis, RECORDINGS[0]),  # the longest
-            pool.submit(simulations),
-            *(pool.submit(controllers, part, 4) for part in range(4)),
-            pool.submit(others),
-            *(pool.submit(analysis, name) for name in RECORDINGS[1:]),  # late, when most of what they share is compiled
-        ]
-        for task in tasks:
-            task.result()
+        for done in [pool.submit(task) for task in tasks(parts=4)]:
+            done.result()
     entries = list(cache.cache_dir().glob("*.o"))
     size = sum(entry.stat().st_size for entry in entries) / 1e6
     seconds = time.monotonic() - begin

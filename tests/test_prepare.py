@@ -18,11 +18,8 @@ def noting(title, key, build):
     return obtain(title, key, build)
 
 cache.obtain = noting
-prepare.simulations()
-prepare.controllers(0, 1)
-prepare.others()
-for name in prepare.RECORDINGS:
-    prepare.analysis(name)
+for task in prepare.tasks(parts=1):
+    task()
 prepared = set(asked)
 capture, counters, folder = sys.argv[1:]
 for command in (

@@ -7,7 +7,7 @@ APPLICATION = 0.05  # of the time | set | without data to send (or room for it),
 WRITTEN_EARLY = 0.10  # of the time | set | the same, from which a send buffer is assumed if writes follow no pauses
 
 # --- paths that only polls bound -------------------------------------------------------------------------------------
-LONGEST_S = 20.0  # s | accuracy | simulated: polls describe a steady state
+LONGEST_S = 20.0  # s | accuracy | simulated of polls, which describe a steady state; least of a flow that is given data
 LEAST_POLLS = 20  # polls | set | with an RTT and a rate
 RATE_ERROR = 0.05  # of a full path's rate | set | one standard error
 
@@ -19,7 +19,7 @@ EFFECT_DRAWS = 8  # paths | accuracy | drawn for effects
 LEAST_EFFECT_DRAWS = 4  # paths | accuracy | the same for a flow of many segments
 TRIES = 4  # times as many draws | accuracy | if chance matters: those closest to the recorded flow are kept
 SEGMENTS = 2_000_000  # segments | accuracy | per question, in two seconds of a core: fewer draws of long flows
-MOST_SEGMENTS = 1_000_000  # segments | accuracy | of a flow whose effects are simulated
+MOST_SEGMENTS = 1_000_000  # segments | accuracy | of a flow whose effects are simulated, or that is given data
 INTERRUPT_US = 1.0  # us | set | jitter of hosts' interrupts, where the path has none: so that no tie decides [Floyd92]
 SHORT_QUEUE = 20  # packets | set | below which the order of two packets at one instant may decide a flow's course
 OPEN_ENDED = 1.1  # times | set | the RTT with shorter queues, from which longer ones would increase it further

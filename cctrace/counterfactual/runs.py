@@ -37,7 +37,7 @@ from cctrace.tcp.wire import PACKET_BYTES
 # may decide on which of two courses a flow over a short queue settles.
 RELEASES = "6.18", "6.12"
 Figures = dict[str, Estimate]
-SHORTENED = "what a flow that always had data would meet later: only its first million segments are simulated"
+SHORTENED = "what a flow that always had data would meet later: a million segments of it, or 20 s, are simulated"
 
 
 @dataclass(frozen=True)
@@ -263,9 +263,9 @@ class Runs:
         return [Sender(question.controller, **options), *(() if question.is_alone else self.scene.others)]
 
     def _flow_s(self, question: Question, path: Path) -> float:
-        """Return how long the flow is simulated: as long as it was, or less if it is to have data at all times.
+        """Return how long the flow is simulated: as long as it lasted, or less if it is to have data at all times.
 
-        A connection that was idle for hours would otherwise fill the path for hours.
+        A connection that was idle for hours would otherwise fill the path for hours; see `SHORTENED`.
         """
         if question.hosts.get("app") != "bulk":
             return self.scene.duration_s

@@ -127,7 +127,7 @@ class Delays(Carded):
 
     @property
     def slack_us(self) -> Floats:
-        """Per group: what makes its delays upper bounds, if it arrived within `tie_us` of the previous group."""
+        """Per group: what makes its delays upper bounds, us, where it came within `tie_us` of the previous one."""
         return np.where(self.event, 0.0, self.tie_us - np.maximum(self.gap_us, 0.0))
 
     @property

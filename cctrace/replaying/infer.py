@@ -106,7 +106,10 @@ def _infer_all(
 
 
 def _unexpected(follower: Follower, found: Inferred) -> int:
-    """Return where the sends show a PROBE_RTT of BBR v1 that what was inferred does not have; -1 if nowhere."""
+    """Return where the sends show a PROBE_RTT of BBR v1 that what was inferred lacks; -1 if nowhere.
+
+    Only through fq: without it RTT samples are exact, and how ties are broken tells BBR of 2019 from that of 2022.
+    """
     if not follower.cls.phase_choices or not follower.events.meta.get("through_fq", False):
         return -1
     drawn = [one.row for one in found.phases if one.choice is not None]

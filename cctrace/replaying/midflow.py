@@ -29,7 +29,7 @@ FLOOR_SEGMENTS = 4  # bbr_cwnd_min_target
 HELD_US = 200_000  # bbr_probe_rtt_mode_ms
 MANY_ACKS, FEW_PLACES = 100, 2000
 EARLY_US = 200_000  # by which a dip may seem early: its start is an estimate
-TIE_US = 10  # by which RTT samples may be wrong that come from departure times as captured
+TIE_US = 10  # error of RTT samples through fq: TCP's own time of departure is a few us before the captured one
 DIP, BACK = 0.65, 1.5  # of the usual flight; of the flight within
 _dip_rows: weakref.WeakKeyDictionary[Events, Ints] = weakref.WeakKeyDictionary()  # {Events: result of `probe_rtts`}
 
@@ -61,11 +61,12 @@ def floors(events: Events) -> list[tuple[int, int]]:
 
 
 def unexpected(events: Events, drawn: Sequence[int], params: Mapping[str, Any]) -> int:
-    """Return the row at which the recorded sender entered the first PROBE_RTT that a replay of BBR v1 has not; or -1.
+    """Return the row at which the recorded sender entered the first PROBE_RTT that a replay of BBR v1 lacks; or -1.
 
-    `drawn`: rows at which the replay drew a phase, as it does when it leaves PROBE_RTT: within a round trip, or 200 ms,
-    of when the sender did. A microsecond, which the capture may not show, decides whether an RTT sample as long as the
-    minimum replaces it. One that did expires after its lifetime (from `params`).
+    `drawn`: rows at which the replay drew a phase, which it does on leaving PROBE_RTT: it has the sender's PROBE_RTT if
+    it drew one within a round trip, or 200 ms, of its end. Where it lacks one, a microsecond that the capture does not
+    show may have decided whether an RTT sample renewed the minimum: PROBE_RTT then follows such a sample after the
+    lifetime of the minimum (from `params`).
     """
     now_us, lifetime = np.asarray(events.now_us), lifetime_us(params)
     left_us = now_us[np.array(drawn, np.int64)]
