@@ -25,7 +25,7 @@ from cctrace.path.blocks import correlation_time
 from cctrace.path.delays import mean_of
 
 WIRE_PER_PAYLOAD = 1514 / 1448
-MOST_SHARE = 1.0  # of the mean delay, up to where thresholds are looked for
+MAX_SHARE = 1.0  # of the mean delay, up to where thresholds are looked for
 
 
 # --- collapse --------------------------------------------------------------------------------------------------------
@@ -58,8 +58,8 @@ class Case(NamedTuple):
         return np.mean([run.flows.tail_goodput_bps[0] for run in runs]) * WIRE_PER_PAYLOAD / self.rate_mbps / 1e6
 
     def threshold_ms(self, controller, rng):
-        """Return the sd at which flows get half of the link, None beyond `MOST_SHARE` of the base."""
-        low, high = 0.02 * self.base_ms, MOST_SHARE * self.base_ms
+        """Return the sd at which flows get half of the link, None beyond `MAX_SHARE` of the base."""
+        low, high = 0.02 * self.base_ms, MAX_SHARE * self.base_ms
         if self.share(high, controller, rng.integers(1 << 30, size=4)) >= 0.5:
             return None
         while high / low > 1.04:
@@ -118,7 +118,7 @@ def collapse(options):
             )
             text += f", process {fit.process_}, {took:.1f} s"
             if want is None:
-                held = got.high is None or got.high >= MOST_SHARE * case.base_ms * 1e3
+                held = got.high is None or got.high >= MAX_SHARE * case.base_ms * 1e3
                 met.setdefault((controller, "none, and said so"), []).append(held)
                 print(
                     f"run {run} {controller} {text}: none up to {case.base_ms:g} ms, fitted {got.scaled(1e-3).text()}"

@@ -35,7 +35,7 @@ def tile(path, packets, out):
     big, unit_ns, header, swap, _ = pcap._file_header(bytes(data[:24]), path)
     frames = Frames(len(data) // 16)
     count, end, _ = pcap.find_records(
-        data, 24, len(data), big, unit_ns, header, swap, pcap.LARGEST_RECORD, len(frames.offset),
+        data, 24, len(data), big, unit_ns, header, swap, pcap.MAX_RECORD, len(frames.offset),
         frames.offset, frames.caplen, frames.wirelen, frames.time_ns,
     )  # fmt: skip
     span_s = int(frames.time_ns[:count].max() - frames.time_ns[:count].min()) // 10**9 + 1

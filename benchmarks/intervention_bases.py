@@ -31,7 +31,7 @@ SENDERS = (
     ("bbr3", "bbr", "linux-bbr3"),
     ("reno", "reno", "linux-bbr3"),
 )
-MOST_BUFFER = 212_992  # bytes, net.core.rmem_max and wmem_max of the lab's kernels
+MAX_BUFFER = 212_992  # bytes, net.core.rmem_max and wmem_max of the lab's kernels
 WINDOW_PER_RCVBUF = 1.2  # of a kernel that doubles SO_RCVBUF and keeps two fifths of that for itself
 SYSCTL = {
     "net.ipv4.tcp_rmem": "4096 131072 67108864",
@@ -52,11 +52,11 @@ def _buffer(one: Scenario, bdp: float) -> None:
 
 
 def receiver_limited(rng: random.Random, one: Scenario) -> None:
-    one["rcvbuf"] = int(min(rng.uniform(0.25, 0.7) * _bdp(one) / WINDOW_PER_RCVBUF, MOST_BUFFER))
+    one["rcvbuf"] = int(min(rng.uniform(0.25, 0.7) * _bdp(one) / WINDOW_PER_RCVBUF, MAX_BUFFER))
 
 
 def send_buffer_limited(rng: random.Random, one: Scenario) -> None:
-    one["flows"][0]["sndbuf"] = int(min(rng.uniform(0.3, 0.9) * _bdp(one), MOST_BUFFER))
+    one["flows"][0]["sndbuf"] = int(min(rng.uniform(0.3, 0.9) * _bdp(one), MAX_BUFFER))
 
 
 def application_limited(rng: random.Random, one: Scenario) -> None:

@@ -12,7 +12,7 @@ import sys
 from collections import Counter
 
 import cctrace as cct
-from cctrace.path.constants import LEAST_MARKS
+from cctrace.path.constants import MIN_MARKS
 from cctrace.path.evidence import evidence_of
 from cctrace.path.markers import NAMES, judged
 from cctrace.path.marking import marking_of
@@ -67,7 +67,7 @@ def main():
             marking = marking_of(evidence_of(flow))
             marker = judged(marking)
             names, law = marker.names, marker.law
-            if marking.counts[1].sum() < LEAST_MARKS:
+            if marking.counts[1].sum() < MIN_MARKS:
                 answer = "few"
             elif kind == "dualpi2" and names == ("step",):  # the one that ECT(1) meets there
                 answer = "step"

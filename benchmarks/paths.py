@@ -24,7 +24,7 @@ RECORDINGS = {
     "jitter_gamma_sd7ms_of_40ms": "jitter_bbr_gamma_rtt40",
     "lossy_1pct_40mbit_40ms": "loss_bbr_1pct",
 }
-LEAST_JITTER_US = 200.0  # sd: less is the host's, and is left to the simulation
+MIN_JITTER_US = 200.0  # sd: less is the host's, and is left to the simulation
 
 
 def entry(recording, folder):
@@ -32,7 +32,7 @@ def entry(recording, folder):
     flow = cct.read(str(folder / recording / "sender.pcap.zst")).bulk()[0]
     fitted = cct.fit.path(flow)
     e, jitter = fitted.estimates, fitted.estimates["jitter"]
-    told = jitter is not None and jitter["process"] != "unknown" and jitter["sd_us"].value >= LEAST_JITTER_US
+    told = jitter is not None and jitter["process"] != "unknown" and jitter["sd_us"].value >= MIN_JITTER_US
     drawn = simulated(jitter) if told else None
     if drawn is not None and drawn.kind == "empirical":
         return None

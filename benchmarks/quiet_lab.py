@@ -3,7 +3,7 @@
     python -m benchmarks.quiet_lab DIR... > benchmarks/quiet_lab.json
 
 Each DIR holds recordings made by the lab: folders with `scenario.json` and `tcpinfo.csv.zst`. Where the lab's host
-stopped its guests (more than `MOST_STALLS` intervals of 10 ms with a delivery over 4 ms late) a recording shows the
+stopped its guests (more than `MAX_STALLS` intervals of 10 ms with a delivery over 4 ms late) a recording shows the
 host and is left out; so is what the simulation has no scenario for. Repeats are rows of their own, of the same name.
 """
 
@@ -20,7 +20,7 @@ ABOUT = (
     "its deliveries). Of the time until a flow stops: goodput_mbps from the capture, mean of tcpi_rtt polled every "
     "10 ms, tcpi_total_retrans, tcpi_data_segs_out. Written by benchmarks/quiet_lab.py."
 )
-MOST_STALLS = 5
+MAX_STALLS = 5
 LEFT_OUT = ("topo", "poll_ms", "snaplen", "bdp_ref_bytes", "buffer_bdp")
 
 
@@ -31,7 +31,7 @@ def rows(folders):
             scenario = json.loads(file.read_text())
             if not simulated(scenario) or scenario["parameters"]["topo"] != "tun":
                 continue
-            if scenario["run"]["emulator_stalls"]["intervals_over_4ms"] <= MOST_STALLS:
+            if scenario["run"]["emulator_stalls"]["intervals_over_4ms"] <= MAX_STALLS:
                 row = recording(file)
                 row["parameters"] = {k: v for k, v in row["parameters"].items() if k not in LEFT_OUT}
                 row["name"] = row["parameters"]["name"] = re.sub(r"_r\d$", "", row["name"])

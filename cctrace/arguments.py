@@ -9,7 +9,7 @@ from typing import Any
 
 from cctrace.errors import ArgumentError, suggestion
 
-MOST_WORKERS = 1024  # processes of one machine
+MAX_WORKERS = 1024  # processes of one machine
 
 
 def check_argument(holds: object, name: str, value: object, allowed: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from cctrace.arguments import check_choice, whole
 from cctrace.errors import ArgumentError
 
-_MOST_SECONDS = 10**6  # eleven days
+_MAX_SECONDS = 10**6  # eleven days
 ROOT = Path(__file__).parent / "_data" / "models"
 
 
@@ -54,7 +54,7 @@ def path_fields(name: str, seed: int = 1, seconds: int = 120) -> dict[str, Any]:
     >>> path_fields("wired_40mbit_40ms")["rtt"]
     '40164us'
     """
-    seed, seconds = whole("seed", seed), whole("seconds", seconds, 1, _MOST_SECONDS)
+    seed, seconds = whole("seed", seed), whole("seconds", seconds, 1, _MAX_SECONDS)
     known = load("paths")["paths"]
     check_choice("path", name, sorted(known))
     entry = known[name]

@@ -24,7 +24,7 @@ U32_MAX, U64_MAX = 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF
 MISSING = int(np.iinfo(np.int64).min)  # a missing value in an int64 column; pd.NA in a DataFrame
 LATEST_NS = (1 << 62) - 1  # in 2116: sums of a time and a duration do not overflow
 CLOCK_START_US = JIFFIES_START = 1_000_000  # of a connection: 0 in a column of stamps stands for "never"
-LARGEST_PACKET = 1 << 20  # bytes; BIG TCP ends at 512 KiB [gso_max_size], so a longer one is a damaged length
+MAX_PACKET = 1 << 20  # bytes; BIG TCP ends at 512 KiB [gso_max_size], so a longer one is a damaged length
 
 
 class Column(NamedTuple):
@@ -59,7 +59,7 @@ PACKETS = (
     Column("ack", "u4", "bytes", "acknowledgement number as sent (wraps)", "RFC 9293"),
     Column("window", "u2", "", "receive window, unscaled", "RFC 9293"),
     Column("payload", "u4", "bytes", "TCP payload on the wire (not merely captured)", "IP total length, or capture",
-           within=(0, LARGEST_PACKET)),
+           within=(0, MAX_PACKET)),
     Column("ip_len", "u4", "bytes", "IP packet length; from the record length where the header says 0 (TSO, BIG TCP)"),
     Column("tos", "u1", "", "IP type of service / traffic class; the low two bits are ECN", "RFC 3168"),
     Column("ttl", "u1", "", "IP TTL / hop limit"),

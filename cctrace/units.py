@@ -24,7 +24,7 @@ _TIME_NS = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9, "min": 
 _SIZE = re.compile(_NUMBER + r"([kKmMgGT]|[KMG]i|)(B|bytes?)\s*")
 _BDP = re.compile(_NUMBER + r"(?:bdp|BDP)\s*")
 LONGEST_NS = 10**17  # three years: a longer duration is a mistake, and sums of such still fit 64 bits
-LARGEST_BYTES = 10**15
+MAX_BYTES = 10**15
 _SHARE = re.compile(_NUMBER + r"(%|)\s*")
 _FACTOR = re.compile(r"\s*[x\u00d7]" + _NUMBER)
 _TURNED = re.compile(_NUMBER + r"[x\u00d7]\s*")
@@ -89,7 +89,7 @@ def parse_size_bytes(text: object, bdp_bytes: float | None = None, name: str | N
 
 
 def _checked_size(text: object, name: str | None, size_bytes: float) -> int:
-    if size_bytes > LARGEST_BYTES:
+    if size_bytes > MAX_BYTES:
         raise ArgumentError(f"{_called(text, name)} is more than a petabyte")
     return round(size_bytes)
 

@@ -9,7 +9,7 @@ from build_stack import Stack
 import cctrace as cct
 from cctrace.cc import linux
 from cctrace.cc.prague import ONE_CWND, SHIFT_G
-from cctrace.cc.prague2020 import CLASSIC, L4S, MAX_ALPHA, MOST_CLASSIC, Prague2020
+from cctrace.cc.prague2020 import CLASSIC, L4S, MAX_ALPHA, MAX_CLASSIC, Prague2020
 from cctrace.replaying import vectors
 
 GOLDEN = sorted((Path(__file__).parent / "golden").glob("prague2020*/*.parquet"))
@@ -24,7 +24,7 @@ def test_every_decision_is_the_released_codes(path, mode):
 def test_the_vectors_reach_what_they_are_for():
     found = {path.stem: vectors.load(path) for path in GOLDEN}
     assert len(found) == 7
-    assert found["pie_s2"].expected["s_classic_ecn"].max() == MOST_CLASSIC
+    assert found["pie_s2"].expected["s_classic_ecn"].max() == MAX_CLASSIC
     assert found["dualpi2_s1"].expected["s_classic_ecn"].max() < L4S
     assert (found["loss_s3"].view.event == 5).any()  # undo_cwnd
     assert found["fuzz_s4"].expected["s_ai_ack_increase"].min() < ONE_CWND // 10
@@ -48,7 +48,7 @@ def test_the_first_marks_take_half_of_the_window_a_segment_an_ack():
 
 @pytest.mark.parametrize(
     ("fallback", "evidence", "taken"),
-    [(1, L4S, 0), (1, CLASSIC, 5 * 10 / 16), (1, MOST_CLASSIC, 5 * 10 / 16), (2, CLASSIC, 0), (0, CLASSIC, 0)],
+    [(1, L4S, 0), (1, CLASSIC, 5 * 10 / 16), (1, MAX_CLASSIC, 5 * 10 / 16), (2, CLASSIC, 0), (0, CLASSIC, 0)],
     ids=["an AQM for L4S", "a classic one", "surely classic", "detected only", "not asked"],
 )
 def test_it_falls_back_as_far_as_the_aqm_looks_classic(fallback, evidence, taken):

@@ -65,11 +65,11 @@ def test_a_moved_number_is_moved_where_it_is_used_and_only_meanwhile():
 def test_counts_of_items_move_by_one_at_least():
     from cctrace.path import losses
 
-    row = next(row for row in TABLES["path"] if row.name == "LEAST_DROPS")
+    row = next(row for row in TABLES["path"] if row.name == "MIN_DROPS")
     with moved(row, 1.2):
-        assert row.value + 1 == losses.const.LEAST_DROPS
+        assert row.value + 1 == losses.const.MIN_DROPS
     with moved(row, 1 / 1.2):
-        assert row.value > losses.const.LEAST_DROPS
+        assert row.value > losses.const.MIN_DROPS
 
 
 def test_an_answer_differs_that_is_another_word_or_outside_its_interval():
@@ -83,7 +83,7 @@ def test_a_number_that_decides_changes_answers_and_one_that_does_not_changes_non
     asked = {"loss": flows("path")["loss"]}
     before = {"loss": attempt("path", asked["loss"])}
     assert before["loss"]["verdicts"]
-    unused = next(row for row in TABLES["path"] if row.name == "MOST_GAPS")
+    unused = next(row for row in TABLES["path"] if row.name == "MAX_GAPS")
     assert changed(unused, asked, before) == {"+20 %": 0, "-20 %": 0}
     hundredfold = Row("path", "LEAST_RTTS", of_path.LEAST_RTTS, "RTTs", "set", "")
     with moved(hundredfold, 1000):

@@ -349,7 +349,7 @@ def test_a_flow_of_an_instant_is_refused_with_the_reason(tmp_path):
 
 
 def test_a_flow_that_would_take_long_and_flows_beyond_the_first_are_not_simulated(lossy, monkeypatch):
-    monkeypatch.setattr("cctrace.counterfactual.constants.MOST_SEGMENTS", 1000)
+    monkeypatch.setattr("cctrace.counterfactual.constants.MAX_SEGMENTS", 1000)
     with pytest.raises(FitError, match=r"5976 segments would take long to simulate"):
         effects_of(lossy.flow, lossy.diagnosis, "cubic6")
     monkeypatch.setattr("cctrace.analysis.analyze.SIMULATED", 0)

@@ -12,7 +12,7 @@ from wire import interface, ipv4, ipv6, pcap, section, simple, tcp, tcp_options
 from cctrace import datasets, read
 from cctrace.errors import ArgumentError
 from cctrace.flows.table import Connections, of_file
-from cctrace.flows.window_scale import LARGEST_WSCALE
+from cctrace.flows.window_scale import MAX_WSCALE
 from cctrace.io import read_file, stream
 from tests.conversation import MSS, Conversation
 
@@ -216,7 +216,7 @@ def test_a_window_whose_scale_the_snaplen_cut_off_is_no_limit(keep, tmp_path):
     known = {name: name not in capture.flow(0).facts["inferred"] for name in ("wscale", "sack_ok", "isn")}
     assert known == {"wscale": keep >= 8, "sack_ok": keep >= 12, "isn": True}
     values = capture.params([0])
-    assert (values["wscale"].tolist(), values["sack_ok"].tolist()) == ([7 if keep >= 8 else LARGEST_WSCALE], [1])
+    assert (values["wscale"].tolist(), values["sack_ok"].tolist()) == ([7 if keep >= 8 else MAX_WSCALE], [1])
 
 
 def test_a_syn_without_options_scales_no_windows(tmp_path):

@@ -6,7 +6,7 @@ import pytest
 import cctrace as cct
 from cctrace.diagnosis.diagnose import diagnose
 from cctrace.flows.capture import Capture
-from cctrace.flows.window_scale import LARGEST_WSCALE, shown_scale
+from cctrace.flows.window_scale import MAX_WSCALE, shown_scale
 
 PATH = cct.Path(rate="40Mbit", rtt="60ms", buffer="1bdp")
 
@@ -50,7 +50,7 @@ def test_data_that_fill_the_window_show_its_scale_in_mid_connection(cc):
 )
 def test_data_that_something_else_limits_show_none(sender):
     flow = from_the_middle(simulated(**sender)).flow(0)
-    assert flow.facts["wscale"] == LARGEST_WSCALE
+    assert flow.facts["wscale"] == MAX_WSCALE
     assert "wscale" in flow.facts["inferred"]
     assert "receiver_limited" not in [verdict.name for verdict in diagnose(flow).verdicts]
 

@@ -43,7 +43,7 @@ def test_compressed_members_count_with_what_is_packed_in_them(pack, tmp_path):
 
 @PACKERS
 def test_an_archive_of_very_many_files_is_refused(pack, tmp_path, monkeypatch):
-    monkeypatch.setattr(archive, "MOST_MEMBERS", 20)
+    monkeypatch.setattr(archive, "MAX_MEMBERS", 20)
     path = tmp_path / "many"
     path.write_bytes(pack([(f"{k}.pcap", CAPTURE) for k in range(21)]))
     with pytest.raises(FormatError, match="more than 20 files"):

@@ -96,7 +96,7 @@ def test_a_scenario_that_names_a_device_without_an_end_is_refused(tmp_path, caps
 
 
 def test_delays_without_an_end_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(jitter, "MOST_DELAYS", 3)
+    monkeypatch.setattr(jitter, "MAX_DELAYS", 3)
     (tmp_path / "delays").write_text("1\n" * 4)
     with pytest.raises(FormatError, match="more than 3 lines"):
         jitter.read_delays(tmp_path / "delays")

@@ -4,14 +4,14 @@ import pytest
 from wire import ethernet, ipv4, pcap, tcp, tcp_options
 
 import cctrace as cct
-from cctrace.diagnosis.constants import MOST_WINDOWS
+from cctrace.diagnosis.constants import MAX_WINDOWS
 from cctrace.diagnosis.polled import Polls
 from cctrace.errors import FormatError
 from cctrace.flows import coarse
-from cctrace.flows.reenact import MOST_UNSEEN, UNSEEN_PER_PACKET
-from cctrace.flows.table import LEAST_MSS, MOST_SEGMENTS, segment_size
-from cctrace.flows.window_scale import LARGEST_WSCALE
-from cctrace.io.pollcolumns import MOST_FIELDS
+from cctrace.flows.reenact import MAX_UNSEEN, UNSEEN_PER_PACKET
+from cctrace.flows.table import MAX_SEGMENTS, MIN_MSS, segment_size
+from cctrace.flows.window_scale import MAX_WSCALE
+from cctrace.io.pollcolumns import MAX_FIELDS
 
 SYN, ACK = 2, 16
 
@@ -42,8 +42,8 @@ def test_an_ack_far_ahead_makes_up_no_more_segments_than_a_large_flight_has(tmp_
     rows = [(20, True, 1, 1, size), (30, False, 1, 1 + size, 0), (40, True, 1 + size, 1, size)]
     rows += [(50 + k, False, 1, 1 + 2 * size + k * (1 << 27), 0) for k in range(12)]
     flow = capture(tmp_path / "gap.pcap", rows, mss).flow(0)
-    assert flow.quality()["uncaptured_segments"] <= MOST_UNSEEN + UNSEEN_PER_PACKET * (len(rows) + 3)
-    assert len(flow.events) < 8 * MOST_UNSEEN
+    assert flow.quality()["uncaptured_segments"] <= MAX_UNSEEN + UNSEEN_PER_PACKET * (len(rows) + 3)
+    assert len(flow.events) < 8 * MAX_UNSEEN
 
 
 def test_what_a_capture_lacks_is_counted_where_no_rtt_is_known(tmp_path):
@@ -60,17 +60,17 @@ def test_data_that_a_capture_lacks_are_still_made_up(tmp_path):
 
 def test_the_mss_option_counts_as_no_less_than_a_sender_accepts(tmp_path):
     rows = [(20, True, 1, 1, 1000), (30, False, 1, 1001, 0)]
-    assert capture(tmp_path / "mss.pcap", rows, mss=1).connections.mss.tolist() == [LEAST_MSS]
+    assert capture(tmp_path / "mss.pcap", rows, mss=1).connections.mss.tolist() == [MIN_MSS]
 
 
 def test_no_packet_holds_more_segments_than_the_largest_super_packet():
-    assert segment_size(1 << 20, 0, LEAST_MSS) == ((1 << 20) // MOST_SEGMENTS, False)
+    assert segment_size(1 << 20, 0, MIN_MSS) == ((1 << 20) // MAX_SEGMENTS, False)
     assert segment_size(65160, 1448, 1448) == (1448, True)
 
 
 def test_a_window_scale_beyond_what_the_rfc_allows_counts_as_the_largest(tmp_path):
     rows = [(20, True, 1, 1, 1000), (30, False, 1, 1001, 0)]
-    assert capture(tmp_path / "scale.pcap", rows, wscale=255).params([0])["wscale"].tolist() == [LARGEST_WSCALE]
+    assert capture(tmp_path / "scale.pcap", rows, wscale=255).params([0])["wscale"].tolist() == [MAX_WSCALE]
 
 
 def polls(path, times_ns, words="bytes_acked:{acked} unacked:10"):
@@ -89,17 +89,17 @@ def test_years_between_two_polls_are_no_windows_of_a_tenth_of_a_second(tmp_path)
     times = [begin + k * 10**8 for k in range(10)] + [begin + 60 * 365 * 86_400 * 10**9]
     flow = cct.read(polls(tmp_path / "ss.txt", times)).flow(0)
     middle, _rate, _rtt = Polls(flow).windows
-    assert len(middle) <= MOST_WINDOWS * len(times)
+    assert len(middle) <= MAX_WINDOWS * len(times)
     assert len(cct.diagnose(flow).verdicts) >= 1
 
 
 def test_acks_made_up_between_polls_are_bounded_in_all(tmp_path, monkeypatch):
-    monkeypatch.setattr(coarse, "MOST_ROWS", 1000)
+    monkeypatch.setattr(coarse, "MAX_ROWS", 1000)
     flow = cct.read(polls(tmp_path / "ss.txt", [10**18 + k * 60 * 10**9 for k in range(50)])).flow(0)
     assert 49 < flow.events.meta["coarse"]["acks"] <= 1000
 
 
 def test_a_file_of_counters_with_another_word_in_each_line_is_no_table(tmp_path):
-    path = polls(tmp_path / "ss.txt", range(10**18, 10**18 + MOST_FIELDS), "w{k}:1")
+    path = polls(tmp_path / "ss.txt", range(10**18, 10**18 + MAX_FIELDS), "w{k}:1")
     with pytest.raises(FormatError, match="different fields"):
         cct.read(path)

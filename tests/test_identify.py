@@ -10,7 +10,7 @@ import cctrace as cct
 from benchmarks.identify import from_ss, simulated
 from cctrace.cli import main
 from cctrace.errors import ArgumentError, StreamError
-from cctrace.identification.constants import ALIKE, ASTRAY, FEWEST, FINEST_SCALE, MOST_AGAINST
+from cctrace.identification.constants import ALIKE, ASTRAY, FEWEST, FINEST_SCALE, MAX_AGAINST
 from cctrace.identification.flights import flights_of, likelihoods
 from cctrace.identification.identify import CANDIDATES, identify_files
 from cctrace.identification.odds import UNKNOWN, probabilities, wrong_factor
@@ -102,9 +102,9 @@ def test_a_wrong_factor_of_reductions_counts_against_a_candidate():
         other_reductions = 0
         lesser_reductions = 0
 
-    assert wrong_factor(One) == MOST_AGAINST
+    assert wrong_factor(One) == MAX_AGAINST
     One.reductions = 1
-    assert wrong_factor(One) == pytest.approx(MOST_AGAINST / FEWEST)
+    assert wrong_factor(One) == pytest.approx(MAX_AGAINST / FEWEST)
     One.after = np.nan
     assert wrong_factor(One) == 0
 

@@ -6,7 +6,7 @@ import pytest
 import cctrace as cct
 from benchmarks.identify import from_ss, simulated
 from cctrace.cc import controller
-from cctrace.identification.constants import MOST_AGAINST, STRONG_WEIGHT
+from cctrace.identification.constants import MAX_AGAINST, STRONG_WEIGHT
 from cctrace.identification.dips import overdue
 from cctrace.identification.flights import flights_of, longest_still, paced_log_odds, waits_us
 from cctrace.identification.halves import HalfRounds
@@ -133,7 +133,7 @@ def test_a_bbr_drains_the_queue_when_its_minimum_rtt_expires():
     for name, missing in (("bbr2", 2), ("bbr3", 2), ("bbr2022", 1)):
         cls, _ = controller(name)
         against = overdue(Flights(kept), queued_us, cls)
-        assert against == min(STRONG_WEIGHT * missing, MOST_AGAINST)
+        assert against == min(STRONG_WEIGHT * missing, MAX_AGAINST)
         dipped = np.where(np.arange(800) % 250 > 240, 40, kept)
         assert overdue(Flights(dipped), queued_us, cls) == 0
         assert overdue(Flights(kept / 10), queued_us, cls) == 0  # half of it is v2's least window
@@ -166,7 +166,7 @@ def test_the_minimum_rtt_of_a_bbr_is_what_it_measured_since_its_last_dip():
 def test_rates_at_other_gains_and_rates_that_never_change_are_a_strangers():
     ratio = np.log(np.tile([1.0, 1.0, 1.5, 0.5], 20))
     own = np.where(ratio == 0, np.log(50.0), np.log(0.006))
-    assert other_gains(own, ratio, 0.004) == MOST_AGAINST
+    assert other_gains(own, ratio, 0.004) == MAX_AGAINST
     assert other_gains(np.full(80, np.log(100.0)), np.zeros(80), 0.004) == 0
     time_ns = np.arange(80) * 100_000_000
     sent, rtt_us = np.arange(80) * 1e5, np.full(80, RTT_US)
@@ -258,7 +258,7 @@ def test_a_window_that_climbs_before_any_reduction_left_slow_start_by_hystart(tm
     record = record_of(cct.read(tmp_path / "climbs").flow(0)).part()
     assert not len(record.halves.reductions)
     assert flights_of(record, replay_of(record, "cubic6")).foreign == 0
-    assert flights_of(record, replay_of(record, "reno")).foreign >= MOST_AGAINST
+    assert flights_of(record, replay_of(record, "reno")).foreign >= MAX_AGAINST
 
 
 def test_jitter_does_not_hide_that_a_window_rises_for_a_long_time():

@@ -151,7 +151,7 @@ def test_a_send_buffer_does_not_hide_probe_rtt():
     never, without = behind_a_send_buffer(16, ())
     bbr3, reno = (cct.cc.controller(name)[0] for name in ("bbr3", "reno"))
     assert len(midflow._dips(events)) == 2
-    assert dips.against(events, halves, bbr3) == -constants.MOST_AGAINST
+    assert dips.against(events, halves, bbr3) == -constants.MAX_AGAINST
     assert dips.against(never, without, bbr3) > 0 == dips.against(events, halves, reno)
     queued_us = np.full(len(events), 44_000.0)
     queued_us[0] = 40_000
@@ -260,16 +260,16 @@ def against(halves, over):
 def test_flights_that_outgrow_a_window_are_not_its_own():
     halves = Periods()
     rise = np.tile(np.linspace(0.0, 0.4, 10), 3)
-    assert against(halves, rise) == constants.MOST_AGAINST
-    assert against(halves, rise + 0.5) == constants.MOST_AGAINST  # a wrong factor is not growth
+    assert against(halves, rise) == constants.MAX_AGAINST
+    assert against(halves, rise + 0.5) == constants.MAX_AGAINST  # a wrong factor is not growth
     halves.blur = 0.4  # jitter makes flights so uneven
     assert against(halves, rise) == 0.0
     halves.blur, halves.epochs = 0.16, [np.arange(10)]  # jitter may do this to one period: it counts by a third
-    assert 0.0 < against(halves, rise) < constants.MOST_AGAINST / constants.FEWEST
+    assert 0.0 < against(halves, rise) < constants.MAX_AGAINST / constants.FEWEST
     halves.blur = 0.0  # but not this
-    assert against(halves, rise) == constants.MOST_AGAINST
+    assert against(halves, rise) == constants.MAX_AGAINST
     halves.epochs = Periods().epochs
-    assert against(halves, np.where(np.arange(30) < 20, 0.0, rise)) == constants.MOST_AGAINST  # nor in one of several
+    assert against(halves, np.where(np.arange(30) < 20, 0.0, rise)) == constants.MAX_AGAINST  # nor in one of several
     window = np.tile(np.linspace(40.0, 50.0, 10), 3)
     assert against(halves, 1 - window / halves.flights) == 0.0  # ten segments beyond it all the time
     halves.epochs = []
@@ -291,7 +291,7 @@ def test_a_growth_of_a_few_segments_is_sure_in_many_like_periods_and_not_in_scat
 def test_flights_that_grow_more_slowly_than_a_window_are_not_its_own_unless_they_stop():
     halves = Periods()
     slower = np.tile(np.linspace(0.0, -0.4, 10), 3)
-    assert against(halves, slower) == constants.MOST_AGAINST  # as Veno's
+    assert against(halves, slower) == constants.MAX_AGAINST  # as Veno's
     halves.flights = np.minimum(halves.flights, 53.0)  # something else may hold a sender below its window
     assert against(halves, slower) == 0.0
 
@@ -328,8 +328,8 @@ def test_flights_too_short_to_show_a_probe_of_v1_are_not_still():
     wait_us, window = np.full(400, 20 * RTT_US), np.full(400, np.inf)
     assert longest_still(Sent([1.0] * 400), wait_us, window) > 5
     short = Sent([1.0] * 400)
-    short.flight[:] = constants.V1_LEAST_FLIGHT - 1
-    assert longest_still(short, wait_us, window, constants.V1_LEAST_FLIGHT) == 0.0
+    short.flight[:] = constants.V1_MIN_FLIGHT - 1
+    assert longest_still(short, wait_us, window, constants.V1_MIN_FLIGHT) == 0.0
     assert longest_still(short, wait_us, window) > 5  # those of v2 show it
     assert longest_still(short, wait_us, short.flight[1:]) == 0.0  # a queue fills its window
     uneven = Sent([1.0] * 400)

@@ -8,7 +8,7 @@ import pytest
 from cctrace.flows.events import Events
 from cctrace.flows.packed import EventColumns
 from cctrace.flows.state import EVENT
-from cctrace.identification.constants import MOST_AGAINST, RARE, SENDS_ECT1
+from cctrace.identification.constants import MAX_AGAINST, RARE, SENDS_ECT1
 from cctrace.identification.flights import Astray, Flights, after_reductions
 from cctrace.identification.halves import HalfRounds
 from cctrace.identification.identify import _in_favour
@@ -61,7 +61,7 @@ def test_who_paces_sends_some_when_no_ack_has_come():
     own = Fit(fit([2.4] * 60)[0], Flights(np.zeros(60), 0.02))
     odds = log_odds(record(), own)
     assert odds > 3
-    assert log_odds(record(shows_no_timer=True), own) == odds - MOST_AGAINST
+    assert log_odds(record(shows_no_timer=True), own) == odds - MAX_AGAINST
     sends = np.zeros(100, [(one, int) for one in ("row", "begins", "tx_ns", "retransmitted", "app_limited")])
     sends["row"], sends["begins"] = np.arange(1, 101), 1
     sends["tx_ns"] = CLOCK_START_US * 1000 + 1_000_000 * np.arange(100)

@@ -389,10 +389,10 @@ def test_processes_that_start_at_once_do_not_collide(tmp_path):
 def test_old_versions_of_a_function_are_forgotten(tmp_path):
     from cctrace.lang import cache
 
-    for k in range(cache._MOST_ENTRIES + 4):
+    for k in range(cache._MAX_ENTRIES + 4):
         cache._write(tmp_path / f"total-{k:020}.o", str(k), {}, b"")
     cache._write(tmp_path / "total-other-0.o", "0", {}, b"")
-    assert len(list(tmp_path.glob("total-0*.o"))) == cache._MOST_ENTRIES
+    assert len(list(tmp_path.glob("total-0*.o"))) == cache._MAX_ENTRIES
     assert (tmp_path / f"total-{k:020}.o").exists()
 
 

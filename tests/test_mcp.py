@@ -61,7 +61,7 @@ def test_captures_and_counters_below_the_root_are_listed_and_links_are_not(captu
 
 
 def test_a_list_that_is_too_long_says_so(captures, monkeypatch):
-    monkeypatch.setattr(files, "MOST_LISTED", 1)
+    monkeypatch.setattr(files, "MAX_LISTED", 1)
     found = captures.list_captures()
     assert (len(found["files"]), found["more"]) == (1, True)
 

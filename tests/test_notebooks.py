@@ -7,7 +7,7 @@ import pytest
 from notebooks import rebuild
 
 NOTEBOOKS = rebuild.names()
-MOST_BYTES = 400_000
+MAX_BYTES = 400_000
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -30,7 +30,7 @@ def test_notebook_is_kept_with_pictures_and_without_anything_of_a_machine(path):
     text = path.read_text(encoding="utf-8")
     said = [output.get("text", "") + output.get("data", {}).get("text/plain", "") for output in outputs]
     assert [found for words in said for found in rebuild.OF_THE_MACHINE.findall(words)] == []
-    assert len(text) < MOST_BYTES
+    assert len(text) < MAX_BYTES
     assert [cell.source for cell in notebook.cells if cell.cell_type == "code" and "/home/" in cell.source] == []
 
 

@@ -57,7 +57,7 @@ def test_a_flow_that_was_mostly_idle_does_not_fill_its_path_as_long_as_it_lasted
     monkeypatch.setattr(module, "batch", lambda runs: made.extend(runs) or batch(runs))
     answer = cct.whatif(sim, own="bbr2022", app="bulk", draws=3)
     lengths_s = {run.senders[0].app: float(run.duration.removesuffix("s")) for run in made}
-    assert lengths_s.pop("bulk") == pytest.approx(const.MOST_SEGMENTS * PACKET_BYTES * 8 / rate_bps, rel=0.02)
+    assert lengths_s.pop("bulk") == pytest.approx(const.MAX_SEGMENTS * PACKET_BYTES * 8 / rate_bps, rel=0.02)
     assert list(lengths_s.values()) == pytest.approx([lasted_s], rel=0.01)
     assert SHORTENED in answer.not_excluded
     assert answer.candidates["bbr2022"]["goodput_bps"].value == pytest.approx(rate_bps, rel=0.1)

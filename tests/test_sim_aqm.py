@@ -15,13 +15,13 @@ from cctrace.sim.sender import Sender
 from cctrace.sim.simulate import simulate
 
 PATH = {"rate": "40Mbit", "rtt": "40ms", "buffer": "4bdp"}  # 160 ms of queue, if nothing manages it
-LEAST_QUEUE_MS, MOST_QUEUE_MS = 1, 20  # targets of 5 to 15 ms, RED's thresholds at 13 and 40 ms with sawteeth below
+MIN_QUEUE_MS, MAX_QUEUE_MS = 1, 20  # targets of 5 to 15 ms, RED's thresholds at 13 and 40 ms with sawteeth below
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_queue_stays_short_and_the_link_busy(kind):
     sim = simulate(Path(**PATH, aqm=kind), "cubic", "20s", ack_every=2)
-    assert LEAST_QUEUE_MS < sim.flows.tail_queue_delay_mean_us[0] / 1000 < MOST_QUEUE_MS
+    assert MIN_QUEUE_MS < sim.flows.tail_queue_delay_mean_us[0] / 1000 < MAX_QUEUE_MS
     assert sim.link["utilisation"] > 0.9
     assert sim.flows.dropped[0] > 0
 

@@ -256,7 +256,7 @@ def _assumptions(quality: dict[str, Any]) -> Iterator[str]:
 
 
 LIKELY = 0.05  # least probability of a possible sender
-MOST_SENDERS = 2  # that are simulated if the sender is unknown
+MAX_SENDERS = 2  # that are simulated if the sender is unknown
 USUAL = ("cubic6", "bbr2022")  # without any evidence
 
 
@@ -268,4 +268,4 @@ def senders_to_simulate(analysis: FlowAnalysis) -> list[str]:
     likely = (
         [one.name for one in found.candidates if one.probability >= LIKELY and one.name != UNKNOWN] if found else []
     )
-    return likely[:MOST_SENDERS] or list(USUAL)
+    return likely[:MAX_SENDERS] or list(USUAL)

@@ -45,7 +45,7 @@ BW_UNIT = 1 << BW_SCALE
 GAIN_SCALE = 8
 GAIN_UNIT = 1 << GAIN_SCALE
 
-MOST_GAIN = 1023 / 256  # bit fields of ten bits
+MAX_GAIN = 1023 / 256  # bit fields of ten bits
 CYCLE_LEN = 8  # phases of PROBE_BW
 MIN_TSO_RATE_BPS = 1_200_000  # bits/s; below it a burst is one segment
 TSO_SEGS_MAX = 0x7F
@@ -63,7 +63,7 @@ class BBR1Model(LinuxController):
     model_based = True
     params = LinuxController.params | {
         "bw_rtts": Param(CYCLE_LEN + 2, 1, 1000, "window of the bandwidth filter, rounds"),
-        "high_gain": Param(739 / 256, 1.0, MOST_GAIN, "gains of STARTUP: 2/ln 2 is the least that doubles the rate"),
+        "high_gain": Param(739 / 256, 1.0, MAX_GAIN, "gains of STARTUP: 2/ln 2 is the least that doubles the rate"),
         "max_pacing_rate": MAX_PACING_RATE,
     }
 

@@ -41,7 +41,7 @@ from cctrace.cc.bbr1_model import (
     DRAIN,
     GAIN_SCALE,
     GAIN_UNIT,
-    MOST_GAIN,
+    MAX_GAIN,
     PROBE_BW,
     PROBE_RTT,
     STARTUP,
@@ -69,13 +69,13 @@ class BBR2016(BBR1Model):
 
     params = BBR1Model.params | {
         "drain_gain": Param(88 / 256, 1 / 256, 1.0, "pacing gain of DRAIN: empties in a round what STARTUP queued"),
-        "cwnd_gain": Param(2.0, 1 / 256, MOST_GAIN, "cwnd gain of PROBE_BW, BDP", "bbr_cwnd_gain"),
-        "up_pacing_gain": Param(1.25, 1.0, MOST_GAIN, "pacing gain of the first phase of PROBE_BW: asks for more"),
+        "cwnd_gain": Param(2.0, 1 / 256, MAX_GAIN, "cwnd gain of PROBE_BW, BDP", "bbr_cwnd_gain"),
+        "up_pacing_gain": Param(1.25, 1.0, MAX_GAIN, "pacing gain of the first phase of PROBE_BW: asks for more"),
         "down_pacing_gain": Param(0.75, 1 / 256, 1.0, "of the second: gives back what that queued; then six of 1"),
         "min_rtt_win_sec": Param(10, 1, 86_400, "window of min_rtt, after which PROBE_RTT comes, s"),
         "probe_rtt_mode_ms": Param(200, 0, 60_000, "stay in PROBE_RTT once flight is down to cwnd_min_target, ms"),
         "cwnd_min_target": Param(4, 2, 1000, "least cwnd, that of PROBE_RTT, segments: two ACKs of two"),
-        "full_bw_thresh": Param(1.25, 1.0, MOST_GAIN, "growth of bw in a round that shows the pipe not yet full"),
+        "full_bw_thresh": Param(1.25, 1.0, MAX_GAIN, "growth of bw in a round that shows the pipe not yet full"),
         "full_bw_cnt": Param(3, 1, 7, "rounds of less growth that end STARTUP", "bbr_full_bw_cnt"),
     }
     phase_choices = CYCLE_RAND

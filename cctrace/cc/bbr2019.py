@@ -31,7 +31,7 @@ from cctrace.cc.bbr1_model import (
     DRAIN,
     GAIN_SCALE,
     GAIN_UNIT,
-    MOST_GAIN,
+    MAX_GAIN,
     PROBE_BW,
     PROBE_RTT,
     STARTUP,
@@ -62,7 +62,7 @@ class BBR2019(BBR2016):
         "extra_acked_win_rtts": Param(
             5, 1, EXTRA_ACKED_WIN_ROUNDS_MAX, "each of two slots of extra_acked, rounds", "bbr_extra_acked_win_rtts"
         ),
-        "extra_acked_gain": Param(1.0, 0.0, MOST_GAIN, "share of extra_acked that cwnd has on top of its BDPs"),
+        "extra_acked_gain": Param(1.0, 0.0, MAX_GAIN, "share of extra_acked that cwnd has on top of its BDPs"),
     }
     pacing_overhead_bytes = 0  # 4.13 and later pace the payload
     golden_names = BBR2016.golden_names | {"s_extra_acked0": "extra_acked[0]", "s_extra_acked1": "extra_acked[1]"}

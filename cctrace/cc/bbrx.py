@@ -45,7 +45,7 @@ _BINS = presets.load("bbrx_table1")["bins"]
 TABLE_MBPS = tuple(cell["rate_mbps"][0] for cell in _BINS if cell["min_rtt_ms"] == _BINS[0]["min_rtt_ms"])
 COLUMNS, ROWS = len(TABLE_MBPS), len(_BINS) // len(TABLE_MBPS)
 TABLE_RTT_US = tuple(1000 * cell["min_rtt_ms"][0] for cell in _BINS[::COLUMNS])
-LEAST_K, MOST_K, MOST_BETA = 4, 40, 2.0
+MIN_K, MAX_K, MAX_BETA = 4, 40, 2.0
 
 
 def table_values(name: str) -> tuple[tuple[float, ...], tuple[int, ...]]:
@@ -63,8 +63,8 @@ def table_values(name: str) -> tuple[tuple[float, ...], tuple[int, ...]]:
         beta, k = tuple(float(cell["beta"]) for cell in cells), tuple(int(cell["k"]) for cell in cells)
     except (KeyError, TypeError, ValueError, OverflowError):
         raise ArgumentError(f"table={name!r}: every bin needs numbers beta and k") from None
-    if not all(0 <= value <= MOST_BETA for value in beta) or not all(LEAST_K <= value <= MOST_K for value in k):
-        raise ArgumentError(f"table={name!r}: beta must be in 0..{MOST_BETA:g}, k in {LEAST_K}..{MOST_K}")
+    if not all(0 <= value <= MAX_BETA for value in beta) or not all(MIN_K <= value <= MAX_K for value in k):
+        raise ArgumentError(f"table={name!r}: beta must be in 0..{MAX_BETA:g}, k in {MIN_K}..{MAX_K}")
     return beta, k
 
 
@@ -87,8 +87,8 @@ class BBRx(BBR2016):
 
     params = BBR2016.params | {
         "gamma": Param(1.0, 0.5, 1.0, "target utilisation [Chung18] Eq. 4 (the paper uses 1 and 0.98)"),
-        "beta": Param(-1.0, -1.0, MOST_BETA, "queue control constant [Chung18] Eq. 4; below 0: from the table"),
-        "k": Param(0, 0, MOST_K, "target RTT in quarters of min_rtt, from 4 [Chung18] Eq. 5; 0: from the table"),
+        "beta": Param(-1.0, -1.0, MAX_BETA, "queue control constant [Chung18] Eq. 4; below 0: from the table"),
+        "k": Param(0, 0, MAX_K, "target RTT in quarters of min_rtt, from 4 [Chung18] Eq. 5; 0: from the table"),
     }
     named_settings: ClassVar[dict[str, Any]] = {"table": with_table}
 

@@ -39,7 +39,7 @@ VARIES_LG = 10_014_683 >> WEIGHT  # lg(750), of 2**20
 QUEUES_LG = 11_498_458 >> WEIGHT  # lg(2000)
 L4S = 16 << (ALPHA_BITS - WEIGHT)  # up to which the sum says: an AQM for L4S
 CLASSIC = L4S + MAX_ALPHA
-MOST_CLASSIC = CLASSIC + L4S
+MAX_CLASSIC = CLASSIC + L4S
 NO_ECN_FALLBACK, FALLS_BACK = 0, 1
 RTT_UNIT = 7  # RTTs for their independence are in 128 us
 MAX_SCALED_RTT = 100_000  # of that unit: meant as 100 ms, it excludes none
@@ -207,7 +207,7 @@ class Prague2020(Prague):
             lg = max(floor_lg(scaled), self.srtt_shift) - self.srtt_shift
             self.rest_of_queue = u32(scaled >> lg)
             found = found + max((lg << (ALPHA_BITS - WEIGHT)) - QUEUES_LG, 0)
-        self.classic_ecn = min(max(found, 0), MOST_CLASSIC)
+        self.classic_ecn = min(max(found, 0), MAX_CLASSIC)
 
     def update_pacing_rate(self, ack: Ack) -> None:
         """[Prague06] prague_update_pacing_rate."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Decorator = Callable[[Any], Any]
 _PATTERN = "*?["
-MOST_ROWS = 100_000_000  # packets held at a time: 6 GB of columns
+MAX_ROWS = 100_000_000  # packets held at a time: 6 GB of columns
 
 
 def options(*declared: Decorator) -> Decorator:
@@ -252,10 +252,10 @@ def queue_size(text: str, called: str) -> None:
     Raises `ArgumentError`.
     """
     from cctrace.sim.path import Path
-    from cctrace.sim.path_arguments import MOST_BPS
+    from cctrace.sim.path_arguments import MAX_BPS
 
     try:
-        Path(rate=MOST_BPS, buffer=text)
+        Path(rate=MAX_BPS, buffer=text)
     except ArgumentError as error:
         raise ArgumentError(f"{called} {text}: {error}") from None
 

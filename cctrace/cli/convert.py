@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from cctrace.cli.arguments import FILE, MOST_ROWS, chosen_flow, controller_option, flow_option, options, trust_option
+from cctrace.cli.arguments import FILE, MAX_ROWS, chosen_flow, controller_option, flow_option, options, trust_option
 from cctrace.cli.common import command_options, echo, print_json, progress, reading_options, warn
 from cctrace.errors import ArgumentError
 
@@ -16,7 +16,7 @@ _QLOG = ("qlog", "sqlog")
     click.argument("source", type=FILE),
     click.argument("target", type=click.Path()),
     click.option("--to", metavar="FORMAT", help="parquet, csv, pcap or qlog; default: by TARGET's extension."),
-    click.option("--chunk", default=1_000_000, metavar="N", type=click.IntRange(1, MOST_ROWS),
+    click.option("--chunk", default=1_000_000, metavar="N", type=click.IntRange(1, MAX_ROWS),
                  help="Packets of a capture held in memory at a time."),
     flow_option,
     controller_option(help="qlog: the controller to replay; default: the flow's own, as identified."),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cctrace.arguments import MOST_WORKERS
+from cctrace.arguments import MAX_WORKERS
 from cctrace.cli.arguments import NAMES, POSITIVE_TIME_NS, SIZE_BYTES, Text, check_file, check_folder, options
 from cctrace.cli.common import command_options, echo, print_json, print_table, progress, warn
 
@@ -38,7 +38,7 @@ _CORPUS = Text("dir", lambda folder, _: check_file(folder, folders=True), comple
                  help="Tasks: flows, explain, identify, fit, replay=NAME, whatif=NAME+NAME."),
     click.option("--what-if", "candidates", type=NAMES, metavar="NAME,...",
                  help="Also simulate these controllers over each flow's path."),
-    click.option("--workers", type=click.IntRange(1, MOST_WORKERS), metavar="N",
+    click.option("--workers", type=click.IntRange(1, MAX_WORKERS), metavar="N",
                  help="Processes on this machine; default: one per core."),
     click.option("--scheduler", metavar="ADDRESS",
                  help="Dask scheduler whose workers to use, for example tcp://host:8786."),

@@ -6,12 +6,12 @@ from typing import Any
 
 import click
 
-from cctrace.arguments import MOST_WORKERS
+from cctrace.arguments import MAX_WORKERS
 from cctrace.cli.arguments import FILE
 from cctrace.cli.common import command_options, echo, print_json, print_table, progress
 from cctrace.errors import ArgumentError, MissingError
 
-_MOST_ROWS = 60  # of a table on the screen; --output writes all
+_MAX_ROWS = 60  # of a table on the screen; --output writes all
 
 
 @click.command(short_help="Figures of papers, and which of their claims hold.")
@@ -20,7 +20,7 @@ _MOST_ROWS = 60  # of a table on the screen; --output writes all
 @click.option("--list", "listed", is_flag=True, help="Name the papers and their figures, and stop.")
 @click.option("--quick", is_flag=True, help="Few and short runs: seconds instead of minutes; marks may differ.")
 @click.option("--fresh", is_flag=True, help="Recompute results that are kept on disk.")
-@click.option("--workers", type=click.IntRange(1, MOST_WORKERS), default=None, help="Processes; default: one per core.")
+@click.option("--workers", type=click.IntRange(1, MAX_WORKERS), default=None, help="Processes; default: one per core.")
 @click.option("--trace", "traces", multiple=True, type=FILE, help="Your own link trace, where a figure takes them.")
 @click.option(
     "-o", "--output", type=click.Path(file_okay=False), metavar="DIR", help="Write tables (CSV) and plots (PNG)."
@@ -91,10 +91,10 @@ def _print_figure(made: Any, output: str) -> None:
     table = made.shown()
     echo(f"\nFigure {made.figure.name}: {made.figure.title}")
     rows = [tuple(row) for row in table.itertuples(index=False)]
-    print_table(list(table.columns), rows[:_MOST_ROWS])
-    if len(rows) > _MOST_ROWS:
+    print_table(list(table.columns), rows[:_MAX_ROWS])
+    if len(rows) > _MAX_ROWS:
         where = "" if output else "; --output DIR writes all"
-        echo(f"… {len(rows) - _MOST_ROWS} more rows{where}")
+        echo(f"… {len(rows) - _MAX_ROWS} more rows{where}")
     for claim in made.claims:
         of = "; ".join(filter(None, [claim.part, claim.reading, "ours" if claim.ours else ""]))
         echo(f"\n[{claim.mark}] {claim.figure}: {claim.claim}{f' ({of})' if of else ''}")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cctrace.arguments import MOST_WORKERS
+from cctrace.arguments import MAX_WORKERS
 from cctrace.cli.arguments import (
     NAMES,
     POSITIVE_TIME,
@@ -42,7 +42,7 @@ _SHOWN = ("goodput_bps", "retransmit_ratio", "rtt_mean_us", "queue_delay_mean_us
     click.option("--file", type=click.Path(), metavar="FILE",
                  help="Keep results here, one line each; an interrupted sweep resumes."),
     click.option("--csv", type=click.Path(), metavar="FILE", help="Write a row per run and flow."),
-    click.option("--workers", type=click.IntRange(1, MOST_WORKERS), default=None,
+    click.option("--workers", type=click.IntRange(1, MAX_WORKERS), default=None,
                  help="Processes; default: one per core."),
 )  # fmt: skip
 @trust_option

@@ -69,7 +69,7 @@ _CHANGED = "or x and a factor"
     click.option("--fq/--no-fq", default=None, help="With the fq qdisc at the sender, or without."),
     click.option("--flow", "index", type=int, metavar="N", help="Only this connection, as numbered by cctrace flows."),
     click.option("-o", "--output", "folder", type=FOLDER, help="Write the report of cctrace analyze with the answers."),
-    click.option("--draws", type=click.IntRange(const.LEAST_DRAWS, const.MOST_DRAWS), default=const.DRAWS,
+    click.option("--draws", type=click.IntRange(const.MIN_DRAWS, const.MAX_DRAWS), default=const.DRAWS,
                  help="Number of paths drawn from the fit's uncertainty."),
     click.option("--seed", default=1, help="Seed of these draws."),
 )  # fmt: skip

@@ -48,7 +48,7 @@ MOVES = {
     (PROBE_RTT, CRUISE), (PROBE_RTT, STARTUP),
 }  # fmt: skip
 WAIT_US = (2_000_000, 3_000_000)  # BBR.bw_probe_wait
-MOST_ROUNDS = 63  # of that wait
+MAX_ROUNDS = 63  # of that wait
 KERNEL_RANGES = 15  # to which the kernel counts, in four bits
 
 
@@ -200,7 +200,7 @@ def _drain_rounds(r: Record) -> Found:
 def _probe_due(r: Record) -> Values:
     """Return where the wait for a probe is over."""
     elapsed = r.ack("now_us") > r.before["cycle_stamp"] + r.before["probe_wait_us"]
-    return elapsed | (r.after["rounds_since_probe"] >= np.minimum(target_inflight(r), MOST_ROUNDS))
+    return elapsed | (r.after["rounds_since_probe"] >= np.minimum(target_inflight(r), MAX_ROUNDS))
 
 
 def _cautious(r: Record) -> Values:
@@ -243,7 +243,7 @@ def _spread(r: Record) -> Found:
 def _probe_rounds(r: Record) -> Found:
     where = r.acks & (r.after["cycle_stamp"] == r.before["cycle_stamp"])
     expected = r.before["rounds_since_probe"] + (r.after["round_start"] != 0)
-    return equal(where, np.minimum(r.after["rounds_since_probe"], MOST_ROUNDS), np.minimum(expected, MOST_ROUNDS))
+    return equal(where, np.minimum(r.after["rounds_since_probe"], MAX_ROUNDS), np.minimum(expected, MAX_ROUNDS))
 
 
 @requirement("down.starts", "5.3.3.9, 5.3.4.4", "Entering DOWN, or CRUISE after ProbeRTT, starts the cycle's clock.")

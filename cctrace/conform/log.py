@@ -24,7 +24,7 @@ from cctrace.errors import ArgumentError
 from cctrace.flows.counters import CounterFlow
 from cctrace.flows.views import View
 
-LEAST_DATAGRAM = 1200  # bytes [RFC9000] 14
+MIN_DATAGRAM = 1200  # bytes [RFC9000] 14
 PROBES = 2  # datagrams that a probe timeout sends whatever the window [RFC9002] 7.5
 BURST = 10  # datagrams, the initial window, that may leave at once [RFC9002] 7.7
 TIMER_S = 0.002  # by which a pacing timer may be late; what was due meanwhile leaves at once
@@ -68,7 +68,7 @@ def record_of_log(flow: CounterFlow) -> Record:
         held |= {name: states} if (states != UNKNOWN).any() else {}
     before = {name: np.concatenate([values[:1], values[:-1]]) for name, values in held.items()}
     event = np.full(len(time_ns), schema.EVENT_CODES["on_ack"])
-    facts = {"mss": float(sizes.max(initial=LEAST_DATAGRAM))}
+    facts = {"mss": float(sizes.max(initial=MIN_DATAGRAM))}
     return Record(QuicController, View("quic", event, {}, time_ns=time_ns), Held(held), Held(before), facts)
 
 
@@ -123,7 +123,7 @@ def of_quic() -> Table:
 
     @requirement("log.least", "7.2", "The window is at least two datagrams.")
     def _least(r: Record) -> Found:
-        return at_least(np.ones(len(r), bool), r.after["cwnd"], 2 * LEAST_DATAGRAM)
+        return at_least(np.ones(len(r), bool), r.after["cwnd"], 2 * MIN_DATAGRAM)
 
     @requirement("log.growth", "7.3.1", "The window grows by no more than what is acknowledged.")
     def _growth(r: Record) -> Found:
@@ -166,7 +166,7 @@ def of_bbr() -> Table:
 
     @requirement("log.floor", "5.6.4.3", "The window is at least four datagrams.")
     def _floor(r: Record) -> Found:
-        return at_least(np.ones(len(r), bool), r.after["cwnd"], 4 * LEAST_DATAGRAM)
+        return at_least(np.ones(len(r), bool), r.after["cwnd"], 4 * MIN_DATAGRAM)
 
     @requirement("log.states", "5.1.1", "State changes follow the diagram of transitions.")
     def _states(r: Record) -> Found:

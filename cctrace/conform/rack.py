@@ -21,10 +21,10 @@ from cctrace.tcp.rtt import RTO_MIN_US
 
 CELLS = (Cell("2Mbit", "50ms"), Cell("20Mbit", "40ms"), Cell("50Mbit", "100ms"))
 TICK_NS = 8_000_000  # two ticks at 250 Hz, to which timers are rounded
-LEAST_RTO_NS = RTO_MIN_US * 1000  # of Linux; RFC 6298 has 1 s
+MIN_RTO_NS = RTO_MIN_US * 1000  # of Linux; RFC 6298 has 1 s
 EARLY = 0.9  # of a delay: what the capture sees later than the stack stamps it
 WHEEL = 1 - 1 / 8  # Linux's timers are late by up to an eighth
-LATEST_REPAIR = 4  # smoothed RTTs, and LEAST_RTO_NS, between two repairs
+LATEST_REPAIR = 4  # smoothed RTTs, and MIN_RTO_NS, between two repairs
 
 requirement = Table()
 case = Cases()
@@ -133,7 +133,7 @@ def _repairs(r: Record) -> Found:
     where[again] = True
     timeouts = np.cumsum(r.is_call("set_state", CA_LOSS))
     where &= timeouts[s.row] == timeouts[s.row[np.maximum(s.earlier, 0)]]
-    return _all(s, where, waited <= LATEST_REPAIR * s.srtt_ns + LEAST_RTO_NS, waited, "some round trips")
+    return _all(s, where, waited <= LATEST_REPAIR * s.srtt_ns + MIN_RTO_NS, waited, "some round trips")
 
 
 def _quiet_ns(s: Sent) -> Values:
@@ -143,7 +143,7 @@ def _quiet_ns(s: Sent) -> Values:
 
 def _waited(s: Sent) -> Values:
     """Return where nothing was sent for two smoothed RTTs, or as long as a timeout of the oldest data may take."""
-    least_rto = s.srtt_ns + LEAST_RTO_NS
+    least_rto = s.srtt_ns + MIN_RTO_NS
     waited = _quiet_ns(s) >= EARLY * np.minimum(2 * s.srtt_ns, least_rto) - TICK_NS
     return waited | (s.sent_ns - s.head_ns >= EARLY * least_rto)
 
@@ -174,7 +174,7 @@ def _first(r: Record) -> Found:
     for number, row in enumerate(timeouts):
         last = int(np.searchsorted(s.sent_ns, r.view.time_ns[row])) - 1
         # New data serve as a probe, too: they left when nothing had been sent for as long.
-        if last > 0 and not s.again[last] and not waited[last] and 2 * s.srtt_ns[last] < EARLY * LEAST_RTO_NS:
+        if last > 0 and not s.again[last] and not waited[last] and 2 * s.srtt_ns[last] < EARLY * MIN_RTO_NS:
             return Found(len(timeouts), int(row), f"timeout {number + 1} without a probe", "a probe after 2 SRTT")
     return Found(len(timeouts))
 
@@ -184,7 +184,7 @@ def _backoff(r: Record) -> Found:
     s = sent(r)
     lone = np.flatnonzero(s.again & (s.earlier >= 0) & (s.ca_state == CA_LOSS) & ~s.overtaken)
     waits, known = np.diff(s.sent_ns[lone]), s.known
-    in_a_row = (known[lone[2:]] == known[lone[:-2]]) & (waits[:-1] > LEAST_RTO_NS / 2)
+    in_a_row = (known[lone[2:]] == known[lone[:-2]]) & (waits[:-1] > MIN_RTO_NS / 2)
     where, holds = np.zeros(len(s.sent_ns), bool), np.ones(len(s.sent_ns), bool)
     where[lone[2:][in_a_row]] = True
     holds[lone[2:]] = waits[1:] >= 2 * WHEEL * waits[:-1] - TICK_NS

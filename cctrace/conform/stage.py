@@ -15,8 +15,8 @@ from cctrace.sim.simulate import simulate
 from cctrace.tcp.wire import HEADER_BYTES
 from cctrace.units import parse_rate_bps, parse_time_ns
 
-LEAST_RWND = 1_000_000  # bytes; the receiver must not be the limit
-LEAST_BUFFER_PACKETS = 20
+MIN_RWND = 1_000_000  # bytes; the receiver must not be the limit
+MIN_BUFFER_PACKETS = 20
 RATE_OF_TRAINS, TRAIN = 1e9, 8948  # bit/s from which a segment of this size, bytes, stands for a train of packets
 BUFFER_BDPS = 3.0  # a queue that Startup does not overflow
 
@@ -115,11 +115,11 @@ class Stage:
     ) -> Simulation:
         cell = self.cell
         packet = cell.mss + HEADER_BYTES
-        buffer = max(BUFFER_BDPS * cell.rate_bps / 8 * cell.rtt_s, LEAST_BUFFER_PACKETS * packet)
+        buffer = max(BUFFER_BDPS * cell.rate_bps / 8 * cell.rtt_s, MIN_BUFFER_PACKETS * packet)
         base = {"rate": cell.rate, "rtt": cell.rtt, "buffer": f"{int(buffer)}B"}
         common: dict[str, Any] = {}
         if controller(self.subject)[0].view == "linux":  # the QUIC stack has its own datagrams, ACKs and limits
-            rwnd = int(max(LEAST_RWND, 40 * cell.rate_bps / 8 * cell.rtt_s))
+            rwnd = int(max(MIN_RWND, 40 * cell.rate_bps / 8 * cell.rtt_s))
             common = {"mss": cell.mss, "ack_every": cell.ack_every, "rwnd": f"{rwnd}B"}
         senders = (Sender(self.subject, **(common | (sender or {}))),)
         scenario = Scenario(Path(**(base | (path or {}))), senders, f"{seconds:.6f}s", self.seed)

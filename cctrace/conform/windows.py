@@ -21,13 +21,13 @@ CELLS = (
 )
 SECONDS = 20.0
 DEEP_PACKETS_PER_S = 200  # paths on which a curve of some seconds asks for more than half a window a round
-MOST_CALLS_PER_S = 9_000  # runs on faster paths are shorter
+MAX_CALLS_PER_S = 9_000  # runs on faster paths are shorter
 case = Cases()
 CASES = case.rows
 
 
 def _seconds(stage: Stage) -> float:
-    return min(SECONDS, max(60 * stage.cell.rtt_s + 6, SECONDS * MOST_CALLS_PER_S / (stage.cell.payload_Bps / 700)))
+    return min(SECONDS, max(60 * stage.cell.rtt_s + 6, SECONDS * MAX_CALLS_PER_S / (stage.cell.payload_Bps / 700)))
 
 
 def _reduces(r: Record) -> Scene:

@@ -17,9 +17,9 @@ from cctrace.conform.requirements import SHOULD, Found, Table, all_of, at_most, 
 from cctrace.flows.flow import Flow
 from cctrace.flows.views import View
 
-LEAST_FLIGHT = 12  # segments from which a reduction of the flight can be distinguished from its ripple
+MIN_FLIGHT = 12  # segments from which a reduction of the flight can be distinguished from its ripple
 BURST = 20  # segments that a stack hands over at once
-LEAST_S = 6.0  # a flow long enough for ProbeRTT
+MIN_S = 6.0  # a flow long enough for ProbeRTT
 
 
 def record_of_flow(flow: Flow) -> Record:
@@ -86,7 +86,7 @@ def reduced(r: Record, share: float) -> Found:
         end = int(np.searchsorted(r.ack("now_us"), r.ack("now_us")[last] + _srtt_us(r)[last]))
         rows = np.arange(last + 1, min(end, len(r)))
         rows = rows[r.ack("ca_state")[rows] == CA_OPEN]
-        if before < LEAST_FLIGHT or len(rows) < 2 or r.is_call("ssthresh")[rows].any():
+        if before < MIN_FLIGHT or len(rows) < 2 or r.is_call("ssthresh")[rows].any():
             continue
         if (r.ack("rs_is_app_limited")[start[cut] : cut + 1] != 0).any():
             continue  # the window was larger than the flight, and may be so even when reduced
@@ -171,7 +171,7 @@ def dips(r: Record) -> Found:
     first = _filled_row(r)
     if (
         first >= len(r)
-        or r.time_s[-1] - r.time_s[first] < LEAST_S + 2
+        or r.time_s[-1] - r.time_s[first] < MIN_S + 2
         or (r.ack("rs_is_app_limited")[first:] != 0).mean() > 0.1
     ):
         return Found(0)

@@ -7,7 +7,7 @@ import pandas as pd
 
 from cctrace.extras import needed
 
-_MOST_GROUPS = 30
+_MAX_GROUPS = 30
 
 
 def _axes(ax: Any) -> Any:
@@ -18,7 +18,7 @@ def shares(frame: pd.DataFrame, by: str, column: str, ax: Any = None) -> Any:
     """Draw stacked bars: per group the shares of the values of a column; only the largest groups if there are many."""
     ax = _axes(ax)
     sizes = frame.groupby(by)["flows"].sum().sort_values(ascending=False)
-    groups = list(sizes.index[:_MOST_GROUPS])
+    groups = list(sizes.index[:_MAX_GROUPS])
     table = frame.pivot_table(index=by, columns=column, values="share", aggfunc="sum", fill_value=0.0).loc[groups[::-1]]
     left = np.zeros(len(table))
     for name in table.mean().sort_values(ascending=False).index:
@@ -32,7 +32,7 @@ def shares(frame: pd.DataFrame, by: str, column: str, ax: Any = None) -> Any:
 def intervals(frame: pd.DataFrame, quantity: str, by: str, ax: Any = None) -> Any:
     """Draw values with their intervals, one line each; only the groups with most flows if there are many."""
     ax = _axes(ax)
-    largest = frame.dropna(subset="value").nlargest(_MOST_GROUPS, "flows").sort_values("value")
+    largest = frame.dropna(subset="value").nlargest(_MAX_GROUPS, "flows").sort_values("value")
     error = [largest["value"] - largest["low"], largest["high"] - largest["value"]]
     ax.errorbar(largest["value"], largest[by].astype(str), xerr=error, fmt="o", capsize=3)
     ax.set(xlabel=f"{quantity}, 95 % interval", ylabel=by, xscale="log")

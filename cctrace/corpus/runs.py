@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
-from cctrace.arguments import MOST_WORKERS, as_list, check_argument, number, whole
+from cctrace.arguments import MAX_WORKERS, as_list, check_argument, number, whole
 from cctrace.corpus import batch, manifest, tables
 from cctrace.corpus.batch import Order
 from cctrace.corpus.inputs import DEFAULT_RULES, Entry, Inputs, listed
@@ -184,7 +184,7 @@ def run(
     began = time.monotonic()
     tasks = parse(tasks)
     if workers is not None:
-        whole("workers", workers, 1, MOST_WORKERS)
+        whole("workers", workers, 1, MAX_WORKERS)
     if limit is not None:
         whole("limit", limit, 1)
     memory = int(number("memory", memory, "a number of bytes, at least 64 MB", (64 << 20) - 1))

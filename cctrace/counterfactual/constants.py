@@ -8,22 +8,22 @@ WRITTEN_EARLY = 0.10  # of the time | set | the same, from which a send buffer i
 
 # --- paths that only polls bound -------------------------------------------------------------------------------------
 LONGEST_S = 20.0  # s | accuracy | simulated of polls, which describe a steady state; least of a flow that is given data
-LEAST_POLLS = 20  # polls | set | with an RTT and a rate
+MIN_POLLS = 20  # polls | set | with an RTT and a rate
 RATE_ERROR = 0.05  # of a full path's rate | set | one standard error
 
 # --- simulated questions ---------------------------------------------------------------------------------------------
 DRAWS = 12  # paths | accuracy | drawn for a what-if
-LEAST_DRAWS = 3  # paths | accuracy | least of a what-if
-MOST_DRAWS = 10_000  # paths | set | most of a what-if, each simulated once for every candidate
+MIN_DRAWS = 3  # paths | accuracy | least of a what-if
+MAX_DRAWS = 10_000  # paths | set | most of a what-if, each simulated once for every candidate
 EFFECT_DRAWS = 8  # paths | accuracy | drawn for effects
-LEAST_EFFECT_DRAWS = 4  # paths | accuracy | the same for a flow of many segments
+MIN_EFFECT_DRAWS = 4  # paths | accuracy | the same for a flow of many segments
 TRIES = 4  # times as many draws | accuracy | if chance matters: those closest to the recorded flow are kept
 SEGMENTS = 2_000_000  # segments | accuracy | per question, in two seconds of a core: fewer draws of long flows
-MOST_SEGMENTS = 1_000_000  # segments | accuracy | of a flow whose effects are simulated, or that is given data
+MAX_SEGMENTS = 1_000_000  # segments | accuracy | of a flow whose effects are simulated, or that is given data
 INTERRUPT_US = 1.0  # us | set | jitter of hosts' interrupts, where the path has none: so that no tie decides [Floyd92]
 SHORT_QUEUE = 20  # packets | set | below which the order of two packets at one instant may decide a flow's course
 OPEN_ENDED = 1.1  # times | set | the RTT with shorter queues, from which longer ones would increase it further
-MOST_BDP = 10.0  # bandwidth-delay products | set | largest usual buffer
+MAX_BDP = 10.0  # bandwidth-delay products | set | largest usual buffer
 BUFFER_REACH = 4.0  # times | accuracy | below the mean data in flight, for the smallest send buffer tried
 BUFFER_TRIALS = 8  # sizes | accuracy | evenly in the logarithm
 BUFFER_ROUNDS = 3  # rounds | accuracy | each refines between the neighbours of the best

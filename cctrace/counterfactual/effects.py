@@ -197,9 +197,9 @@ def effects_of(
     too long to simulate; `StreamError` if the capture lacks one direction.
     """
     segments = float(np.nan_to_num(flow.row["segments_sent"]))
-    if draws is None and segments > effort.MOST_SEGMENTS and isinstance(flow, Flow):
+    if draws is None and segments > effort.MAX_SEGMENTS and isinstance(flow, Flow):
         raise FitError(f"{segments:.0f} segments would take long to simulate: `cctrace whatif` asks single questions")
-    draws = draws or int(np.clip(effort.SEGMENTS // max(segments, 1), effort.LEAST_EFFECT_DRAWS, effort.EFFECT_DRAWS))
+    draws = draws or int(np.clip(effort.SEGMENTS // max(segments, 1), effort.MIN_EFFECT_DRAWS, effort.EFFECT_DRAWS))
     if diagnosis.cause == "capture_artefact":
         raise FitError("the capture is unreliable, and so would be a path inferred from it")
     senders = [own] if isinstance(own, str | type) else list(own)

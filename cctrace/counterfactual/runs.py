@@ -269,7 +269,7 @@ class Runs:
         """
         if question.hosts.get("app") != "bulk":
             return self.scene.duration_s
-        enough_s = const.MOST_SEGMENTS * PACKET_BYTES * 8 / question.change(path).max_rate_bps()
+        enough_s = const.MAX_SEGMENTS * PACKET_BYTES * 8 / question.change(path).max_rate_bps()
         return min(max(enough_s, const.LONGEST_S), self.scene.duration_s)
 
     def _over(
@@ -332,6 +332,6 @@ def plausible(path: FittedPath, draws: int, seed: int) -> list[Path]:
     if "buffer" not in path.estimates["undetermined"] or not least:
         return paths
     bdp = path.max_rate_bps() / 8 * path.rtt_ns / 1e9
-    reach = max(BOUND_REACH, const.MOST_BDP * bdp / least)
+    reach = max(BOUND_REACH, const.MAX_BDP * bdp / least)
     powers = np.random.default_rng(seed).permutation(np.linspace(0.0, 1.0, draws))
     return [changed(one, {"buffer": f"{least * reach**power:.0f}B"}) for one, power in zip(paths, powers, strict=True)]

@@ -39,13 +39,8 @@ def scene_of_polls(flow: CounterFlow, own: Controller, diagnosis: Diagnosis) -> 
     polls = Polls(flow)
     rtt = polls.rtt[np.isfinite(polls.rtt) & (polls.rtt > 0)]
     rate = polls.windows[1]
-    if (
-        not flow.is_timed
-        or len(rtt) < const.LEAST_POLLS
-        or (rate > 0).sum() < const.LEAST_POLLS
-        or not polls.least_us > 0
-    ):
-        raise FitError(f"fewer than {const.LEAST_POLLS} polls with RTT and progress: nothing bounds the path")
+    if not flow.is_timed or len(rtt) < const.MIN_POLLS or (rate > 0).sum() < const.MIN_POLLS or not polls.least_us > 0:
+        raise FitError(f"fewer than {const.MIN_POLLS} polls with RTT and progress: nothing bounds the path")
     verdicts = {one.name: one for one in diagnosis.verdicts}
     path = _path(polls, rate[rate > 0], rtt, verdicts)
     held = _held(polls, diagnosis, verdicts, float(np.median(rtt)))

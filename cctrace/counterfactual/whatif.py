@@ -205,7 +205,7 @@ def whatif(
     if twice := [name for name in names if names.count(name) > 1]:
         raise ArgumentError(f"candidates: {twice[0]!r} is given twice; each needs a name of its own")
     check_changes(changes)
-    draws, seed = whole("draws", draws, const.LEAST_DRAWS, const.MOST_DRAWS), whole("seed", seed)
+    draws, seed = whole("draws", draws, const.MIN_DRAWS, const.MAX_DRAWS), whole("seed", seed)
     scene = scene_of(as_flow(flow), own, None, progress)
     asked = candidates or ([scene.own] if scene.own and changes else [])
     runs = Runs(scene, draws, seed, progress)

@@ -31,7 +31,7 @@ CLEAR_RANK = 0.7  # mean rank | set | of RTTs between polls, or of places in a b
 # --- how sure a verdict is: grades of evidence, before calibration ---------------------------------------------------
 # A rule's confidence is one of these, or between two of them where the evidence has a strength (a share, a count).
 # `python -m benchmarks.explain simulated` prints how many first verdicts are right, by confidence.
-MOST_SURE = 0.99  # confidence | set | largest of a verdict
+MAX_CONFIDENCE = 0.99  # confidence | set | largest of a verdict
 COUNTED = 0.95  # confidence | set | the kernel counted it, or packets measure it
 CLEAR = 0.9  # confidence | set | the evidence has no other usual cause
 LIKELY = 0.75  # confidence | set | other causes are less usual; largest of a single poll for the kernel's time counters
@@ -57,7 +57,7 @@ LOSS_TIE = 0.002  # share | set | the same as RATIO_TIE, for retransmissions
 POLLED_S = 0.1  # s | set | largest poll interval for limits over time
 LATE_S = 0.0005  # s | set | within which a busy host answers an ACK
 ANSWERS_ALIKE = 1.5  # times | set | largest spread of the response times
-MOST_BINS = 2000  # slices | accuracy | most in the limits over time
+MAX_BINS = 2000  # slices | accuracy | most in the limits over time
 SPARE_SEGMENTS = 3  # segments | set | that an ACK may release beyond twice what it acknowledges (rounding, Nagle)
 CLOCK_RTTS = 1.5  # RTTs | set | least period of writes on a clock while data are in flight
 WRITE_S = 0.005  # s | set | least between writes of an application; a host answers ACKs sooner
@@ -80,11 +80,11 @@ POLICED_SENDS = (20_000, 60_000)  # transmissions | accuracy | first ones search
 POLICED_RATE_SAME = 0.02  # share | set | largest difference of equal rates
 
 # --- marks -----------------------------------------------------------------------------------------------------------
-LEAST_CUTS = 2  # reductions | set | one may be the end of slow start alone
+MIN_CUTS = 2  # reductions | set | one may be the end of slow start alone
 
 # --- other flows -----------------------------------------------------------------------------------------------------
 RTTS_ALIKE = 0.5  # correlation | set | of two flows' RTTs, from which they share a queue
-MOST_CONNECTIONS = 100  # connections | accuracy | of a single poll that are compared
+MAX_CONNECTIONS = 100  # connections | accuracy | of a single poll that are compared
 
 # --- the path's rate and queue ---------------------------------------------------------------------------------------
 ALL_THE_TIME = 0.85  # of the typical rate on the wire | set | least goodput of a flow that had it all the time
@@ -104,11 +104,11 @@ TIGHT = 0.25  # of the sending time | set | within which a bunch arrives
 
 # --- polls, and a single poll ----------------------------------------------------------------------------------------
 GATHERED = 8.0  # times | set | largest dispersion of random losses; losses in twos and threes make it two or three
-MOST_WINDOWS = 4  # windows | accuracy | per poll: values within a long gap are interpolated anyway
+MAX_WINDOWS = 4  # windows | accuracy | per poll: values within a long gap are interpolated anyway
 SINGLE_POLL_LOSSY = 0.005  # of the segments | set | retransmitted, from which a single poll reveals losses
 AMPLE = 2.0  # times | set | the window that losses allow, above which they do not explain the rate
 START_LOSES = 4.0  # bandwidth-delay products | set | largest loss of a start
 
 # --- events ----------------------------------------------------------------------------------------------------------
-MOST_EVENTS = 40  # events | accuracy | most of a kind; the last one mentions the rest
+MAX_EVENTS = 40  # events | accuracy | most of a kind; the last one mentions the rest
 IDLE_S = 0.2  # s | set | least without data to send (or two RTTs)

@@ -117,7 +117,7 @@ def data_waited(record: Record) -> Floats:
 
 def edges_of(end_s: float, step_s: float) -> Floats:
     """Return the edges of the time slices."""
-    return np.linspace(0.0, end_s, int(np.clip(np.ceil(end_s / max(step_s, 1e-6)), 1, const.MOST_BINS)) + 1)
+    return np.linspace(0.0, end_s, int(np.clip(np.ceil(end_s / max(step_s, 1e-6)), 1, const.MAX_BINS)) + 1)
 
 
 def account(intervals: Mapping[str, Floats], end_s: float, step_s: float) -> list[Limit]:

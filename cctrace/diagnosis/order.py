@@ -55,7 +55,7 @@ def calibrated(confidence: float) -> float:
     if confidence <= const.DOUBTFUL:
         return confidence
     odds = (confidence / max(1 - confidence, 1e-6)) ** const.SLOPE
-    return min(odds / (1 + odds), const.MOST_SURE)
+    return min(odds / (1 + odds), const.MAX_CONFIDENCE)
 
 
 def _place(name: str, numbers: Mapping[str, float]) -> int:

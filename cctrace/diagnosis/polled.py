@@ -71,7 +71,7 @@ class Polls:
             return (np.zeros(0),) * 3
         time = (time_ns - self.flow.start_ns) / 1e9
         step = max(0.1, 1.01 * float(np.median(np.diff(time))), np.nan_to_num(self.least_us) / 1e6)
-        step = max(step, (time[-1] - time[0]) / (const.MOST_WINDOWS * len(time)))
+        step = max(step, (time[-1] - time[0]) / (const.MAX_WINDOWS * len(time)))
         edges = np.arange(time[0], time[-1] + 1e-9, step)
         if len(edges) < 3:
             return (np.zeros(0),) * 3
@@ -134,7 +134,7 @@ def events_of(polls: Polls) -> list[Event]:
         text = f"At {at:.1f} s the path's rate {verb} from {format_rate(before)} to {format_rate(after)}."
         found.append(Event("rate_change", at, at, text, {"before_bps": before, "after_bps": after}))
     lost = np.diff(polls.retransmitted)
-    for k in np.argsort(-lost)[: const.MOST_EVENTS]:
+    for k in np.argsort(-lost)[: const.MAX_EVENTS]:
         if lost[k] > 0:
             start, end = float(polls.time[k]), float(polls.time[k + 1])
             text = f"Until {end:.1f} s {lost[k]:.0f} segment{'s were' if lost[k] > 1 else ' was'} retransmitted."

@@ -11,7 +11,7 @@ from cctrace.diagnosis.findings import Limit, shares
 from cctrace.diagnosis.polled import Polls, rate_changes
 from cctrace.display import endpoint
 from cctrace.flows.counters import CounterFlow
-from cctrace.path.constants import MOST_OTHERS
+from cctrace.path.constants import MAX_OTHERS
 from cctrace.path.neighbours import Presence, matters
 from cctrace.path.own_queue import mean_rank
 from cctrace.schema import U32_MAX
@@ -96,7 +96,7 @@ def _sharing(polls: Polls) -> groups.Sharing | None:
     if len(polls.time) < const.ENOUGH:
         return None
     alike: dict[str, tuple[float, float]] = {}
-    for index in range(min(len(table.connections), 1 + MOST_OTHERS)):
+    for index in range(min(len(table.connections), 1 + MAX_OTHERS)):
         other = CounterFlow(table, index)
         if other.connection == polls.flow.connection or not other.is_timed or len(other.polls) < const.ENOUGH:
             continue

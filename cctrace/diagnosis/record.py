@@ -23,7 +23,7 @@ from cctrace.flows.events import AckRows
 from cctrace.flows.flow import Flow
 from cctrace.flows.seqspace import unwrapped
 from cctrace.flows.state import FIN, OPT_COPY, RST, SYN, TIMEOUT
-from cctrace.path.constants import LEAST_ACKS
+from cctrace.path.constants import MIN_ACKS
 from cctrace.path.evidence import evidence_of
 from cctrace.replaying.run import Run, replay
 from cctrace.replaying.through_fq import at_hand_over
@@ -117,7 +117,7 @@ class Record:
         acks, sent = self.acks, self.seconds(self.events.sent["time_ns"])
         got = np.diff(acks["delivered"].astype(np.int64), prepend=0) > 0
         time = self.ack_s[got & (acks["packets_out"] > 0)]
-        if len(time) < LEAST_ACKS or not len(sent):
+        if len(time) < MIN_ACKS or not len(sent):
             return const.LATE_S
         after = np.append(sent, np.inf)[np.searchsorted(sent, time)] - time
         apart = np.diff(time, append=np.inf)

@@ -158,7 +158,7 @@ def _losses(poll: SinglePoll) -> groups.Losses | None:
 def _sharing(poll: SinglePoll) -> groups.Sharing | None:
     """Return the rates of the table's other connections to the same host (if known) while they had data."""
     table, mine, rates = poll.flow.table, poll.flow.connection, {}
-    for index, known in enumerate(table.connections[: const.MOST_CONNECTIONS]):
+    for index, known in enumerate(table.connections[: const.MAX_CONNECTIONS]):
         if known is mine or known.get("dst") != mine.get("dst"):
             continue
         other = SinglePoll(CounterFlow(table, index))

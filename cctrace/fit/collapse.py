@@ -170,7 +170,7 @@ class Collapse(Serialised):
         middle, spread = float(np.median(rtt)), central_sd(rtt)
         try:
             if self.quick:
-                fit = None if spread < const.LEAST_JITTER * middle / 2 else quick_jitter(path, delays, progress)
+                fit = None if spread < const.MIN_JITTER * middle / 2 else quick_jitter(path, delays, progress)
             else:
                 fit = Jitter().fit(delays, progress)
         except FitError:
@@ -180,7 +180,7 @@ class Collapse(Serialised):
             self.sd_us_ = Estimate(min(spread, sd), 0.0, sd)
         else:
             self.sd_us_ = fit.sd_us_
-        if fit is None or fit.process_.name == "unknown" or fit.sd_us_.number < const.LEAST_JITTER * middle:
+        if fit is None or fit.process_.name == "unknown" or fit.sd_us_.number < const.MIN_JITTER * middle:
             self.process_, self.base_us_, self.delay_us_ = "unknown", middle, middle
             self._drawn: dict[str, Any] = {"kind": "normal", "sd_us": 1.0, "per": "packet", "reorder": False}
             self._shape_error = 0.0

@@ -150,7 +150,7 @@ def components_of(path: PathEvidence, quick: bool) -> Components:
     alone = shaper is None and not others
     delays = jitter = found = None
     families: tuple[str, ...] = tuple(FAMILIES)
-    for _ in range(const.MOST_ROUNDS):
+    for _ in range(const.MAX_ROUNDS):
         known, fitted = _fitted(path, flow, steps, families, quick)
         delays = delays if known is None else known
         jitter = jitter if fitted is None else fitted
@@ -194,7 +194,7 @@ def _fitted(
             return delays, None
         if quick and families == tuple(FAMILIES):
             return delays, quick_jitter(path, delays)
-        events = const.MOST_EVENTS // const.QUICKER if quick else const.MOST_EVENTS
+        events = const.MAX_EVENTS // const.QUICKER if quick else const.MAX_EVENTS
         return delays, Jitter(families, events=events).fit(delays)
     return delays, None
 
@@ -239,6 +239,6 @@ def quick_jitter(path: PathEvidence, delays: Delays, progress: Progress = silent
         if kept is None or kept[0] is not delays:
             kept = path.kept[quick_jitter] = (
                 delays,
-                Jitter(QUICK_FAMILIES, events=const.MOST_EVENTS // const.QUICKER).fit(delays, progress),
+                Jitter(QUICK_FAMILIES, events=const.MAX_EVENTS // const.QUICKER).fit(delays, progress),
             )
         return kept[1]

@@ -62,7 +62,7 @@ def _one_rate(sent: Sent, rate: float) -> Steps:
     edges_us = [0.0, *changes_us, np.inf] if len(changes_us) else []
     for begin, end in itertools.pairwise(edges_us):
         part = sent.part(begin, end)
-        if len(part.acked) < const.LEAST_PART:
+        if len(part.acked) < const.MIN_PART:
             continue
         own, deviates = constant_rate(part)
         if abs(np.log(own / rate)) > SMALL_STEP and deviates < 0.8 * deviation(part, steps):

@@ -25,7 +25,7 @@ from cctrace.columns import Floats
 from cctrace.display import Progress, Summarized, plain, silent
 from cctrace.errors import ArgumentError, FitError
 from cctrace.estimates import Z95, Estimate
-from cctrace.fit.constants import BETWEEN_POINTS, LEAST_FLOWS, MOST_BETWEEN
+from cctrace.fit.constants import BETWEEN_POINTS, MAX_BETWEEN, MIN_FLOWS
 from cctrace.flows.flow import Flow
 from cctrace.sim.result import Simulation
 from cctrace.special import special
@@ -84,15 +84,15 @@ class Hierarchical(Summarized):
         Raises
         ------
         FitError
-            If fewer than LEAST_FLOWS flows determine the value; says why the others do not.
+            If fewer than MIN_FLOWS flows determine the value; says why the others do not.
         """
         import copy
 
         if self.estimator is None:
             raise ArgumentError("Hierarchical() was given no estimator; use pool(estimates)")
         flows = list(flows)
-        if len(flows) < LEAST_FLOWS:
-            raise FitError(f"{len(flows)} flows; pooling needs at least {LEAST_FLOWS} of a path")
+        if len(flows) < MIN_FLOWS:
+            raise FitError(f"{len(flows)} flows; pooling needs at least {MIN_FLOWS} of a path")
         found, refused = [], {}
         for k, flow in enumerate(flows):
             progress(f"flow {k + 1} of {len(flows)}")
@@ -105,9 +105,9 @@ class Hierarchical(Summarized):
                 refused[k] = f"bounded from one side only: {estimate.text()}" if estimate else "no value"
                 continue
             found.append(estimate)
-        if len(found) < LEAST_FLOWS:
+        if len(found) < MIN_FLOWS:
             whys = "; ".join(f"flow {k}: {why}" for k, why in list(refused.items())[:3])
-            raise FitError(f"{len(found)} of {len(flows)} flows yield a value, {LEAST_FLOWS} are needed ({whys})")
+            raise FitError(f"{len(found)} of {len(flows)} flows yield a value, {MIN_FLOWS} are needed ({whys})")
         self.pool(found)
         self.refused_ = refused
         return self
@@ -126,12 +126,12 @@ class Hierarchical(Summarized):
     def pool(self, estimates: Iterable[Estimate]) -> Self:
         """Pool estimates of single flows, taking the errors from their intervals.
 
-        Raises `FitError` if there are fewer than LEAST_FLOWS, `ArgumentError` if one has no value, or an open
+        Raises `FitError` if there are fewer than MIN_FLOWS, `ArgumentError` if one has no value, or an open
         interval.
         """
         estimates = list(estimates)
-        if len(estimates) < LEAST_FLOWS:
-            raise FitError(f"{len(estimates)} flows; pooling needs at least {LEAST_FLOWS} of a path")
+        if len(estimates) < MIN_FLOWS:
+            raise FitError(f"{len(estimates)} flows; pooling needs at least {MIN_FLOWS} of a path")
         if any(None in estimate for estimate in estimates):
             raise ArgumentError("estimates: every one needs a value and both ends of its interval")
         values, errors = np.array([(estimate.number, estimate.error) for estimate in estimates]).T
@@ -198,7 +198,7 @@ def spread(values: Floats, errors: Floats) -> float:
 
 def shrunken(values: Floats, errors: Floats) -> tuple[Floats, Floats, float]:
     """Return shrunken values, their errors and that of the mean, averaged over the sd between flows [Gelman06]_."""
-    taus = np.linspace(0, MOST_BETWEEN, BETWEEN_POINTS)
+    taus = np.linspace(0, MAX_BETWEEN, BETWEEN_POINTS)
     heights = shortfall(values, errors, taus)
     chances = np.exp(heights.min() - heights)
     chances /= chances.sum()

@@ -95,7 +95,7 @@ class Jitter(Serialised):
     shown_as, fitted_by = "Jitter", "sd_us_"
 
     def __init__(
-        self, families: Sequence[str] = tuple(FAMILIES), seed: int = 1, events: int = const.MOST_EVENTS
+        self, families: Sequence[str] = tuple(FAMILIES), seed: int = 1, events: int = const.MAX_EVENTS
     ) -> None:
         known = [*FAMILIES, "empirical"]
         self.families = tuple(as_list(families))
@@ -151,8 +151,8 @@ class Jitter(Serialised):
             vars(self).update(vars(fit) | {"families": self.families, "wander_us_": wander_us})
 
     def _fit_draws(self, draws: Floats) -> Self:
-        if draws.ndim != 1 or len(draws) < const.LEAST_EVENTS or not np.all(np.isfinite(draws)):
-            raise FitError(f"{draws.size} delays; at least {const.LEAST_EVENTS} finite ones are needed")
+        if draws.ndim != 1 or len(draws) < const.MIN_EVENTS or not np.all(np.isfinite(draws)):
+            raise FitError(f"{draws.size} delays; at least {const.MIN_EVENTS} finite ones are needed")
         if np.ptp(draws) <= 0:
             raise FitError("all delays are equal: there is no jitter to be fitted")
         correlation = correlation_time(draws, 1.0)
@@ -161,13 +161,13 @@ class Jitter(Serialised):
 
     def _fit(self, data: Censored, effective_samples: float, progress: Progress = silent) -> Self:
         self.events_ = int(data.event.sum()) if data.ordered else len(data.delay_us)
-        if self.events_ < const.LEAST_EVENTS:
+        if self.events_ < const.MIN_EVENTS:
             raise FitError(
                 f"only {self.events_} delays were seen, all others hid behind the packet before; at least "
-                f"{const.LEAST_EVENTS} are needed: a longer flow, or one with pauses"
+                f"{const.MIN_EVENTS} are needed: a longer flow, or one with pauses"
             )
         self.effective_samples_, self.range_us_ = effective_samples, (data.low, data.high)
-        quick, names = self.events < const.MOST_EVENTS, [name for name in self.families if name != "empirical"]
+        quick, names = self.events < const.MAX_EVENTS, [name for name in self.families if name != "empirical"]
         if data.ordered and data.event.mean() < const.MOST and len(self.families) > 1:
             # Where most draws are censored, a second component is arbitrary.
             names = [name for name in names if name != "mixture"]

@@ -48,9 +48,9 @@ def joint(flow: Sent, delays: Delays, jitter: Jitter, quick: bool) -> Joint | No
 
     `jitter`: fitted to the delays. `quick`: use fewer ACKs and only the family of `jitter`.
     """
-    if len(delays.steps.rate) > const.MOST_JOINT_STEPS or jitter.distribution_ not in FAMILIES:
+    if len(delays.steps.rate) > const.MAX_JOINT_STEPS or jitter.distribution_ not in FAMILIES:
         return None
-    model = _Model(flow, delays, jitter, const.MOST_GROUPS // const.QUICKER if quick else const.MOST_GROUPS)
+    model = _Model(flow, delays, jitter, const.MAX_GROUPS // const.QUICKER if quick else const.MAX_GROUPS)
     theta = np.concatenate([jitter._best.p, np.log(delays.steps.rate)])
     theta, least = model.climbed(theta)
     if not np.isfinite(least):
@@ -85,7 +85,7 @@ def _family(model: _Model, theta: Floats, least: float, jitter: Jitter) -> tuple
     best = (model, theta, 2 * (len(theta) - least))
     near = [name for name, aic in jitter.aic_.items() if aic < const.RIVAL_AIC and name in FAMILIES]
     rivals = [name for name in near if name != jitter.distribution_]
-    for name in rivals[: const.MOST_RIVALS]:
+    for name in rivals[: const.MAX_RIVALS]:
         rival = model.of(FAMILIES[name])
         p = rival.data(theta).fit(rival.family, stalls=bool(jitter.stalls_ > 1e-6)).p
         found, at = rival.climbed(np.append(p, theta[-1]))
@@ -149,14 +149,14 @@ class _Model:
             return True
         with np.errstate(all="ignore"):
             mean, sd = self.family.moments(theta[: -self.k - 1]) if np.all(np.abs(theta[1:]) < 40) else (0.0, 0.0)
-        return not (mean > 0 and self.sd / const.MOST_TIMES < sd < self.sd * const.MOST_TIMES)
+        return not (mean > 0 and self.sd / const.MAX_TIMES < sd < self.sd * const.MAX_TIMES)
 
     def each(self, theta: Floats) -> Floats:
         """Return log L per group."""
         data, p = self.data(theta), theta[: -self.k]
         with np.errstate(all="ignore"):
             each = data.per_group(self.family, p[:-1], const.STALL * special.expit(p[-1]))
-        return np.maximum(np.nan_to_num(each, nan=const.LEAST_LOG), const.LEAST_LOG)
+        return np.maximum(np.nan_to_num(each, nan=const.MIN_LOG), const.MIN_LOG)
 
     def total(self, theta: Floats, data: Censored | None = None) -> float:
         """Return log L."""
@@ -189,7 +189,7 @@ class _Model:
         """Return the maximum and log L there: steps by the scores' outer product, halved until log L increases."""
         at = self.total(theta)
         free = self.free(theta)
-        for _ in range(const.MOST_MOVES):
+        for _ in range(const.MAX_MOVES):
             scores = self.scores(theta, free)
             if not np.all(np.isfinite(scores)):
                 break

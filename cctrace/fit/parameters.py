@@ -35,7 +35,7 @@ from cctrace.columns import Floats
 from cctrace.display import Progress, Summarized, plain, silent
 from cctrace.errors import ArgumentError, FitError
 from cctrace.estimates import Estimate
-from cctrace.fit.constants import DRAWS, LEAST_BLOCKS, SCORE_SPREAD
+from cctrace.fit.constants import DRAWS, MIN_BLOCKS, SCORE_SPREAD
 from cctrace.fit.surface import Axis, Surface
 from cctrace.flows.flow import Flow
 from cctrace.path.constants import PROFILE_DROP
@@ -46,7 +46,7 @@ from cctrace.replaying.through_fq import at_hand_over
 from cctrace.sim.result import Simulation
 from cctrace.units import format_percent
 
-MOST_PARAMETERS = 2
+MAX_PARAMETERS = 2
 
 
 class Parameters(Summarized):
@@ -96,7 +96,7 @@ class Parameters(Summarized):
         self.cls, self.given = resolve(controller)
         self.controller = controller if isinstance(controller, str) else controller.__name__
         names = as_list(parameters)
-        if not 1 <= len(names) <= MOST_PARAMETERS or len(set(names)) < len(names):
+        if not 1 <= len(names) <= MAX_PARAMETERS or len(set(names)) < len(names):
             raise ArgumentError(f"parameters={names!r}: name one or two different parameters")
         if self.cls.view != "linux":
             raise ArgumentError(
@@ -169,10 +169,10 @@ class Parameters(Summarized):
             raise FitError(f"{source}: a capture taken at the sender is needed, which shows what was sent, and when")
         flow = at_hand_over(flow, self.cls)
         stops, sent = blocks(flow.events)
-        if np.count_nonzero(sent) < LEAST_BLOCKS:
+        if np.count_nonzero(sent) < MIN_BLOCKS:
             raise FitError(
                 f"{source}: something was sent in {np.count_nonzero(sent)} intervals of {BLOCK_US / 1e6:g} s; at least "
-                f"{LEAST_BLOCKS} are needed"
+                f"{MIN_BLOCKS} are needed"
             )
         hz_known = "hz" in self.given or "hz" not in flow.events.meta["inferred"]
         given = {"hz": flow.hz} | self.given

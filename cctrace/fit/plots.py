@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 LIMITS = 0.25, 3.0  # of the threshold (or of the sds tried), on the sd axis
 STEPS = 9
 SURFACE_S = "21s"
-MOST_POINTS = 6_000
+MAX_POINTS = 6_000
 SEEN_COLOUR, FIT_COLOUR, LOST_COLOUR = "#9aa5b1", "#1f5fa8", "#c0392b"
 
 
@@ -63,7 +63,7 @@ def _rates(axes: Axes, path: FittedPath, flow: Sent) -> None:
 
 
 def _delays(axes: Axes, flow: Sent, parts: Components) -> None:
-    rows = flow.acked[:: max(len(flow.acked) // MOST_POINTS, 1)]
+    rows = flow.acked[:: max(len(flow.acked) // MAX_POINTS, 1)]
     time = flow.sent_us[rows] / 1e6
     own = flow.departures(parts.steps)[rows] - flow.sent_us[rows]
     axes.plot(time, flow.rtt_us[rows] / 1e3, ".", markersize=2, color=SEEN_COLOUR, label="RTT")
@@ -78,7 +78,7 @@ def _delays(axes: Axes, flow: Sent, parts: Components) -> None:
 def _queue(axes: Axes, path: FittedPath, table: Transmissions, flow: Sent, parts: Components) -> None:
     time_us = (table.sent_ns - table.start_ns) / 1e3
     met, lost = backlog_met(flow, parts.steps, time_us) / 1e3, table.state == LOST
-    rows = np.arange(0, len(met), max(len(met) // MOST_POINTS, 1))
+    rows = np.arange(0, len(met), max(len(met) // MAX_POINTS, 1))
     axes.plot(time_us[rows] / 1e6, met[rows], color=SEEN_COLOUR, linewidth=0.8, label="backlog")
     axes.plot(time_us[lost] / 1e6, met[lost], "x", markersize=4, color=LOST_COLOUR, label="met by lost packets")
     buffer = path.estimates["buffer_bytes"]

@@ -11,7 +11,7 @@ from typing import Any
 from cctrace.estimates import Estimate
 from cctrace.fit.fitted_path import FittedPath
 from cctrace.path import constants as const
-from cctrace.path.constants import CODEL_TARGET_US, EARLY, LEAST_DROPS, NEAR_TARGET
+from cctrace.path.constants import CODEL_TARGET_US, EARLY, MIN_DROPS, NEAR_TARGET
 from cctrace.path.evidence import PathEvidence
 from cctrace.path.losses import proportion
 from cctrace.tcp.wire import PACKET_BYTES
@@ -29,7 +29,7 @@ def rivals_of(path: FittedPath, evidence: PathEvidence) -> dict[str, FittedPath]
     found = {AS_INFERRED: path}
     at, estimates = evidence.backlogs, path.estimates
     lost, sent = int(at.lost.sum()), len(at.lost)
-    if lost < LEAST_DROPS or estimates["policer"] is not None or estimates["shaper"] is not None:
+    if lost < MIN_DROPS or estimates["policer"] is not None or estimates["shaper"] is not None:
         return found
     longest, bdp = max(at.longest, PACKET_BYTES), path.max_rate_bps() / 8 * path.rtt_ns / 1e9
     by_chance, by_queue = estimates["loss"]["model"] != "none", estimates["buffer_bytes"].value is not None

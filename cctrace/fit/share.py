@@ -29,7 +29,7 @@ from cctrace.columns import Floats, Ints
 from cctrace.display import Progress, Summarized, connection, plain, silent
 from cctrace.errors import ArgumentError, FitError
 from cctrace.estimates import Estimate
-from cctrace.fit.constants import BIN_NS, LEAST_COMMON_S, LEAST_SHARE_BYTES, MOST, SETTLING, SHARE_DRAWS
+from cctrace.fit.constants import BIN_NS, MIN_COMMON_S, MIN_SHARE_BYTES, MOST, SETTLING, SHARE_DRAWS
 from cctrace.fit.fitted_path import path_of
 from cctrace.flows.capture import Capture
 from cctrace.flows.flow import Flow
@@ -122,10 +122,10 @@ class Share(Summarized):
         capture = source.capture() if isinstance(source, Simulation) else source
         if not isinstance(capture, Capture):
             raise ArgumentError(f"{source!r}: a share is fitted to a capture, or a simulation with packets=True")
-        flows = capture.bulk(LEAST_SHARE_BYTES)
+        flows = capture.bulk(MIN_SHARE_BYTES)
         if len(flows) < 2:
             raise FitError(
-                f"a share needs at least two flows of {LEAST_SHARE_BYTES / 1e6:g} MB, and this capture has {len(flows)}"
+                f"a share needs at least two flows of {MIN_SHARE_BYTES / 1e6:g} MB, and this capture has {len(flows)}"
             )
         for flow in flows:
             if flow.taken_at != "sender":
@@ -250,10 +250,10 @@ def competitors(flows: Sequence[Flow]) -> tuple[list[Flow], int, int]:
     begin = max(spans[flow.index][0] for flow in flows)
     end = min(spans[flow.index][1] for flow in flows)
     begin += int(SETTLING * max(end - begin, 0))
-    if len(flows) < 2 or end - begin < LEAST_COMMON_S * 1e9:
+    if len(flows) < 2 or end - begin < MIN_COMMON_S * 1e9:
         raise FitError(
             f"{len(flows)} flows are up together for {max(end - begin, 0) / 1e9:.1f} s after settling; at least two "
-            f"for {LEAST_COMMON_S:g} s are needed"
+            f"for {MIN_COMMON_S:g} s are needed"
         )
     return flows, begin, end
 

@@ -17,7 +17,7 @@ from cctrace.cc.base import Controller
 from cctrace.columns import Floats
 from cctrace.display import Progress
 from cctrace.errors import ArgumentError
-from cctrace.fit.constants import FINEST, MOST_GRIDS, NEAREST, PEAKS, WIDE
+from cctrace.fit.constants import FINEST, MAX_GRIDS, NEAREST, PEAKS, WIDE
 
 Point = tuple[float, ...]  # position on each axis
 
@@ -101,7 +101,7 @@ class Surface:
     def maximise(self, progress: Progress, explained: float) -> Point:
         """Find the maximum, refining the grid until the mean score of its best point exceeds `explained`."""
         number = FIRST_GRID[len(self.axes)]
-        for _ in range(MOST_GRIDS):
+        for _ in range(MAX_GRIDS):
             grid = np.linspace(0, 1, number).tolist()
             for k, point in enumerate(itertools.product(*[grid] * len(self.axes))):
                 if k % 16 == 0:

@@ -54,7 +54,7 @@ class _Search:
         self.path_of, self.sender = path_of, Sender(controller, ack_every=ack_every)
         self.rate_bps, self.seed = rate_bps, seed
         self.duration_s = float(np.clip(segments / const.RUNS / self.per_second, const.SHORTEST_S, const.LONGEST_S))
-        self.runs = int(np.clip(segments / (self.duration_s * self.per_second), const.LEAST_RUNS, const.RUNS))
+        self.runs = int(np.clip(segments / (self.duration_s * self.per_second), const.MIN_RUNS, const.RUNS))
         self.x: list[float] = []
         self.share: list[float] = []
         self.queue_us: list[float] = []

@@ -27,7 +27,7 @@ from cctrace.flows.flow import Flow
 from cctrace.flows.reenact import Pass
 from cctrace.flows.state import DEFAULT_HZ, DIRECTLY, OPT_COPY, OPT_TIMESTAMPS, PARAM, PSH, SYN, THROUGH_FQ
 from cctrace.flows.table import Connections, retransmitted_share
-from cctrace.flows.window_scale import LARGEST_WSCALE, shown_scale
+from cctrace.flows.window_scale import MAX_WSCALE, shown_scale
 from cctrace.schema import CLOCK_START_US
 from cctrace.units import format_counted, format_rate, format_rtt, format_share, format_size
 
@@ -251,10 +251,10 @@ class Capture(Gridded):
         p["sender"], p["mss"] = s, c.mss[rows]
         # Where nothing shows the scale, assume the largest, so that no window is mistaken for a limit.
         offered = np.stack([table["wscale_b"][rows], table["wscale_a"][rows]])
-        wscale = np.where((offered >= 0).all(axis=0), np.minimum(np.where(s == 0, *offered), LARGEST_WSCALE), 0)
+        wscale = np.where((offered >= 0).all(axis=0), np.minimum(np.where(s == 0, *offered), MAX_WSCALE), 0)
         unknown = np.flatnonzero(~c.wscale_known[rows])
         shown = [self.shown_scale(int(row)) for row in rows[unknown]]
-        wscale[unknown] = [LARGEST_WSCALE if scale is None else scale for scale in shown]
+        wscale[unknown] = [MAX_WSCALE if scale is None else scale for scale in shown]
         p["wscale"] = wscale
         p["sack_ok"] = np.where(table["sack_ok"][rows] == 0, 0, 1)
         p["ts_ok"] = mine["ts_count"] > 0

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from cctrace.columns import Bools, Floats, Ints, Values
 
 LATE = 0.05  # of the period, by which a write may be off its tick; of the writes, that may be late
-LEAST_ENDS = 2  # with the flow's start, a size that three ends in a row share
+MIN_ENDS = 2  # with the flow's start, a size that three ends in a row share
 MOST = 100  # writes that show the period, and sizes, that are tried
 NOTHING_DUE = np.zeros((0, 2), np.int64)  # as of `Writes.due`, where no writes are known
 
@@ -52,7 +52,7 @@ def writes_on_clock(sends: Mapping[str, Values], mss: int) -> Writes | None:
     payload = sends["payload"][new].astype(np.int64)
     partly = np.flatnonzero(payload[:-1] != mss)  # a division for each of a long flow's packets would take longer
     partly = partly[payload[partly] % mss != 0]
-    if len(partly) < LEAST_ENDS:
+    if len(partly) < MIN_ENDS:
         return None
     time_ns, total = sends["time_ns"][new], np.cumsum(payload)
     time_ns = time_ns - time_ns[:1]

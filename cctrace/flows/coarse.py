@@ -39,8 +39,8 @@ from cctrace.units import format_time
 if TYPE_CHECKING:
     from cctrace.flows.counters import CounterFlow
 
-MOST_ACKS = 1000  # generated between two polls
-MOST_ROWS = 2_000_000  # generated in total: 400 MB
+MAX_ACKS = 1000  # generated between two polls
+MAX_ROWS = 2_000_000  # generated in total: 400 MB
 CWND_FULL = 0.9  # share of cwnd in flight from which the flow is cwnd-limited
 _CODE = schema.LINUX_EVENTS
 
@@ -198,7 +198,7 @@ def _acks(known: _Known) -> _Acks:
     """Return the ACKs at their times, with what they deliver."""
     step_ns, grown = np.diff(known.time_ns), np.diff(known.delivered)
     rtt_ns = np.maximum(known.rtt_us[1:], 1) * 1000
-    most = np.clip(MOST_ROWS // len(step_ns), 1, MOST_ACKS)
+    most = np.clip(MAX_ROWS // len(step_ns), 1, MAX_ACKS)
     count = np.clip(np.ceil(step_ns / rtt_ns), 1, np.minimum(np.maximum(grown, 1), most)).astype(np.int64)
     count[grown == 0] = 0
     nth = rows_of_spans(1, count)
@@ -314,7 +314,7 @@ def _calls(acks: _Acks) -> Values:
         (after[ack] >= CA_CWR) & ((before[ack] < CA_CWR) | ((after[ack] == CA_LOSS) & (before[ack] < CA_LOSS)))
     ]
     changed = ack[after[ack] != before[ack]]
-    most_lost = np.clip(MOST_ROWS // len(rows), 1, MOST_ACKS)
+    most_lost = np.clip(MAX_ROWS // len(rows), 1, MAX_ACKS)
     grows = ack[(after[ack] <= CA_DISORDER) | (after[ack] == CA_LOSS)]
     calls = (
         ("init", np.zeros(1, np.int64), 0, False),

@@ -30,7 +30,7 @@ from cctrace.tcp.sequence import unwrapped
 BURST_NS = 2_000_000  # lateness of ACKs; arrivals within count as simultaneous
 OFTEN = 0.98  # of the ACKs, that define the path's capability
 AT_ONCE = 0.5  # segments that the path could deliver between two ACKs of a burst
-LEAST_SPAN_NS = 10_000_000  # least span (or a round trip) for the path's rate
+MIN_SPAN_NS = 10_000_000  # least span (or a round trip) for the path's rate
 SOON = 0.5  # of the minimum RTT, within which a retransmission answers an ACK
 REORDERING = 0.25  # of the minimum RTT, by which later segments may overtake [RFC 8985]
 DUPLICATES = 3  # segments beyond a hole, from which it is considered lost [RFC 6675]
@@ -74,7 +74,7 @@ def _pace(tx_ns: Values, end: Values, ack_ns: Values, acked: Values, mss: int, r
     # Until this is acknowledged, holes are being filled.
     repairs = np.maximum.accumulate(np.where(new <= 0, highest, 0))
     came = np.cumsum(np.where(acked > repairs, np.maximum(new, 0), 0) / max(mss, 1))
-    span_ns = max(rtt_ns, LEAST_SPAN_NS)
+    span_ns = max(rtt_ns, MIN_SPAN_NS)
     found = []
     for within_ns in (span_ns, BURST_NS):
         before = np.searchsorted(ack_ns, ack_ns - within_ns, side="left") - 1

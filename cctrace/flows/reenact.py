@@ -28,7 +28,7 @@ MARGIN = 64  # rows that one packet can cause besides those for each outstanding
 # Most bytes that may be missing between two packets. A sequence number further ahead cannot belong to the connection;
 # and a file of a kilobyte must not produce a gigabyte of segments, however small it claims they are.
 BELIEVABLE_GAP = 1 << 28  # bytes
-MOST_UNSEEN = 1 << 18  # segments outstanding or missing in total: 380 MB of 1448
+MAX_UNSEEN = 1 << 18  # segments outstanding or missing in total: 380 MB of 1448
 UNSEEN_PER_PACKET = 64  # and this many more per captured packet: a super-packet of 64 kB
 IGNORED, NOTHING, OUT, RETRANSMISSIONS, SENDS, ANSWERS, RING, ASKS = range(-2, 6)  # from OUT on: tables that lack room
 PAUSED = ASKS + 1
@@ -224,8 +224,8 @@ def is_believable(tp, mss, ahead, missing, packets):
     segments = missing // max(1, mss)
     if segments <= 0:
         return True
-    most = MOST_UNSEEN + UNSEEN_PER_PACKET * packets
-    return tp.packets_out + segments <= MOST_UNSEEN and tp.unseen + segments <= most
+    most = MAX_UNSEEN + UNSEEN_PER_PACKET * packets
+    return tp.packets_out + segments <= MAX_UNSEEN and tp.unseen + segments <= most
 
 
 _reenact = Machine(reenact)

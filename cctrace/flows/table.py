@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 CHUNK = 1 << 15  # packets per part of a file, at least: few enough to stay in the cache
 _AHEAD = 3  # parts that wait; one more is being processed, and one is ready to be handed over
 COLUMNS = {c.name: c.dtype for c in schema.PACKETS if c.name not in DETAILS}  # those that the pass reads
-LEAST_MSS = 48  # lower MSS options count as this [Linux618] tcp_min_snd_mss
-MOST_SEGMENTS = 1024  # of a super-packet: BIG TCP's 512 KiB in segments of the 536 that any path carries [RFC 9293]
+MIN_MSS = 48  # lower MSS options count as this [Linux618] tcp_min_snd_mss
+MAX_SEGMENTS = 1024  # of a super-packet: BIG TCP's 512 KiB in segments of the 536 that any path carries [RFC 9293]
 COMMON_MSS = (1448, 1460, 1428, 1440, 1388, 1400, 1348, 1360, 1220, 1208, 8948, 8960, 8928, 8940, 536, 524, 1380, 1368)
 walk = Machine(scan.walk)
 
@@ -296,7 +296,7 @@ def _warnings(
 def _mss_option(table: Columns) -> Ints:
     """Return the smaller of the two MSS options, at least what a sender accepts; -1 if one is unknown."""
     smaller = np.minimum(table["mss_a"], table["mss_b"]).astype(np.int64)
-    return np.where(smaller > 0, np.maximum(smaller, LEAST_MSS), -1)
+    return np.where(smaller > 0, np.maximum(smaller, MIN_MSS), -1)
 
 
 def _as(column: Values, dtype: Any) -> Values:
@@ -319,7 +319,7 @@ def segment_size(largest: int, gcd: int, syn_mss: int) -> tuple[int, bool]:
     without PSH, and of super-packets; 0 unknown. `syn_mss`: smaller of the two MSS options less what the TCP options of
     every segment take; -1 without a SYN.
     """
-    least = -(-largest // MOST_SEGMENTS)
+    least = -(-largest // MAX_SEGMENTS)
     if 0 < syn_mss < least:  # the option is not the sender's, or the length not a packet's
         return least, False
     if syn_mss > 0:

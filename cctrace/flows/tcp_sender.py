@@ -28,7 +28,7 @@ from cctrace.tcp.small_queue import SKB_OVERHEAD_BYTES
 HELD_UP_US = 100_000  # no CPU sleeps for longer between the stamp and the transmission
 SELDOM = 64  # of 1024
 HELD_ACKS = 64  # more than arrive while one super-packet is sent
-MOST_LONGER = 4  # times the usual gap: longer gaps are not between waiting packets
+MAX_LONGER = 4  # times the usual gap: longer gaps are not between waiting packets
 IDLE_US = 200  # a pipe empty for this long was left empty by the application
 
 
@@ -250,7 +250,7 @@ def join_group(tp, p, ns, a, payload, fl, ts):
         tp.group_first = tp.tail
     begins = not together or tp.group_psh != 0
     if p.fq == THROUGH_FQ and begins and 0 < since < tp.min0 * 1000:  # what is longer than a round trip is no pacing
-        tp.gap_ns += (min(since, MOST_LONGER * tp.gap_ns) - tp.gap_ns) >> 2 if tp.gap_ns else since
+        tp.gap_ns += (min(since, MAX_LONGER * tp.gap_ns) - tp.gap_ns) >> 2 if tp.gap_ns else since
     sends.pace(tp, payload, begins)
     tp.group_end_ns = ns
     tp.group_psh = 1 if fl & PSH else 0

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from cctrace.columns import Floats, Values
     from cctrace.flows.flow import Flow
 
-_LONGEST_BIN_S, _FEWEST_BINS = 1.0, 10
-_MOST_BINS = 1_000_000  # of 32 bytes; a mistaken unit (ms for s) asks for more
+_LONGEST_BIN_S, _MIN_BINS = 1.0, 10
+_MAX_BINS = 1_000_000  # of 32 bytes; a mistaken unit (ms for s) asks for more
 
 
 def throughput(flow: Flow, bin_s: float | None = None) -> pd.DataFrame:
@@ -76,8 +76,8 @@ def edges(lasted_s: float, bin_s: float | None = None) -> Floats:
     [0.0, 0.3, 0.6, 1.0]
     """
     if bin_s is None:
-        bin_s = min(_LONGEST_BIN_S, lasted_s / _FEWEST_BINS) or _LONGEST_BIN_S
-    if not isinstance(bin_s, int | float | np.number) or not bin_s > 0 or lasted_s / bin_s > _MOST_BINS:
+        bin_s = min(_LONGEST_BIN_S, lasted_s / _MIN_BINS) or _LONGEST_BIN_S
+    if not isinstance(bin_s, int | float | np.number) or not bin_s > 0 or lasted_s / bin_s > _MAX_BINS:
         raise ArgumentError(
             f"bin_s={bin_s}: must be above 0, in seconds, and at least a millionth of the flow's {lasted_s:.3g} s"
         )

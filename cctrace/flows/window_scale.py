@@ -18,8 +18,8 @@ from cctrace.tcp.sequence import unwrap
 if TYPE_CHECKING:
     from cctrace.flows.capture import Capture
 
-LARGEST_WSCALE = 14  # larger values count as this [RFC 7323] 2.3
-LEAST_ACKS = 50  # data that something else limits may reach the edge after most of a few ACKs
+MAX_WSCALE = 14  # larger values count as this [RFC 7323] 2.3
+MIN_ACKS = 50  # data that something else limits may reach the edge after most of a few ACKs
 
 
 def shown_scale(capture: Capture, index: int) -> int | None:
@@ -30,14 +30,14 @@ def shown_scale(capture: Capture, index: int) -> int | None:
     mine, payload = packets["direction"][rows] == table.sender[index], packets["payload"][rows]
     data, flags = mine & (payload > 0), packets["flags"][rows]
     at = np.flatnonzero(~mine & (flags & (ACK | SYN | RST) == ACK))
-    if len(at) < LEAST_ACKS or not data.any():
+    if len(at) < MIN_ACKS or not data.any():
         return None
     base = int(table.sides[index, table.sender[index]]["origin"])
     sent = np.maximum.accumulate(np.where(data, unwrapped(packets["seq"][rows], mine, base) + payload, 0))
     acked = unwrap(packets["ack"][rows[at]].astype(np.int64), base, sent[at])
     window, sent = packets["window"][rows[at]].astype(np.int64), sent[np.append(at[1:], len(rows)) - 1]
     segment = min(int(table.mss[index]), float(np.median(payload[data])))
-    for scale in range(LARGEST_WSCALE + 1):
+    for scale in range(MAX_WSCALE + 1):
         left = np.maximum.accumulate(acked + (window << scale)) - sent
         if left.min() >= 0:
             return scale if 2 * np.count_nonzero(left < segment) > len(left) else None

@@ -23,14 +23,14 @@ SOME_WRONG = 0.4  # share | set | of one's own blocks, ACKs or reductions that m
 WEIGHT = 2.0  # log odds a unit of a logarithm | set | of what is off, and of each reduction that is (S, C)
 STRONG_WEIGHT = 6.0  # log odds a unit of a logarithm | set | of errors whose usual size is known (W, C)
 DECISIVE_WEIGHT = 20.0  # log odds a unit | set | of what no candidate does at all (S, C)
-MOST_FOR = 3.0  # log odds | set | that one measure alone adds (S, W)
-MOST_AGAINST = 10.0  # log odds | set | that one measure alone takes off (S, C)
+MAX_FOR = 3.0  # log odds | set | that one measure alone adds (S, W)
+MAX_AGAINST = 10.0  # log odds | set | that one measure alone takes off (S, C)
 
 # --- what is looked at -----------------------------------------------------------------------------------------------
-MOST_ROWS = 150_000  # rows | accuracy | of the event stream; more change no answer, and time stays bounded
+MAX_ROWS = 150_000  # rows | accuracy | of the event stream; more change no answer, and time stays bounded
 CHECKED_ROWS = 20_000  # rows | accuracy | enough to contradict what counters name (R)
 CONFIRMED = 0.9  # probability | set | of the name that counters give, after a quarter of these (R)
-LEAST_SENT = 16  # segments | set | of a block: an ACK before or after a send changes it by no more than 6 %
+MIN_SENT = 16  # segments | set | of a block: an ACK before or after a send changes it by no more than 6 %
 SMOOTHED_RTTS = 9  # RTTs | set | among which the median is what jitter left unchanged
 START_SHARE = 8  # blocks | set | one in so many belongs to the start
 
@@ -45,10 +45,10 @@ TEMPER = 0.5  # weight | set | of intervals that follow each other: they are not
 # --- flights ---------------------------------------------------------------------------------------------------------
 COARSEST_SCALE = 0.6  # share | set | a replay that is farther off explains nothing (S)
 ONE_SEGMENT = 1.0  # segments | definition | which ACK came before which send is not known for sure
-LEAST_AFTER = 2  # blocks | set | after a reduction: the first is not the last as well
+MIN_AFTER = 2  # blocks | set | after a reduction: the first is not the last as well
 WAITS_LATE = 1.1  # times | set | the longest wait of a BBR, until its probe is visible
 STILL = 0.025  # of a flight | set | by which it may vary on either side and is the same (S)
-V1_LEAST_FLIGHT = 24  # segments | set | below, a probe of v1 is a segment or two (S)
+V1_MIN_FLIGHT = 24  # segments | set | below, a probe of v1 is a segment or two (S)
 QUEUED = 1.3  # minimum RTTs | set | from which on v1's window, of two BDP, may hold a flight (S)
 PAUSE = 3.0  # blocks | set | times the usual length: the application sent nothing
 RISE = 1.5  # segments | set | less is no rise (S)
@@ -58,7 +58,7 @@ UNSTEADY = 0.08  # of the rise | set | mean deviation from a steady rise (S)
 
 # --- phases ----------------------------------------------------------------------------------------------------------
 STAMP_ERROR_US = 500.0  # us | definition | half of a time stamp's tick, a tenth of the shortest block
-LEAST_RATE_ERROR = 0.01  # share | set | what remains of the error of a rate (S)
+MIN_RATE_ERROR = 0.01  # share | set | what remains of the error of a rate (S)
 HELD = 0.08  # of the blocks | set | cwnd held back (W)
 STEPS_PER_RTT = 4  # steps | accuracy | of a minimum RTT in which durations are counted
 LEAST_RTT_US = 10_000  # us | set | for these: shorter stretches hold too few blocks
@@ -86,13 +86,13 @@ PER_LENGTH = 0.3  # log likelihood | set | less, a unit of the logarithm of a su
 REBUILT = 3.5  # log odds | set | with SACKs put back, a few segments too many are a bandwidth for ten rounds (S)
 ASTRAY = 0.022  # of the ACKs | set | at which one's own window is wrong (R)
 TICKS_ASTRAY = 0.04  # of the ACKs | set | the same of CUBIC, whose ticks are inferred (R)
-LEAST_ASTRAY = 0.004  # of the ACKs | set | fewer are no better (R)
+MIN_ASTRAY = 0.004  # of the ACKs | set | fewer are no better (R)
 ASTRAY_WEIGHT = 3.0  # log odds a unit of a logarithm | set | of wrong windows (S)
 EXACT_SCALE = 0.045  # share | set | by which flights and rates are off where times are exact (S)
 PACED_SCALE = 0.13  # share | set | by which they are off elsewhere, of one that paces (W)
 WINDOW_SCALE = 0.04  # share | set | by which flights are off elsewhere, of one that does not pace (R: .02 to .04)
 AFTER_USUAL = 0.03  # share | set | by which windows after reductions are off (W)
-JITTER_MOST = 3.0  # times | definition | its median: 5 % of normal errors are larger (STRAY)
+JITTER_MAX = 3.0  # times | definition | its median: 5 % of normal errors are larger (STRAY)
 AFTER_WEIGHT = 80.0  # log odds | set | of what is beyond (W)
 
 # --- polls -----------------------------------------------------------------------------------------------------------

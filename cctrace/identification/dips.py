@@ -43,7 +43,7 @@ def against(events: Events, halves: HalfRounds, cls: type[Controller]) -> float:
         each_us = 1000 * params["probe_rtt_win_ms"] + HELD_US
         expected = int((halves.time_us[-1] - halves.time_us[0]) / each_us) - 1
         odds += const.WEIGHT * max(expected - len(due), 0)
-    return min(max(odds, -const.MOST_AGAINST), const.MOST_AGAINST)
+    return min(max(odds, -const.MAX_AGAINST), const.MAX_AGAINST)
 
 
 def _levels(halves: HalfRounds, rows: Ints) -> Floats:
@@ -85,4 +85,4 @@ def overdue(halves: HalfRounds, rtt_us: Floats, cls: type[Controller]) -> float:
                 missing += not halves.ran_out[due : k + 1].any()
             since = k
         k += 1
-    return min(const.STRONG_WEIGHT * missing, const.MOST_AGAINST)
+    return min(const.STRONG_WEIGHT * missing, const.MAX_AGAINST)

@@ -90,7 +90,7 @@ def flights_of(record: Record, replay: Replay) -> Flights:
     each = np.where(silent[halves.busy], np.minimum(each, NEUTRAL), each)
     foreign = held + outgrown(halves, over, apart)
     if halves.climbs and "hystart" not in replay.cls.params and record.events.meta["complete"]:
-        foreign += const.MOST_AGAINST  # without HyStart, only a reduction ends slow start
+        foreign += const.MAX_AGAINST  # without HyStart, only a reduction ends slow start
     return Flights(each, scale, after, reductions, None, foreign, wrong)
 
 
@@ -110,19 +110,19 @@ def after_reductions(halves: HalfRounds, over: Floats, apart: Floats) -> tuple[f
     `apart`: what was in flight beyond the window in each block, segments. The error is the median over the reductions
     whose window before is known, of the mean of the first open blocks, beyond a segment and twice its standard error:
     jitter averages out, a wrong factor does not. Of a single reduction the better block of a round trip counts: a full
-    send buffer takes that long to refill after a recovery. It may be off by JITTER_MOST times what jitter typically
+    send buffer takes that long to refill after a recovery. It may be off by JITTER_MAX times what jitter typically
     makes of a flight, and by the segment that an estimated departure moves to the other side of an ACK.
     """
     periods = halves.epochs
     known = np.array([False, *(len(inside) >= const.SEVERAL for inside in periods[:-1])])
-    filled = [_filled(inside, over, halves.blur)[: 2 * const.LEAST_AFTER] for inside in periods]
-    counts = np.array([k for k, inside in enumerate(filled) if len(inside) >= const.LEAST_AFTER], int)
+    filled = [_filled(inside, over, halves.blur)[: 2 * const.MIN_AFTER] for inside in periods]
+    counts = np.array([k for k, inside in enumerate(filled) if len(inside) >= const.MIN_AFTER], int)
     if not len(counts):
         return np.nan, 0, 0
-    first = [filled[k][: const.LEAST_AFTER] for k in counts]
+    first = [filled[k][: const.MIN_AFTER] for k in counts]
     best = np.array([some[np.argmin(np.abs(over[some]))] for some in first])
     segment = const.ONE_SEGMENT / np.maximum(halves.flights[best], 1)
-    most = const.JITTER_MOST * halves.blur + const.AFTER_USUAL + segment
+    most = const.JITTER_MAX * halves.blur + const.AFTER_USUAL + segment
     wrong, typical = int(np.sum(np.abs(over[best]) > most)), 0.0
     if len(some := counts[known[counts]]):
         each = np.array([np.mean(apart[filled[k]]) for k in some])
@@ -136,7 +136,7 @@ def _filled(inside: Ints, over: Floats, blur: float) -> Ints:
 
     Paced sends take two round trips to fill it. What goes on to rise is another's window.
     """
-    begin = int(np.argmax(over[inside[: 2 * const.LEAST_AFTER]])) if len(inside) else 0
+    begin = int(np.argmax(over[inside[: 2 * const.MIN_AFTER]])) if len(inside) else 0
     later = np.abs(over[inside[begin : begin + const.SEVERAL]])
     return inside[begin:] if np.all(later <= const.AFTER_USUAL + blur) else inside
 
@@ -162,7 +162,7 @@ def outgrown(halves: HalfRounds, over: Floats, apart: Floats) -> float:
         counts = late - middle > const.GROWING * (middle - early)
         segments = float(np.median(apart[inside[-part:]]) - np.median(apart[inside[:part]]))
         if counts or segments > 0:
-            surely.append((abs(segments) - const.ONE_SEGMENT) / max(early, late) - const.JITTER_MOST * halves.blur)
+            surely.append((abs(segments) - const.ONE_SEGMENT) / max(early, late) - const.JITTER_MAX * halves.blur)
             growth.append(float(np.polyfit(np.linspace(0, 1, len(inside)), apart[inside], 1)[0]))
             most.append(max(early, late))
             blocks += len(inside)
@@ -173,7 +173,7 @@ def outgrown(halves: HalfRounds, over: Floats, apart: Floats) -> float:
     moved = const.ONE_SEGMENT + const.STAMP_ERROR_US * float(np.median(halves.rates(halves.left)))
     off = (abs(grown) - moved) / usual - 2 * error - (halves.blur if grown < 0 else 0.0)
     each, once = (
-        min(const.AFTER_WEIGHT * max(one, 0.0), const.MOST_AGAINST) for one in (off, max(surely) - const.AFTER_USUAL)
+        min(const.AFTER_WEIGHT * max(one, 0.0), const.MAX_AGAINST) for one in (off, max(surely) - const.AFTER_USUAL)
     )
     return float(max(each * min(len(growth) / const.FEWEST, 1.0), once))
 
@@ -241,7 +241,7 @@ def _foreign(record: Record, replay: Replay) -> float:
     # data shows no probe either.
     may_hold = (srtt_us > const.QUEUED * min_rtt_us) | (not is_v1)
     window = np.where(halves.ran_out, 0, halves.each(np.where(may_hold, replay.cwnd[halves.acks], np.inf)))
-    least = const.V1_LEAST_FLIGHT if is_v1 else const.LEAST_SENT  # a block of shorter ones outlasts a probe
+    least = const.V1_MIN_FLIGHT if is_v1 else const.MIN_SENT  # a block of shorter ones outlasts a probe
     blur = 0.0 if is_v1 else halves.blur  # a probe of v1 lasts a round trip, and may be no larger than jitter
     still = longest_still(halves, waits_us(halves.each(srtt_us), is_v1), window, least, blur)
     return overdue + paced_log_odds(halves, still, min_rtt_us, is_v1)
@@ -289,8 +289,8 @@ def paced_log_odds(halves: HalfRounds, still: float, min_rtt_us: float, is_v1: b
     """
     # Otherwise a probe is shorter than a block.
     shows = np.median(np.diff(halves.time_us[halves.edges])) < 2 * min_rtt_us
-    shows &= not is_v1 or np.median(halves.flight) >= const.V1_LEAST_FLIGHT  # otherwise it probes by a segment or two
+    shows &= not is_v1 or np.median(halves.flight) >= const.V1_MIN_FLIGHT  # otherwise it probes by a segment or two
     odds = const.DECISIVE_WEIGHT * np.log(max(still, 1.0)) if shows else 0.0
     epochs, share = halves.rises
     grows = const.DECISIVE_WEIGHT * max(share - const.SOME_WRONG, 0.0) * min(epochs / const.FEWEST, 1.0)
-    return float(min(odds, const.MOST_AGAINST) + grows)
+    return float(min(odds, const.MAX_AGAINST) + grows)

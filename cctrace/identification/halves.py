@@ -1,6 +1,6 @@
 """Data in flight and data sent per half round trip, the basis of flights and phases.
 
-A block is half a round trip, and at least LEAST_SENT segments. Where departure times are estimates (captures not
+A block is half a round trip, and at least MIN_SENT segments. Where departure times are estimates (captures not
 taken at the sender), single sends are uninformative, but blocks still show what limited the sender.
 """
 
@@ -121,7 +121,7 @@ class HalfRounds:
         half_us = max(float(np.median(events.at("srtt_us8", self.acks))) / 16, 10 * const.STAMP_ERROR_US)
         kept = [0]
         for place in firsts_of_intervals(self.time_us, half_us).tolist():
-            if self.left[place] - self.left[kept[-1]] >= const.LEAST_SENT:
+            if self.left[place] - self.left[kept[-1]] >= const.MIN_SENT:
                 kept.append(place)
         return np.array(kept)
 

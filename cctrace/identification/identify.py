@@ -213,7 +213,7 @@ def _fits(record: Record) -> dict[str, Fit]:
     replays = each(functools.partial(_replayed, record), (*CANDIDATES, *more))
     fits = {one.name: Fit(one, flights_of(record, one)) for one in replays}
     share = {name: fit.flights.astray.share for name, fit in fits.items() if fit.flights.astray}
-    right = [name for name, wrong in share.items() if wrong <= min(share.values()) + const.LEAST_ASTRAY]
+    right = [name for name, wrong in share.items() if wrong <= min(share.values()) + const.MIN_ASTRAY]
     if len({fits[name].replay.paced for name in right}) > 1:
         for name in right:
             one = replay_of(record, name, {"paced": 0}) if fits[name].replay.paced else fits[name].replay
@@ -224,7 +224,7 @@ def _fits(record: Record) -> dict[str, Fit]:
 def _replayed(record: Record, name: str) -> Replay:
     """Replay a candidate; what that has freed is given back if the record is only the beginning of a long flow."""
     found = replay_of(record, name)
-    if len(record.events) >= const.MOST_ROWS:
+    if len(record.events) >= const.MAX_ROWS:
         give_back()
     return found
 

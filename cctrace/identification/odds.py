@@ -185,7 +185,7 @@ def log_odds(record: Record, fit: Fit) -> float:
         scale = const.PACED_SCALE if replay.paces else const.WINDOW_SCALE
         fits = const.STRONG_WEIGHT * math.log((scale + record.halves.blur) / flights.scale)
         # Within a segment, the short flights of any sender are those of a candidate.
-        total += halves * min(fits, const.MOST_FOR * _length(record))
+        total += halves * min(fits, const.MAX_FOR * _length(record))
         if record.halves.steady or (record.halves.held_back and not replay.paces):
             total = min(total, const.BEFOREHAND)
         return total - flights.foreign - wrong_factor(flights)
@@ -196,7 +196,7 @@ def log_odds(record: Record, fit: Fit) -> float:
         worse, better = (float(one) - middle for one in np.quantile(replay.sends, (const.WORSE, const.BETTER)))
         usual = min(max(better - const.UNEVEN, 0.0), const.WORSE_FITS)
         fits = const.STRONG_WEIGHT * (worse - usual)
-        right = full * max(min(fits, const.MOST_FOR), -const.MOST_AGAINST) + _right_windows(flights.astray, replay)
+        right = full * max(min(fits, const.MAX_FOR), -const.MAX_AGAINST) + _right_windows(flights.astray, replay)
         # A segment off either way is right, too: of windows up to three segments that is nearly any.
         usual_flight = max(float(np.median(record.halves.flight)), const.ONE_SEGMENT)
         shown = max(1 - 3 * const.ONE_SEGMENT / usual_flight, 0.0)
@@ -205,15 +205,15 @@ def log_odds(record: Record, fit: Fit) -> float:
         sends = full * (float(np.median(replay.sends)) - middle)
         total += sends + const.REBUILT * full if record.rebuilt else const.WEIGHT * sends
         total += halves * const.WEIGHT * math.log(const.EXACT_SCALE / flights.scale)
-        total -= full * const.MOST_AGAINST if record.shows_no_timer else 0.0
+        total -= full * const.MAX_AGAINST if record.shows_no_timer else 0.0
     return total - wrong_factor(flights)
 
 
 def _right_windows(astray: Astray, replay: Replay) -> float:
     usual = const.TICKS_ASTRAY if replay.ticks else const.ASTRAY
     weight = const.ASTRAY_WEIGHT * min(astray.acks / const.FULL_WEIGHT, 1.0)
-    odds = weight * math.log(usual / max(astray.share, const.LEAST_ASTRAY))
-    return min(odds, const.MOST_FOR) if replay.paced else odds  # a timer excuses windows that are not filled
+    odds = weight * math.log(usual / max(astray.share, const.MIN_ASTRAY))
+    return min(odds, const.MAX_FOR) if replay.paced else odds  # a timer excuses windows that are not filled
 
 
 def wrong_factor(flights: Flights) -> float:
@@ -224,11 +224,11 @@ def wrong_factor(flights: Flights) -> float:
     """
     if math.isnan(flights.after):
         return 0.0
-    wrong = min(const.AFTER_WEIGHT * max(abs(flights.after) - const.AFTER_USUAL, 0.0), const.MOST_AGAINST)
+    wrong = min(const.AFTER_WEIGHT * max(abs(flights.after) - const.AFTER_USUAL, 0.0), const.MAX_AGAINST)
     share = flights.other_reductions / flights.reductions
     some = special.rel_entr([share, 1 - share], [const.STRAY, 1 - const.STRAY]).sum() if share > const.STRAY else 0.0
     usual = wrong * min(flights.reductions / const.FEWEST, 1.0)
-    return max(usual, min(flights.reductions * float(some), const.MOST_AGAINST))
+    return max(usual, min(flights.reductions * float(some), const.MAX_AGAINST))
 
 
 def softmax(evidence: dict[str, float]) -> dict[str, float]:

@@ -109,7 +109,7 @@ class Rates:
         time_us, sent = halves.time_us[halves.edges], np.maximum(halves.sent, 1)
         self.length_us, self.middle_us = np.diff(time_us), (time_us[1:] + time_us[:-1]) / 2
         self.rate = np.log(sent / self.length_us * 1e6)  # segments/s
-        errors = const.STAMP_ERROR_US / self.length_us, const.ONE_SEGMENT / sent, const.LEAST_RATE_ERROR
+        errors = const.STAMP_ERROR_US / self.length_us, const.ONE_SEGMENT / sent, const.MIN_RATE_ERROR
         self.error = np.sqrt(errors[0] ** 2 + errors[1] ** 2 + errors[2] ** 2)
         self.acked = np.log(np.maximum(halves.acked, 0.5) / self.length_us * 1e6)
         self.held = np.where(halves.opened > 0.99, const.HELD, const.SOME_WRONG)
@@ -222,4 +222,4 @@ def other_cycle(cycles: Cycles, replay: Replay) -> float:
     own = np.array([cycles.by_bandwidth[name], cycles.by_level[name]])
     others = [chain(name, rates.min_rtt_us, rates.flight, *by) for by in OTHERS]
     better = max(float(np.min(rates.likelihoods(other, usual, full, cycles.start) - own)) for other in others)
-    return min(const.POLLS_TEMPER * max(better - const.OTHER_USUAL, 0.0), const.MOST_AGAINST)
+    return min(const.POLLS_TEMPER * max(better - const.OTHER_USUAL, 0.0), const.MAX_AGAINST)

@@ -102,7 +102,7 @@ def other_gains(explained: Floats, ratio: Floats, error: float) -> float:
     known = np.isfinite(ratio)
     usual = np.exp(-np.abs(ratio[known]) / error) / (2 * error)
     free = np.log(0.5 * usual + 0.5 * const.ANY)
-    return float(min(const.GAIN_WEIGHT * max(np.sum(free - explained[known]), 0.0), const.MOST_AGAINST))
+    return float(min(const.GAIN_WEIGHT * max(np.sum(free - explained[known]), 0.0), const.MAX_AGAINST))
 
 
 def unchanged(time_ns: Ints, rate_Bps: Floats, delivered: Floats, rtt_us: Floats, is_v1: bool) -> float:
@@ -122,7 +122,7 @@ def unchanged(time_ns: Ints, rate_Bps: Floats, delivered: Floats, rtt_us: Floats
     least_ns: float = const.LONGEST_NS
     if is_v1:
         least_ns = max(const.V1_LONGEST_NS, V1_WAIT_RTTS * float(np.nanmedian(rtt_us)) * 1e3)
-    return float(min(const.DECISIVE_WEIGHT * np.log(max(longest / least_ns, 1.0)), const.MOST_AGAINST))
+    return float(min(const.DECISIVE_WEIGHT * np.log(max(longest / least_ns, 1.0)), const.MAX_AGAINST))
 
 
 def _neighbours(polls: Polls) -> Iterator[tuple[int, int]]:

@@ -233,5 +233,5 @@ def _known(name: str, best: PolledFit) -> float:
         (const.BEFOREHAND, const.STRONG_WEIGHT) if best.bandwidth_known else (const.POLLS_BEFOREHAND, const.WEIGHT)
     )
     known = before + weight * float(np.log(best.usual / max(best.scale, const.GAIN_ERROR)))
-    wrong_cut = min(const.DECISIVE_WEIGHT * max(best.cut - const.WRONG_WINDOW, 0.0), const.MOST_AGAINST)
+    wrong_cut = min(const.DECISIVE_WEIGHT * max(best.cut - const.WRONG_WINDOW, 0.0), const.MAX_AGAINST)
     return known - wrong_cut - best.foreign

@@ -1,6 +1,6 @@
 """First stage: each candidate is replayed over a sender's record, and scored by the times and sizes of sends.
 
-`Recorded` is a flow as its sender sent it, a part of which is judged (`Record`: at most MOST_ROWS rows); `replay_of`
+`Recorded` is a flow as its sender sent it, a part of which is judged (`Record`: at most MAX_ROWS rows); `replay_of`
 decides again on its ACKs as a candidate would (`Replay`). In a capture taken at the sender, each send (time and number
 of segments) is scored against what the candidate would have allowed (`replaying.likelihood.any_send`).
 
@@ -93,7 +93,7 @@ class Record:
             return self
         return replace(self, events=Events(self.events.stream.first(most), meta, sends[sends["row"] < most]))
 
-    def part(self, most: int = const.MOST_ROWS) -> "Record":
+    def part(self, most: int = const.MAX_ROWS) -> "Record":
         """Return what is judged of the first `most` rows: those before a fixed amount in flight limited the sender."""
         record = self.first(most)
         held = record.halves.held_from() if record.events.meta["complete"] and not record.exact else None
@@ -315,7 +315,7 @@ def _leave_slow_start(follower: Follower, halves: HalfRounds, k: int) -> bool:
     """
     edge = halves.edges[k]
     flight, cwnd = halves.flight[edge], follower.get("snd_cwnd")
-    if k == 0 or halves.free[edge] or flight < const.LEAST_SENT:
+    if k == 0 or halves.free[edge] or flight < const.MIN_SENT:
         return False
     slow_start = cwnd < follower.get("snd_ssthresh")
     growing = flight > (1 + const.WRONG_WINDOW) * halves.flight[halves.edges[k - 1]]

@@ -16,7 +16,7 @@ import numpy as np
 from cctrace.errors import ArgumentError, FormatError
 from cctrace.io import pcapng
 from cctrace.io.frames import Decoder, Frames
-from cctrace.io.layout import BYTE_ORDERS, ENHANCED, INTERFACE, LARGEST_BLOCK, PACKET, SECTION, SIMPLE, ByteOrder
+from cctrace.io.layout import BYTE_ORDERS, ENHANCED, INTERFACE, MAX_BLOCK, PACKET, SECTION, SIMPLE, ByteOrder
 from cctrace.io.source import Source
 
 COMMENT, APPLICATION, RESOLUTION = 1, 4, 9  # options: opt_comment, shb_userappl, if_tsresol
@@ -24,7 +24,7 @@ MARK = "Annotated by cctrace"  # how the comment of an annotated file's section 
 LONGEST = 65_000  # bytes of a comment; an option has room for 65,535
 _END_OF_OPTIONS = bytes(4)
 _SECTION_OPTIONS, _PACKET_DATA = 24, 28  # where they begin in their blocks
-_LEAST_OF_PACKETS = {ENHANCED: 32, PACKET: 32, SIMPLE: 16}  # bytes from which `records.find_packets` takes a block
+_MIN_OF_PACKETS = {ENHANCED: 32, PACKET: 32, SIMPLE: 16}  # bytes from which `records.find_packets` takes a block
 _READ = 1 << 20
 
 
@@ -181,7 +181,7 @@ def _blocks(source: Source) -> Iterator[tuple[int, bytes, ByteOrder]]:
             order = BYTE_ORDERS[data[pos + 8 : pos + 12]]
         length = int.from_bytes(data[pos + 4 : pos + 8], order)
         padded = length + 3 & ~3
-        if not 12 <= length <= LARGEST_BLOCK:
+        if not 12 <= length <= MAX_BLOCK:
             return
         if len(data) - pos < padded:
             data, pos = data[pos:] + source.read(max(_READ, padded)), 0
@@ -203,7 +203,7 @@ def _copy_blocks(source: Source, file: BinaryIO, comments: _Pending, about: str)
             sections += 1
             if sections == 1:
                 block = _with_option(block, _SECTION_OPTIONS, order, _option(COMMENT, about, order))
-        elif len(block) >= _LEAST_OF_PACKETS.get(kind, LARGEST_BLOCK + 1):
+        elif len(block) >= _MIN_OF_PACKETS.get(kind, MAX_BLOCK + 1):
             number += 1
             if number == comments.frame:
                 option = comments.take(order)

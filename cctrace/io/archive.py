@@ -20,7 +20,7 @@ from cctrace.errors import FormatError
 from cctrace.io.compression import Allowance
 from cctrace.io.source import Member, Source
 
-MOST_MEMBERS = 20_000  # of an archive that is read as one: every member is sniffed and held in memory
+MAX_MEMBERS = 20_000  # of an archive that is read as one: every member is sniffed and held in memory
 # What the standard library's readers raise at damaged archives, besides their own errors.
 DAMAGE = (tarfile.TarError, EOFError, ValueError, LookupError, ArithmeticError)
 ZIP_DAMAGE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, OSError, RuntimeError, *DAMAGE)  # also: encrypted
@@ -50,9 +50,9 @@ def members(source: Source) -> tuple[list[Member], list[str]]:
     try:
         for name, size, read in (_zipped if zipped else _tarred)(source):
             allowance.add(size)
-            if len(found) == MOST_MEMBERS:
+            if len(found) == MAX_MEMBERS:
                 advice = "unpack it and read them in parts, or analyse each with `cctrace corpus run`"
-                raise FormatError(f"{source.name}: more than {MOST_MEMBERS} files in the archive; {advice}")
+                raise FormatError(f"{source.name}: more than {MAX_MEMBERS} files in the archive; {advice}")
             found.append(Member(f"{source.name}:{name}", read(), allowance))
     except damage as error:
         reason = " ".join(str(error).split()) or type(error).__name__

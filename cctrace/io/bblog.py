@@ -15,7 +15,7 @@ from typing import Any
 
 from cctrace.errors import FormatError
 from cctrace.io import tcpinfo
-from cctrace.io.layout import BYTE_ORDERS, ENHANCED, LARGEST_BLOCK, SECTION, SECTION_BYTES, ByteOrder
+from cctrace.io.layout import BYTE_ORDERS, ENHANCED, MAX_BLOCK, SECTION, SECTION_BYTES, ByteOrder
 from cctrace.io.siftr import ESTABLISHED
 from cctrace.io.source import Source, reads
 from cctrace.tcp.sequence import unwrap
@@ -96,7 +96,7 @@ class _Log:
             if head[:4] == SECTION_BYTES:
                 self._order = BYTE_ORDERS.get(head[8:], "big")
             kind, length = (int.from_bytes(head[i : i + 4], self._order) for i in (0, 4))
-            if not 12 <= length <= LARGEST_BLOCK or length % 4:
+            if not 12 <= length <= MAX_BLOCK or length % 4:
                 return f"block at offset {at} claims {length} bytes; stopped there"
             block = head + source.read(length - 12)
             if len(block) < length:

@@ -21,7 +21,7 @@ from cctrace.io.link import NEAR, be16, be32, be64, inner_header, ip_header, u8
 from cctrace.io.packets import ACCURATE_ECN, BAD_OPTIONS, DUPLICATE, SACK, SACK_PERMITTED, TIMESTAMPS, WINDOW_SCALE
 from cctrace.io.packets import MSS as HAS_MSS
 from cctrace.io.shown import fingerprint, is_copy, track
-from cctrace.schema import LARGEST_PACKET
+from cctrace.schema import MAX_PACKET
 
 # A connection whose SYN was not captured, silent for this long, ends when a SYN reuses its ports.
 REUSE_SILENCE_NS = 240_000_000_000  # 2 MSL [RFC 9293]
@@ -250,7 +250,7 @@ def decode_frames(
             ] += 1
             continue
         header = 4 * (u8(b, p + 12) >> 4)
-        if header < 20 or p + header > wire_end or wire_end - p > LARGEST_PACKET:
+        if header < 20 or p + header > wire_end or wire_end - p > MAX_PACKET:
             counters[layout.LATER_FRAGMENTS if header >= 20 and fragment else layout.MALFORMED] += 1
             continue
         sport, dport, seq_no, ack_no = be16(b, p), be16(b, p + 2), be32(b, p + 4), be32(b, p + 8)

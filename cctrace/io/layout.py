@@ -76,7 +76,7 @@ ByteOrder = Literal["little", "big"]  # of a pcap, or of a section of a pcapng
 SECTION, INTERFACE, PACKET, SIMPLE, STATISTICS, ENHANCED = 0x0A0D0D0A, 1, 2, 3, 5, 6
 SECTION_BYTES = SECTION.to_bytes(4, "little")  # the same in both byte orders
 BYTE_ORDERS: dict[bytes, ByteOrder] = {b"\x4d\x3c\x2b\x1a": "little", b"\x1a\x2b\x3c\x4d": "big"}
-LARGEST_BLOCK = 1 << 24
+MAX_BLOCK = 1 << 24
 USED_UP, STATE, BAD_LENGTH, BAD_TRAILER = range(4)
 # Columns of its interface matrix. Time stamps become nanoseconds by factor (MULTIPLY), divisor (DIVIDE) or shift.
 LINK, MODE, FACTOR, OFFSET_NS, SNAPLEN = range(5)

@@ -28,9 +28,9 @@ _DIALECTS = {
     b"\xa1\xb2\xcd\x34": (True, 1000, 24),
 }
 FILE_HEADER = 24
-LARGEST_RECORD = 1 << 24  # captured bytes; a larger length is treated as damage (BIG TCP ends at 512 KiB)
+MAX_RECORD = 1 << 24  # captured bytes; a larger length is treated as damage (BIG TCP ends at 512 KiB)
 
-_DAMAGE = f"claims more than {LARGEST_RECORD} bytes"
+_DAMAGE = f"claims more than {MAX_RECORD} bytes"
 
 find_records = Machine(records.find_records)
 
@@ -47,7 +47,7 @@ def frames_of(source: Source, decoder: Decoder, chunk: int = CHUNK) -> FrameIter
 
     def find() -> tuple[int, int, int]:
         return find_records(
-            chunks.data, chunks.pos, chunks.end, *dialect, LARGEST_RECORD, len(frames.offset),
+            chunks.data, chunks.pos, chunks.end, *dialect, MAX_RECORD, len(frames.offset),
             frames.offset, frames.caplen, frames.wirelen, frames.time_ns,
         )  # fmt: skip
 
@@ -60,7 +60,7 @@ def decode(source: Source, decoder: Decoder) -> Iterator[None]:
     big, unit_ns, header, swap, link = _begin(source, decoder, window)
     decoding, need = Decoding(decoder, window, link), 1
     interfaces = np.array([[link, layout.MULTIPLY, unit_ns, 0, 0]])
-    given = (0, big, header, swap, LARGEST_RECORD), interfaces, np.zeros(0, np.int64)
+    given = (0, big, header, swap, MAX_RECORD), interfaces, np.zeros(0, np.int64)
     while window.more(need):
         if (yield from decoding.on(*given)) == layout.BAD_LENGTH:
             decoder.damaged(source, f"record at offset {window.offset} {_DAMAGE}; stopped there")

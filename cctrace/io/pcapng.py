@@ -16,11 +16,11 @@ from cctrace.errors import FormatError
 from cctrace.io import bblog, layout, records
 from cctrace.io.chunks import CHUNK, Chunks, Decoding, Window, window_of
 from cctrace.io.frames import Decoder, FrameIterator, Frames
-from cctrace.io.layout import BYTE_ORDERS, LARGEST_BLOCK, SECTION_BYTES, ByteOrder
+from cctrace.io.layout import BYTE_ORDERS, MAX_BLOCK, SECTION_BYTES, ByteOrder
 from cctrace.io.source import Source
 from cctrace.lang.machine import Machine
 
-_LEAST_BLOCK = 12
+_MIN_BLOCK = 12
 _PACKET_HEADER = 28  # bytes of an enhanced packet block before the frame
 
 find_packets = Machine(records.find_packets)
@@ -34,10 +34,10 @@ def sniff(head: bytes) -> bool:
 def frames_of(source: Source, decoder: Decoder, chunk: int = CHUNK) -> FrameIterator:
     """Yield (buffer, `Frames`, count) until a pcapng ends; damage and oddities are reported to `decoder`."""
     chunks, frames, section = Chunks(source, chunk), Frames(), _Section()
-    need, most = _LEAST_BLOCK, len(frames.offset)
+    need, most = _MIN_BLOCK, len(frames.offset)
     while chunks.more(need):
         count, chunks.pos, status = find_packets(
-            chunks.data, chunks.pos, chunks.end, section.big, section.described, LARGEST_BLOCK, most,
+            chunks.data, chunks.pos, chunks.end, section.big, section.described, MAX_BLOCK, most,
             frames.offset, frames.caplen, frames.wirelen, frames.time_ns, frames.link, section.counts,
         )  # fmt: skip
         frames.share = chunks.share
@@ -53,9 +53,9 @@ def frames_of(source: Source, decoder: Decoder, chunk: int = CHUNK) -> FrameIter
 def decode(source: Source, decoder: Decoder) -> Iterator[None]:
     """Decode a pcapng without showing its frames, which is faster; yield whenever the rows are full and more come."""
     window, section = window_of(source), _Section()
-    decoding, need = Decoding(decoder, window), _LEAST_BLOCK
+    decoding, need = Decoding(decoder, window), _MIN_BLOCK
     while window.more(need):
-        rules = 1, section.big, _PACKET_HEADER, 0, LARGEST_BLOCK
+        rules = 1, section.big, _PACKET_HEADER, 0, MAX_BLOCK
         status = yield from decoding.on(rules, section.described, section.counts)
         if not (need := section.need(status, window, source, decoder)):
             break
@@ -84,13 +84,11 @@ class _Section:
     def need(self, status: int, chunks: Chunks | Window, source: Source, decoder: Decoder) -> int:
         """Deal with what stopped the search for packets; return how many bytes it takes to go on, 0: it is damage."""
         if status == layout.STATE and self.enter(chunks, source, decoder):
-            return _LEAST_BLOCK
+            return _MIN_BLOCK
         if status in (layout.BAD_LENGTH, layout.BAD_TRAILER):
             self.broken = True
             length = int.from_bytes(chunks.data[chunks.pos + 4 : chunks.pos + 8].tobytes(), self.order)
-            what = (
-                f"12 to {LARGEST_BLOCK} are allowed" if status == layout.BAD_LENGTH else "its trailing length differs"
-            )
+            what = f"12 to {MAX_BLOCK} are allowed" if status == layout.BAD_LENGTH else "its trailing length differs"
             decoder.damaged(source, f"block at offset {chunks.offset} claims {length} bytes, {what}; stopped there")
         return 0 if self.broken else chunks.end - chunks.pos + 1
 
@@ -105,7 +103,7 @@ class _Section:
                 return False
             self.order = order
         length = int.from_bytes(head[4:8], self.order)
-        if length < (28 if is_section else 12) or length > LARGEST_BLOCK or length % 4:
+        if length < (28 if is_section else 12) or length > MAX_BLOCK or length % 4:
             self._break(chunks, source, decoder, f"claims {length} bytes")
             return False
         if chunks.pos + length > chunks.end:

@@ -16,7 +16,7 @@ from cctrace.schema import MISSING, U64_MAX
 
 # Fields that hold a time, in ns: how many a unit has.
 TIMES = {"time_ns": 1, "nsecs": 1, "time_us": 1000, "time_ms": 10**6, "time_s": 10**9}
-MOST_FIELDS = 1000  # of a poll; struct tcp_info has 70. A table with as many columns as rows would be quadratic
+MAX_FIELDS = 1000  # of a poll; struct tcp_info has 70. A table with as many columns as rows would be quadratic
 
 
 class PollColumns:
@@ -56,8 +56,8 @@ class PollColumns:
         self.rows += 1
 
     def _new(self, name: Any) -> array[int]:
-        if len(self._columns) == MOST_FIELDS:
-            raise ValueError(f"over {MOST_FIELDS} different fields, which no source has")
+        if len(self._columns) == MAX_FIELDS:
+            raise ValueError(f"over {MAX_FIELDS} different fields, which no source has")
         column = self._columns[name] = array("q")
         return column
 

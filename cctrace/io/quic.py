@@ -16,7 +16,7 @@ from cctrace.io.frames import Decoder, Frames
 from cctrace.io.link import ip_header
 from cctrace.units import format_size
 
-MOST_FRAMES = 200_000  # examined at most
+MAX_FRAMES = 200_000  # examined at most
 _LISTED = 5  # connections named in a message
 UDP = 17
 
@@ -48,10 +48,10 @@ class Survey(Decoder):
         self._frames = 0
 
     def feed(self, data: NDArray[np.uint8], frames: Frames, count: int) -> None:
-        """Examine `count` frames of the buffer `data`, up to `MOST_FRAMES` in all."""
-        if count <= 0 or self._frames >= MOST_FRAMES:
+        """Examine `count` frames of the buffer `data`, up to `MAX_FRAMES` in all."""
+        if count <= 0 or self._frames >= MAX_FRAMES:
             return
-        count = min(count, MOST_FRAMES - self._frames)
+        count = min(count, MAX_FRAMES - self._frames)
         self._frames += count
         columns = (frames.offset, frames.caplen, frames.link)
         for start, size, link in zip(*(column[:count].tolist() for column in columns), strict=True):
@@ -61,8 +61,8 @@ class Survey(Decoder):
 
     @property
     def is_full(self) -> bool:
-        """Whether `MOST_FRAMES` frames were examined."""
-        return self._frames >= MOST_FRAMES
+        """Whether `MAX_FRAMES` frames were examined."""
+        return self._frames >= MAX_FRAMES
 
     def _look(self, packet: bytes) -> None:
         ends, datagram = _udp(packet)

@@ -10,7 +10,7 @@ from cctrace.errors import FormatError
 from cctrace.io import records
 from cctrace.io.chunks import CHUNK, Chunks, frames_of_records
 from cctrace.io.frames import Decoder, FrameIterator, Frames
-from cctrace.io.pcap import LARGEST_RECORD
+from cctrace.io.pcap import MAX_RECORD
 from cctrace.io.source import Source
 from cctrace.lang.machine import Machine
 
@@ -42,7 +42,7 @@ def frames_of(source: Source, decoder: Decoder, chunk: int = CHUNK) -> FrameIter
 
     def find() -> tuple[int, int, int]:
         return find_snoop(
-            chunks.data, chunks.pos, chunks.end, LARGEST_RECORD,
+            chunks.data, chunks.pos, chunks.end, MAX_RECORD,
             frames.offset, frames.caplen, frames.wirelen, frames.time_ns,
         )  # fmt: skip
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from cctrace.lang.emit import LLVM, Array, Emitter, Record, Scalar, Shape, Value, kind_of_dtype
 
-LARGEST_NATURAL = (1 << 62) - 1  # the sum of two is a natural number of 64 bits, too
+MAX_NATURAL = (1 << 62) - 1  # the sum of two is a natural number of 64 bits, too
 _dtypes: dict[Any, Any] = {}
 
 
@@ -51,7 +51,7 @@ class Accesses(Emitter):
             return Record(dtype, pointer)
         kind, how = kind_of_dtype(dtype), f", align {dtype.alignment}{self.fields.get(pointer, '')}"
         if pointer in self.naturals:
-            how += f", !range !{{i64 0, i64 {LARGEST_NATURAL + 1}}}"
+            how += f", !range !{{i64 0, i64 {MAX_NATURAL + 1}}}"
         if dtype.itemsize == 8 or kind == "f32":
             return Scalar(kind, self.op(f"load {LLVM[kind]}, ptr {pointer}{how}"))
         text = self.op(f"load i{8 * dtype.itemsize}, ptr {pointer}{how}")

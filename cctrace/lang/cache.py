@@ -27,7 +27,7 @@ from cctrace.lang import objects
 
 Made: TypeAlias = tuple[dict[str, Any], bytes]  # the compiler's description of the code, object code
 _FORMAT = 3  # of an entry; part of its name
-_MOST_ENTRIES = 16  # of one title: a class that is edited in a notebook leaves one per edit
+_MAX_ENTRIES = 16  # of one title: a class that is edited in a notebook leaves one per edit
 
 
 def obtain(title: str, key: str, build: Callable[[], Made]) -> Made:
@@ -132,7 +132,7 @@ def _forget_oldest(path: Path) -> None:
     title = path.name.rpartition("-")[0]
     same = [p for p in path.parent.glob(f"{title}-*.o") if p.name.rpartition("-")[0] == title]
     with contextlib.suppress(OSError):  # another process may be removing them, too
-        for old in sorted(same, key=lambda p: p.stat().st_mtime)[:-_MOST_ENTRIES]:
+        for old in sorted(same, key=lambda p: p.stat().st_mtime)[:-_MAX_ENTRIES]:
             old.unlink(missing_ok=True)
 
 

@@ -42,7 +42,7 @@ RETURN_STORED_IN = {"ssthresh": "snd_ssthresh", "undo_cwnd": "snd_cwnd"}
 _CARRIED = {"linux": tuple(schema.LINUX_CARRIED.values()), "quic": tuple(schema.QUIC_CARRIED.values())}
 
 _compiled: dict[type, Compiled] = {}
-_MOST_COMPILED = 256  # classes; a notebook that keeps making new ones need not keep them all
+_MAX_COMPILED = 256  # classes; a notebook that keeps making new ones need not keep them all
 
 
 def compiled(cls: type[Controller]) -> Compiled:
@@ -53,7 +53,7 @@ def compiled(cls: type[Controller]) -> Compiled:
     fingerprint = fingerprint_of(cls)
     if code is None or code.key != fingerprint.text():
         code = _compiled[cls] = Compiled(cls, fingerprint)
-        if len(_compiled) > _MOST_COMPILED:
+        if len(_compiled) > _MAX_COMPILED:
             del _compiled[next(iter(_compiled))]
     code.fingerprint = fingerprint
     return code

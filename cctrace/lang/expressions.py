@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cctrace.cc.base import find_method
-from cctrace.lang.accesses import LARGEST_NATURAL, Accesses, canonical
+from cctrace.lang.accesses import MAX_NATURAL, Accesses, canonical
 from cctrace.lang.definitions import value_of
 from cctrace.lang.emit import LLVM, Array, Record, Scalar, Several, Shape, Value, described, number
 from cctrace.lang.fields import VIEW_COLUMNS
@@ -331,7 +331,7 @@ class Expressions(Accesses):
         if name in self.module.naturals.get(record.dtype.names, ()):
             if self.module.checked:
                 value = self.op(f"load i64, ptr {pointer}")
-                self.fail_if(self.op(f"icmp ugt i64 {value}, {LARGEST_NATURAL}"), f"{name} is not natural")
+                self.fail_if(self.op(f"icmp ugt i64 {value}, {MAX_NATURAL}"), f"{name} is not natural")
             else:
                 self.naturals.add(pointer)
         return dtype, pointer

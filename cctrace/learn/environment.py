@@ -14,20 +14,20 @@ from cctrace.display import Progress, silent
 from cctrace.io.tcpinfo import TcpInfo
 from cctrace.learn.agent import COLUMNS, Agent
 from cctrace.sim.path import Path
-from cctrace.sim.sender import MOST_MSS
+from cctrace.sim.sender import MAX_MSS
 from cctrace.sim.simulate import simulate
 from cctrace.tcp.wire import HEADER_BYTES, MSS_BYTES
 
-LEAST_MBPS, LEAST_RTT_MS = 0.5, 10.0  # for bins that begin at zero
+MIN_MBPS, LEAST_RTT_MS = 0.5, 10.0  # for bins that begin at zero
 WIDEST = 10.0  # times its lower bound: the part of a bin that is drawn; it may be a hundred times as wide, or open
 GIGABIT, WIDEST_GIGABIT = 1000.0, 1.2  # Mbit/s from which simulations take long, and the part drawn is narrower
 FLOWS = (1, 2, 4)
 QUEUE_BDP = (0.5, 2.0)  # the paper's Fig. 2 has 1.6 to 8 BDP of its one flow, its text speaks of shallow buffers
 # Of a simulation. After 60 RTTs the losses of STARTUP's overshoot alone are still 3 to 5 % of all segments, where Eq. 6
 # falls steeply: they would decide a dumbbell's utility.
-LEAST_S, LEAST_RTTS = 6.0, 200
-LEAST_BYTES = 20e6  # that a flow's share of the link carries: beta acts in PROBE_BW alone, not on STARTUP's losses
-MOST_BDP_BYTES = 32e6  # of a flow, to which RTTs are limited: half of the largest window of a simulated receiver
+MIN_S, LEAST_RTTS = 6.0, 200
+MIN_BYTES = 20e6  # that a flow's share of the link carries: beta acts in PROBE_BW alone, not on STARTUP's losses
+MAX_BDP_BYTES = 32e6  # of a flow, to which RTTs are limited: half of the largest window of a simulated receiver
 BDP_SEGMENTS = 250  # where more would fit, segments are larger, like the super-packets that a host hands over
 WIDE_WINDOW = "512MB"  # of receivers of larger segments: how a window grows is modelled for Ethernet's
 
@@ -83,15 +83,15 @@ class Environment:
         given = ",".join(f"{name}={value}" for name, value in ({"beta": beta, "k": k} | params).items())
         rows = []
         for number, (flows, *places) in enumerate(_spread(rng, self.paths)):
-            rate = _within(places[0], self.rate_mbps, LEAST_MBPS)
+            rate = _within(places[0], self.rate_mbps, MIN_MBPS)
             rtt_ms = _within(places[1], self.min_rtt_ms, LEAST_RTT_MS)
             queue = np.exp(np.interp(places[2], (0, 1), np.log(QUEUE_BDP)))
-            rtt_ms = min(rtt_ms, MOST_BDP_BYTES / (rate * 125))
+            rtt_ms = min(rtt_ms, MAX_BDP_BYTES / (rate * 125))
             mss = segment_bytes(rate * rtt_ms * 125, self.bdp_segments)
             path = Path(
                 rate=f"{rate * flows:.4f}Mbit", rtt=f"{rtt_ms:.3f}ms", buffer=_buffer(rate * flows, rtt_ms, queue, mss)
             )
-            seconds = max(LEAST_S, LEAST_RTTS * rtt_ms / 1e3, LEAST_BYTES * 8e-6 / rate)
+            seconds = max(MIN_S, LEAST_RTTS * rtt_ms / 1e3, MIN_BYTES * 8e-6 / rate)
             larger: dict[str, Any] = {} if mss == MSS_BYTES else {"mss": mss, "rwnd": WIDE_WINDOW}
             sim = simulate(path, [f"bbrx:{given}"] * flows, f"{seconds:.3f}s", 100 * self.seed + number, **larger)
             rows += [
@@ -130,7 +130,7 @@ def segment_bytes(bdp_bytes: float, most: float) -> int:
     >>> segment_bytes(100e3, 250), segment_bytes(2e6, 250), segment_bytes(2e6, float("inf"))
     (1448, 7934, 1448)
     """
-    return int(min(max(bdp_bytes / most - HEADER_BYTES, MSS_BYTES), MOST_MSS))
+    return int(min(max(bdp_bytes / most - HEADER_BYTES, MSS_BYTES), MAX_MSS))
 
 
 def _buffer(rate_mbps: float, rtt_ms: float, bdp: float, mss: int) -> str:

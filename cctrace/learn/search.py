@@ -6,7 +6,7 @@ It has no state but its history, so it resumes by reading that back. Utilities a
 best one and robust against outliers (one dumbbell that loses more than 5 % spoils its trial). The parabola is in the
 square root of beta, because the utility falls faster below the maximum than above it. Its slope is followed with
 growing steps until its maximum lies between trials; then the maximum is tried, too. When no further k is worthwhile,
-the rest of `MOST_TRIALS` goes to either side of the maximum, and the maximum of the last fit is elected.
+the rest of `MAX_TRIALS` goes to either side of the maximum, and the maximum of the last fit is elected.
 """
 
 import functools
@@ -19,15 +19,15 @@ from cctrace.errors import ArgumentError
 
 FIRST_K, FIRST_BETA = 4, 0.45  # [Chung18] §III-A
 STEP, GROWTH = 1.5, 1.3  # the factor to either side of the start, its growth (an exponent); the paper gives none
-LEAST_BETA, MOST_BETA = 0.05, 1.5
+MIN_BETA, MAX_BETA = 0.05, 1.5
 NEAR = 0.08  # relative: nearer candidates are the same
 BESIDE = (1.25, 0.8, 1.12, 0.89, 1.4, 0.7)  # times the top: where spare trials go
 WIDTH = 0.3  # in the square root of beta: how far from the best trial others count
 FITTED = 3  # trials that a parabola needs
 FAR_OFF, ROUNDS = 1.5, 8  # standard deviations from which on a trial counts less [Huber64], and iterations of that
 GROWS = 0.01  # relative growth of the optimum below which a further k is not worth its queue, nor below its error
-MOST_K = 12
-MOST_OF_K, MOST_TRIALS = 6, 15  # of one k; in all, a tenth of a grid of 30 betas and 5 k
+MAX_K = 12
+MAX_PER_K, MAX_TRIALS = 6, 15  # of one k; in all, a tenth of a grid of 30 betas and 5 k
 RATE = 4.0  # of `Ascent`: growth of ln beta per relative growth of the utility in ln beta; the paper gives none
 
 
@@ -64,10 +64,10 @@ class Search:
 
     def wanted(self) -> tuple[int, float] | None:
         """Return the (k, beta) to try next, None when the search is over."""
-        if len(self.tried) >= MOST_TRIALS:
+        if len(self.tried) >= MAX_TRIALS:
             return None
         k, start, before = FIRST_K, self.first[1], None
-        while k <= MOST_K:
+        while k <= MAX_K:
             points = self._points(k)
             start = next(iter(points), start)
             if (beta := self._next(points, start)) is not None:
@@ -104,7 +104,7 @@ class Search:
 
     def _next(self, points: Points, start: float) -> float | None:
         """Return the next beta for one k, None when its optimum is found."""
-        if len(points) >= MOST_OF_K:
+        if len(points) >= MAX_PER_K:
             return None
         for beta in (start, _clipped(start * STEP), _clipped(start / STEP)):
             if beta not in points:
@@ -177,7 +177,7 @@ class Ascent(Search):
         step = float(np.clip(RATE * slope, -np.log(STEP), np.log(STEP)))
         beta = _clipped(betas[-1 if at > before else -2] * float(np.exp(step)))
         known = min(abs(beta / tried - 1) for tried in points) < NEAR
-        return None if known or len(points) >= MOST_OF_K else beta
+        return None if known or len(points) >= MAX_PER_K else beta
 
     def _top(self, points: Points) -> tuple[float, float]:
         return max(points.items(), key=lambda one: one[1])
@@ -230,4 +230,4 @@ def _residuals(points: Points) -> float:
 
 
 def _clipped(beta: float) -> float:
-    return round(min(max(beta, LEAST_BETA), MOST_BETA), 4)
+    return round(min(max(beta, MIN_BETA), MAX_BETA), 4)

@@ -10,7 +10,7 @@ from cctrace.arguments import whole
 from cctrace.display import plain, visible
 from cctrace.errors import ArgumentError
 
-MOST_ROWS = 500  # of a list in an answer
+MAX_ROWS = 500  # of a list in an answer
 LONGEST = 100_000  # characters of an answer
 
 
@@ -60,5 +60,5 @@ def some(rows: Sequence[Any], limit: int) -> dict[str, Any]:
     >>> some("abc", 2)
     {'count': 3, 'rows': ['a', 'b']}
     """
-    whole("limit", limit, 1, MOST_ROWS)
+    whole("limit", limit, 1, MAX_ROWS)
     return {"count": len(rows), "rows": list(rows[:limit])}

@@ -14,8 +14,8 @@ from cctrace.io import MAY_HOLD_PACKETS, format_of
 from cctrace.units import format_size
 
 LARGEST = 1_000_000_000  # bytes of a file; `cctrace analyze` takes minutes for a larger one
-MOST_LISTED = 200  # files
-_MOST_SEEN = 20_000  # entries of folders that are looked at for these
+MAX_LISTED = 200  # files
+_MAX_SEEN = 20_000  # entries of folders that are looked at for these
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Files:
                 name = format_of(path)
             except (CctraceError, OSError):
                 continue  # no format that cctrace reads
-            if len(found) == MOST_LISTED:
+            if len(found) == MAX_LISTED:
                 return found, True
             kind = "capture" if name in MAY_HOLD_PACKETS else "counters"
             size = path.stat().st_size
@@ -75,7 +75,7 @@ class Files:
             folders[:] = sorted(one for one in folders if not one.startswith("."))
             for name in sorted(names):
                 entries += 1
-                if entries > _MOST_SEEN:
+                if entries > _MAX_SEEN:
                     return
                 path = Path(folder) / name
                 if not path.is_symlink() and path.is_file() and path.stat().st_size <= LARGEST:

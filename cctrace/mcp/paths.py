@@ -12,8 +12,8 @@ from cctrace.mcp.captures import Captures, own_controller
 from cctrace.units import parse_rate_bps, parse_time_ns
 
 LONGEST_S = 300  # of a simulation
-MOST_SENDERS = 8
-MOST_BPS = 10e9  # of a simulated path: a second of it takes about as long
+MAX_SENDERS = 8
+MAX_BPS = 10e9  # of a simulated path: a second of it takes about as long
 GRAPHS = ("overview", "throughput", "rtt", "windows", "time-sequence", "ladder", "segment-sizes")
 _DPI = 110
 
@@ -49,8 +49,8 @@ def what_if(
     if not names and not changes:
         raise ArgumentError("give controllers, or a change of the path (buffer='x2'): else there is nothing to ask")
     whole("draws", draws, 3, 20)
-    if len(names) > MOST_SENDERS:
-        raise ArgumentError(f"controllers: {len(names)} given, at most {MOST_SENDERS}")
+    if len(names) > MAX_SENDERS:
+        raise ArgumentError(f"controllers: {len(names)} given, at most {MAX_SENDERS}")
     found = whatif(captures.flow(file, flow), names, draws=draws, **changes)
     return answer(found.to_dict() | {"advice": found.advice(), "trust": found.trust()})
 
@@ -73,12 +73,12 @@ def simulate(
     from cctrace.sim.simulate import simulate as run
 
     names = [own_controller(name) for name in controllers]
-    if not 1 <= len(names) <= MOST_SENDERS:
-        raise ArgumentError(f"controllers: {len(names)} given, allowed are 1 to {MOST_SENDERS}")
+    if not 1 <= len(names) <= MAX_SENDERS:
+        raise ArgumentError(f"controllers: {len(names)} given, allowed are 1 to {MAX_SENDERS}")
     if parse_time_ns(duration, "duration") > LONGEST_S * 10**9:
         raise ArgumentError(f"duration={duration!r}: at most {LONGEST_S} s")
-    if parse_rate_bps(rate, "rate") > MOST_BPS:
-        raise ArgumentError(f"rate={rate!r}: at most {MOST_BPS / 1e9:g} Gbit/s")
+    if parse_rate_bps(rate, "rate") > MAX_BPS:
+        raise ArgumentError(f"rate={rate!r}: at most {MAX_BPS / 1e9:g} Gbit/s")
     found = run(Path(rate=rate, rtt=rtt, buffer=buffer, loss=loss), names, duration, seed)
     return answer({"flows": found.flows.to_dict("records"), "link": found.link, "notes": found.notes})
 

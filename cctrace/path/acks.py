@@ -11,7 +11,7 @@ import numpy as np
 
 from cctrace.columns import Floats
 from cctrace.estimates import Estimate
-from cctrace.path.constants import ALWAYS, GATHERED, LEAST_ACKS, NEAR_GRID, ON_GRID
+from cctrace.path.constants import ALWAYS, GATHERED, MIN_ACKS, NEAR_GRID, ON_GRID
 from cctrace.path.transmissions import DELIVERED, Transmissions
 
 
@@ -23,10 +23,10 @@ class Acks(NamedTuple):
 
 
 def acks_of(table: Transmissions) -> Acks | None:
-    """Return the `Acks` of a flow; None if fewer than `LEAST_ACKS` ACKs came in order."""
+    """Return the `Acks` of a flow; None if fewer than `MIN_ACKS` ACKs came in order."""
     rows = np.flatnonzero((table.state == DELIVERED) & table.prompt & ~table.retransmitted)
     ack, first, count = np.unique(table.ack_row[rows], return_index=True, return_counts=True)
-    if len(ack) < LEAST_ACKS:
+    if len(ack) < MIN_ACKS:
         return None
     acked_us = table.acked_ns[rows[first]] / 1e3
     low, middle, high = np.quantile(count, [0.1, 0.5, 0.9])
@@ -39,7 +39,7 @@ def _slot(acked_us: Floats) -> Estimate | None:
     """Return the slot of which ACK spacings are multiples, us; None if there is none."""
     spacing = np.diff(acked_us)
     spacing = spacing[(spacing > 0) & (spacing < 4 * np.median(spacing))]
-    if len(spacing) < LEAST_ACKS:
+    if len(spacing) < MIN_ACKS:
         return None
     # The shortest spacings of many ACKs: those of adjacent slots.
     shortest = float(np.quantile(spacing, 0.1))

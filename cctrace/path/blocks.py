@@ -13,7 +13,7 @@ from cctrace.columns import Floats
 from cctrace.estimates import Z95, Estimate
 from cctrace.special import special
 
-MOST_LAGS = 5_000
+MAX_LAGS = 5_000
 
 
 def autocovariances(series: Floats, lags: int) -> Floats:
@@ -36,7 +36,7 @@ def correlation_time(series: Floats, step_us: float) -> Estimate:
     """
     low, high = np.quantile(series, [0.005, 0.995])
     series, n = np.clip(series, low, high), len(series)
-    gamma = autocovariances(series, min(MOST_LAGS, n - 1))
+    gamma = autocovariances(series, min(MAX_LAGS, n - 1))
     if gamma[0] <= 0:
         return Estimate(0.0)
     times = 0.5 + np.cumsum(gamma[1:]) / gamma[0]
@@ -60,7 +60,7 @@ def block_length(series: Floats) -> int:
         return 1
     most = int(min(np.ceil(3 * np.sqrt(n)), n // 3))
     reach = max(5, int(np.ceil(np.sqrt(np.log10(n)))))
-    lags = min(max(2 * most, reach), MOST_LAGS, n - 1)
+    lags = min(max(2 * most, reach), MAX_LAGS, n - 1)
     gamma = autocovariances(series, lags)
     small = np.abs(gamma[1:] / gamma[0]) < 2 * np.sqrt(np.log10(n) / n)
     # The first lag from which the correlations stay insignificant.

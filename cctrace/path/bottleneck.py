@@ -55,7 +55,7 @@ def bend(flow: Sent, steps: Steps) -> float:
     """
     known, left = flow.timed, flow.unexplained(steps)
     span_us = flow.sent_us[-1] - flow.sent_us[0] + 1
-    window_us = max(const.WINDOW_US, const.LEAST_BENT * span_us / len(known))
+    window_us = max(const.WINDOW_US, const.MIN_BENT * span_us / len(known))
     stretch = (flow.sent_us[known] / window_us).astype(np.int64)
     order = np.lexsort((left, stretch))
     begin = np.flatnonzero(np.diff(stretch[order], prepend=-1))
@@ -136,7 +136,7 @@ def sent_behind(table: Transmissions) -> tuple[Sent, tuple[float, float] | None]
     was dropped before the queue, by a policer or an AQM, left no trace in later delays.
     """
     arrived, lost = sent(table), table.state == LOST
-    if lost.sum() < const.LEAST_LOST or len(arrived.acked) < const.LEAST_RTTS or not arrived.lasts:
+    if lost.sum() < const.MIN_LOST or len(arrived.acked) < const.LEAST_RTTS or not arrived.lasts:
         return arrived, None
     found = constant_rate(arrived)
     met = backlog_met(arrived, constant(found[0]), (table.sent_ns - table.start_ns) / 1e3)

@@ -130,7 +130,7 @@ def policer_of(tables: list[Transmissions], start_ns: int, base_us: float) -> Bu
     arrivals = _Arrivals((sent_ns[order] - start_ns) / 1e3, size[order], lost[order], base_us)
     lost, ends = arrivals.lost, np.cumsum([len(sent) for sent in columns[0]])
     place = [row[of] for row, of in zip(np.split(np.argsort(order), ends[:-1]), packet, strict=True)]  # of each segment
-    if lost.sum() < const.LEAST_POLICED or _queued(tables[0], base_us):
+    if lost.sum() < const.MIN_POLICED or _queued(tables[0], base_us):
         return None
     best = max(
         (_best_near(arrivals, rate) for rate in _candidates(arrivals)), key=lambda found: found.gain, default=None
@@ -195,7 +195,7 @@ def _any_does(arrivals: _Arrivals, rate: float) -> bool:
     """
     most = arrivals.misjudged(rate)
     most += Z95 * np.sqrt(max(most, 1.0))
-    return all(arrivals.misjudged(rate * np.exp(side * const.MOST_PLATEAU)) <= most for side in (-1, 1))
+    return all(arrivals.misjudged(rate * np.exp(side * const.MAX_PLATEAU)) <= most for side in (-1, 1))
 
 
 def _as_likely(arrivals: _Arrivals, best: _Hypothesis) -> tuple[float, float]:
@@ -210,9 +210,9 @@ def _as_likely(arrivals: _Arrivals, best: _Hypothesis) -> tuple[float, float]:
 
     for side in (-1, 1):
         inside, step = 0.0, 1e-4
-        while step < const.MOST_PLATEAU and is_likely(best.rate * np.exp(side * step)):
+        while step < const.MAX_PLATEAU and is_likely(best.rate * np.exp(side * step)):
             inside, step = step, 2 * step
-        outside = min(step, const.MOST_PLATEAU)
+        outside = min(step, const.MAX_PLATEAU)
         while outside - inside > max(1e-5, 0.02 * outside):
             middle = (inside + outside) / 2
             if is_likely(best.rate * np.exp(side * middle)):
@@ -304,12 +304,12 @@ def _judged(arrivals: _Arrivals, rate: float) -> _Hypothesis:
 def _candidates(arrivals: _Arrivals) -> list[float]:
     """Return candidate rates: those of a coarse grid that explain the losses best, and from bytes between losses."""
     mean = arrivals.size[~arrivals.lost].sum() / (arrivals.time_us[-1] - arrivals.time_us[0])
-    grid = mean * np.exp(np.arange(-2 * const.RATE_GRID, const.MOST_ABOVE_MEAN, const.RATE_GRID))
+    grid = mean * np.exp(np.arange(-2 * const.RATE_GRID, const.MAX_ABOVE_MEAN, const.RATE_GRID))
     gains = np.array([_judged(arrivals, rate).gain for rate in grid])
     found = [float(grid[k]) for k in np.argsort(-gains, kind="stable")[: const.BEST_RATES] if np.isfinite(gains[k])]
     for span_us in (5e5, 2e6, 8e6):
         passed, span = _between(arrivals, span_us)
-        if len(span) >= const.LEAST_POLICED:
+        if len(span) >= const.MIN_POLICED:
             found.append(_common_rate(passed, span))
     return found
 

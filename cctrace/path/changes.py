@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cctrace.columns import Bools
-from cctrace.path.constants import LEAST_WINDOWS, MOSTLY_QUEUED, QUEUED_ALIKE, RATE_DIFFERS, RATE_VARIES, STEADY_RATE
+from cctrace.path.constants import MIN_WINDOWS, MOSTLY_QUEUED, QUEUED_ALIKE, RATE_DIFFERS, RATE_VARIES, STEADY_RATE
 from cctrace.tcp.wire import PACKET_BYTES
 
 if TYPE_CHECKING:
@@ -88,11 +88,11 @@ def _stretch(path: PathEvidence, begin_s: float, end_s: float) -> _Stretch | Non
     """
     middle, rate, rtt = path.delivered
     inside = (middle > begin_s) & (middle < end_s) & (rate > 0)
-    if inside.sum() < LEAST_WINDOWS:
+    if inside.sum() < MIN_WINDOWS:
         return None
     queued, overall = inside & _waited(path), float(np.median(rate[inside]))
     # A queue that drains at the rate that also holds afterwards reveals that rate.
-    enough = queued.sum() >= LEAST_WINDOWS
+    enough = queued.sum() >= MIN_WINDOWS
     full = enough and (
         queued.sum() >= MOSTLY_QUEUED * inside.sum() or abs(np.median(rate[queued]) / overall - 1) < QUEUED_ALIKE
     )
@@ -118,7 +118,7 @@ def _waited(path: PathEvidence) -> Bools:
 def variation(path: PathEvidence) -> tuple[float, float] | None:
     """Return (10th, 90th percentile) of the rate while a queue stood, bit/s, over half a second; None if too short."""
     middle, rate, _ = path.delivered
-    size = LEAST_WINDOWS
+    size = MIN_WINDOWS
     if len(middle) < 6 * size:
         return None
     waited = _waited(path)

@@ -375,7 +375,7 @@ def _place(delays: Delays, service_us: Floats, prompt: Bools) -> str | None:
     # How unlikely it is that none came closer, at the rate of those that fell, which a few of them hardly determine;
     # for many it is exp(-due).
     surprise = fell.sum() * np.log1p(share)
-    return "before" if surprise >= const.LEAST_CLOSER and closer.sum() <= const.NONE_CLOSER * due else None
+    return "before" if surprise >= const.MIN_CLOSER and closer.sum() <= const.NONE_CLOSER * due else None
 
 
 def tie_us(gap: Floats, packet_us: float) -> float:

@@ -149,7 +149,7 @@ def losses_of(evidence: PathEvidence, steps: Steps, rate_errors: Floats) -> Loss
     congestive = at.overflow
     buffer, aqm, clear = Estimate(None, max(longest, size), None), None, ~congestive
     wait_us = at.wait_us
-    if congestive.sum() >= const.LEAST_DROPS:
+    if congestive.sum() >= const.MIN_DROPS:
         found, droptail = _buffer(met[congestive], time_us[congestive], size, at.error(rate_errors))
         # A full queue passes nothing: if many packets passed where others were dropped, something else drops.
         passing = np.sum(~lost & (met > np.median(met[congestive]) + const.ABOVE_FULL * size))
@@ -186,7 +186,7 @@ def early_share(dropped: Bools, lost: Bools, met: Floats, time_us: Floats, rtt_u
     at = np.flatnonzero(dropped)
     begins = np.flatnonzero(np.diff(time_us[at], prepend=-np.inf) > rtt_us)
     first = at[begins]
-    time, backlog, many = time_us[~lost], met[~lost], const.LEAST_CODEL
+    time, backlog, many = time_us[~lost], met[~lost], const.MIN_CODEL
     early = grown = 0
     for k, drops in zip(first.tolist(), np.split(at, begins)[1:], strict=True):
         begin, now, end = np.searchsorted(time, (time_us[k] - rtt_us, time_us[k], time_us[k] + rtt_us))
@@ -206,7 +206,7 @@ def _codel(lost: Bools, wait_us: Floats, time_us: Floats, at: Backlogs) -> bool:
     Where hardly any packet waits so briefly, CoDel shows by its clock: it drops one packet at a time, never two close
     together, unlike chance, and of the longer queues, as `Backlogs.chance` says.
     """
-    if lost.sum() < const.LEAST_CODEL:
+    if lost.sum() < const.MIN_CODEL:
         return False
     long, spacing = wait_us >= const.NEAR_TARGET * const.CODEL_TARGET_US, np.diff(time_us[lost])
     if np.mean(long[lost]) < 0.98 or np.mean(spacing > const.CODEL_TARGET_US) < 0.95:
@@ -220,10 +220,10 @@ def _codel(lost: Bools, wait_us: Floats, time_us: Floats, at: Backlogs) -> bool:
 
 def _early(lost: Bools, met: Floats) -> bool:
     """Return whether the loss probability grows with the queue over its entire range, not just at one length."""
-    if lost.sum() < const.LEAST_EARLY:
+    if lost.sum() < const.MIN_EARLY:
         return False
     half = met < np.quantile(met[lost], 0.9)  # ignore the longest queues
-    if lost[half].sum() < const.LEAST_EARLY / 2 or np.ptp(met[half]) <= 0:
+    if lost[half].sum() < const.MIN_EARLY / 2 or np.ptp(met[half]) <= 0:
         return False
     among, dropped = np.sort(met[half]), met[half & lost]
     rank = (np.searchsorted(among, dropped, "left") + np.searchsorted(among, dropped, "right") + 1) / 2
@@ -267,12 +267,12 @@ def overflows(lost: Bools, met: Floats, high: Bools, longest: float, time_us: Fl
     expected = chance * high.sum()
     excess = lost[high].sum() - expected
     none = np.zeros(len(lost), bool)
-    if excess < max(const.LEAST_DROPS, 4 * np.sqrt(expected)):
+    if excess < max(const.MIN_DROPS, 4 * np.sqrt(expected)):
         high = met > const.AT_THE_END * longest
         chance = lost[~high].mean() if (~high).any() else 0.0
         expected, count = chance * high.sum(), lost[high].sum()
         excess = count - expected
-        if excess < const.LEAST_DROPS or special.pdtrc(count - 1, expected) > const.CHANCE_AT_THE_END:
+        if excess < const.MIN_DROPS or special.pdtrc(count - 1, expected) > const.CHANCE_AT_THE_END:
             return none
     # The loss share rises steeply where a full queue drops: take the losses beyond the rise.
     levels = np.linspace(0.5, 0.98, 25) * longest

@@ -67,9 +67,9 @@ def marker_of(path: PathEvidence) -> Marker:
 
 def judged(marking: Marking) -> Marker:
     """Return the laws that explain the marks about as well as the best one."""
-    if marking.counts[1].sum() < const.LEAST_MARKS:
+    if marking.counts[1].sum() < const.MIN_MARKS:
         return Marker()
-    error_us, marking = marking.error_us, marking.until(const.MOST_MARKS)
+    error_us, marking = marking.error_us, marking.until(const.MAX_MARKS)
     laws = sorted((law(marking) for law in LAWS), key=lambda law: -law.score)
     if marking.is_l4s and any(law.name == "step" and law.score > -math.inf for law in laws):
         laws = [law for law in laws if law.name != "dualpi2"]  # it includes the step, which explains most marks
@@ -127,7 +127,7 @@ def step(marking: Marking) -> Law:
     found = []
     for width in (finest, *const.BLURS_US):
         above = special.expit((wait - thresholds[:, None]) / width)
-        blurred = width > np.maximum(thresholds * const.LARGEST_BLUR, finest)
+        blurred = width > np.maximum(thresholds * const.MAX_BLUR, finest)
         for rest, most in itertools.product(const.REST_MARKED, const.STEP_MARKED):
             found.append(np.where(blurred, -np.inf, _log_likelihood(rest + (most - rest) * above, n, k)))
     law = _averaged("step", np.transpose(found), thresholds)
@@ -154,7 +154,7 @@ def _targets_us(marking: Marking, wait_us: Floats, interval_s: float) -> Floats:
     first = marks[np.diff(time[marks], prepend=-math.inf) > const.CODEL_PAUSE * interval_s]
     begin = np.minimum(np.searchsorted(time, time[first] - interval_s + const.CODEL_EARLY_S), first)
     least = [wait_us[start : stop + 1].min() for start, stop in zip(begin, first, strict=True)]
-    low, high = np.maximum(np.quantile(least, const.CODEL_MIDDLE), const.LEAST_TARGET_US)
+    low, high = np.maximum(np.quantile(least, const.CODEL_MIDDLE), const.MIN_TARGET_US)
     return np.geomspace(low * const.CODEL_WIDER[0], high * const.CODEL_WIDER[1], const.TARGETS)
 
 
@@ -217,15 +217,15 @@ def red(marking: Marking) -> Law:
     scores, thresholds = [], []
     for shift in const.RED_SHIFTS:
         average = lfilter([0.5**shift], [1, 0.5**shift - 1], every)[place]
-        for least in np.maximum(np.quantile(average, np.linspace(0, 0.95, const.LEASTS)), const.LEAST_TARGET_US):
+        for least in np.maximum(np.quantile(average, np.linspace(0, 0.95, const.LEASTS)), const.MIN_TARGET_US):
             found = [_red_log_likelihood(marking, average - least, least * width) for width in const.RED_WIDTHS]
             scores.append(np.concatenate(found))
             thresholds.append(least)
     row, cell = divmod(int(np.argmax(scores)), len(scores[0]))
-    width, most = divmod(cell, len(const.RED_MOST))
+    width, most = divmod(cell, len(const.RED_MAX))
     law = _averaged("red", np.array(scores), np.array(thresholds))
     upper_us, shift = thresholds[row] * (1 + const.RED_WIDTHS[width]), const.RED_SHIFTS[row // const.LEASTS]
-    return replace(law, upper_us=float(upper_us), most=const.RED_MOST[most], weight_log=shift)
+    return replace(law, upper_us=float(upper_us), most=const.RED_MAX[most], weight_log=shift)
 
 
 def _red_log_likelihood(marking: Marking, excess: Floats, width: float) -> Floats:
@@ -248,7 +248,7 @@ def _red_log_likelihood(marking: Marking, excess: Floats, width: float) -> Float
     reached = np.maximum.accumulate(product + stretch * above_all) - stretch * above_all
     before = np.where(begins, 0.0, np.concatenate([[0.0], reached[:-1]]))
 
-    slopes = np.array(const.RED_MOST)[:, None] / width
+    slopes = np.array(const.RED_MAX)[:, None] / width
     hit = (marked > 0) & ~is_forced
     still, passed = _log_unmarked(slopes * before[hit]), _log_unmarked(slopes * reached[hit])
     chance = np.exp(still) * -np.expm1(passed - still)
@@ -288,7 +288,7 @@ def dualpi2(marking: Marking) -> Law:
     for threshold in thresholds:
         is_below = marking.wait_us <= threshold
         rest = _slow_rate(n * is_below, k * is_below)
-        blurs = (width for width in const.BLURS_US if width <= max(threshold * const.LARGEST_BLUR, const.BLURS_US[0]))
+        blurs = (width for width in const.BLURS_US if width <= max(threshold * const.MAX_BLUR, const.BLURS_US[0]))
         above = [special.expit((marking.wait_us - threshold) / width) for width in blurs]
         found.append(max(float(_log_likelihood(rest + (1 - rest) * part, n, k)) for part in above))
     return _averaged("dualpi2", np.array(found), thresholds)
@@ -309,7 +309,7 @@ def by_chance(marking: Marking) -> Law:
     rate = np.clip(_slow_rate(n, k), const.RAREST_MARK, 1 - const.RAREST_MARK)
     hit = k > 0
     passed = np.cumsum(n * rate)
-    since = np.maximum(np.diff(passed[hit], prepend=0.0), const.LEAST_SINCE)  # expected marks since the last one
+    since = np.maximum(np.diff(passed[hit], prepend=0.0), const.MIN_SINCE)  # expected marks since the last one
     scores = [float(_log_likelihood(rate, n, k))]
     for shape in const.EVEN_SHAPES:
         gaps = shape * math.log(shape) + (shape - 1) * np.log(since) - shape * since - special.gammaln(shape)

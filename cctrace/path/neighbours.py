@@ -10,7 +10,7 @@ import numpy as np
 from cctrace.errors import StreamError
 from cctrace.flows.capture import Capture
 from cctrace.path.bottleneck import ROUGHLY, constant_rate, deviation
-from cctrace.path.constants import COARSE_PACKETS, COMMON, LEAST_BYTES, LEAST_OVERLAP, MOST_OTHERS
+from cctrace.path.constants import COARSE_PACKETS, COMMON, MAX_OTHERS, MIN_BYTES, MIN_OVERLAP
 from cctrace.path.own_queue import coarser, packets_per_unit
 from cctrace.path.queue import constant
 from cctrace.path.sent import Sent, sent
@@ -41,7 +41,7 @@ class Presence(NamedTuple):
 def matters(mine: Presence, other: Presence) -> Any:
     """Return whether another flow would matter in the same queue: a fifth of the time and a fiftieth of the bytes."""
     overlap = np.minimum(mine.end, other.end) - np.maximum(mine.begin, other.begin)
-    return (overlap > LEAST_OVERLAP * (mine.end - mine.begin)) & (other.sent_bytes > LEAST_BYTES * mine.sent_bytes)
+    return (overlap > MIN_OVERLAP * (mine.end - mine.begin)) & (other.sent_bytes > MIN_BYTES * mine.sent_bytes)
 
 
 def neighbours(rows: Mapping[str, Any], index: int, one_bottleneck: bool = False) -> list[int]:
@@ -59,7 +59,7 @@ def neighbours(rows: Mapping[str, Any], index: int, one_bottleneck: bool = False
     near &= matters(Presence(begin[index], end[index], sent_bytes[index]), Presence(begin, end, sent_bytes))
     near[index] = False
     found = np.flatnonzero(near)
-    largest = np.argsort(-sent_bytes[found], kind="stable")[:MOST_OTHERS]
+    largest = np.argsort(-sent_bytes[found], kind="stable")[:MAX_OTHERS]
     return np.sort(found[largest]).tolist()
 
 

@@ -142,7 +142,7 @@ def bottleneck_of(path: PathEvidence, flow: Sent) -> Bottleneck:
     # A bucket of a few merged packets is an artefact of merging them.
     if bucket is not None and bucket.size_bytes.sides()[0] > 4 * float(np.median(flow.wire_bytes)):
         return _with_rate(flow, bucket.rate.sides()[0], found.explained, bucket_bytes=bucket.size_bytes.sides()[0])
-    if not found.is_measured and path.lost.sum() >= const.LEAST_LOST:
+    if not found.is_measured and path.lost.sum() >= const.MIN_LOST:
         return _shown_by_losses(path, flow, found)
     return found
 
@@ -167,7 +167,7 @@ def _with_rate(
 def _base_us(flow: Sent, rest: Floats) -> float:
     # A bucket that passes packets earlier than the queue can leave negative residuals; no RTT is that short.
     least, base = float(np.nanmin(flow.rtt_us)), float(np.quantile(rest, 0.02))
-    return max(base if base >= const.LEAST_BASE * least else least, 1.0)
+    return max(base if base >= const.MIN_BASE * least else least, 1.0)
 
 
 def base_rtt_us(flow: Sent, steps: Steps) -> float:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cctrace.path.arrays import central_sd
-from cctrace.path.constants import LEAST_PAIRS, PAIR_AGREE, PAIR_BEHIND, PAIR_BYTES, PAIRS_AGREEING
+from cctrace.path.constants import MIN_PAIRS, PAIR_AGREE, PAIR_BEHIND, PAIR_BYTES, PAIRS_AGREEING
 
 if TYPE_CHECKING:
     from cctrace.path.sent import Sent
@@ -36,11 +36,11 @@ def pair_rate(flow: Sent) -> tuple[float, float] | None:
     so most spacings give the same rate.
     """
     logs = np.sort(pairs_of(flow).log_rate)
-    if len(logs) < LEAST_PAIRS:
+    if len(logs) < MIN_PAIRS:
         return None
     inside = np.searchsorted(logs, logs + 2 * PAIR_AGREE, "right") - np.arange(len(logs))
     best = int(np.argmax(inside))
-    if inside[best] < max(LEAST_PAIRS, PAIRS_AGREEING * len(logs)):
+    if inside[best] < max(MIN_PAIRS, PAIRS_AGREEING * len(logs)):
         return None
     agreed = logs[best : best + inside[best]]
     error = central_sd(agreed) / np.sqrt(len(agreed))

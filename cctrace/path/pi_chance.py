@@ -47,14 +47,14 @@ def _filtered(marking: Marking, controller: Controller, power: int, is_spread: b
         before = wait
         part = np.clip(chance**power, const.RAREST_MARK, 1 - const.RAREST_MARK)
         is_open = (wait >= targets / 2) | (chance >= const.PIE_SHORT) if is_spread else np.ones(shape, bool)
-        is_marking = is_open & (chance <= const.PIE_MOST_MARKED) if is_spread else is_open
+        is_marking = is_open & (chance <= const.PIE_MAX_MARKED) if is_spread else is_open
         hits = 0.0
         for run in range(first[i], first[i + 1]):
             n, k = runs.packets[run], marked[run]
             may = is_marking * n
             if is_spread:
                 after = since + np.where(is_open, part * n, 0.0)
-                may = np.clip(np.where(is_marking, (after - const.PIE_LEAST_SUM) / part, 0.0), 0.0, n)
+                may = np.clip(np.where(is_marking, (after - const.PIE_MIN_SUM) / part, 0.0), 0.0, n)
                 since = after
             if not runs.is_known[run]:
                 hit = random.random(shape) < 1 - (1 - part) ** may
@@ -100,8 +100,8 @@ def _pie(chance: Floats, targets: Floats, wait: float, before: float) -> Floats:
     """Return PIE's change of the probability: pie_calculate_probability."""
     scale = np.where(chance < 0.1, 0.5, 1.0) * 0.25 ** (chance[..., None] < const.PIE_SCALES).sum(axis=-1)
     change: Floats = scale * (const.PIE_ALPHA_HZ * (wait - targets) + const.PIE_BETA_HZ * (wait - before))
-    change = np.where((change > const.PIE_MOST) & (chance >= 0.1), const.PIE_MOST, change)
-    return change + (const.PIE_MOST if wait > const.PIE_LONG_S else 0.0)
+    change = np.where((change > const.PIE_MAX) & (chance >= 0.1), const.PIE_MAX, change)
+    return change + (const.PIE_MAX if wait > const.PIE_LONG_S else 0.0)
 
 
 def _pi2(chance: Floats, targets: Floats, wait: float, before: float) -> Floats:

@@ -36,7 +36,7 @@ def route_steps(flow: Sent, steps: Steps) -> Route:
     """Return the `Route` of a flow. `steps`: rate of the bottleneck."""
     time, level = _levels(flow, steps)
     least = max(const.ROUTE_STEP_US, const.ROUTE_STEP_SHARE * flow.least_rtt_us)
-    edges = sorted({0, *_split(level, 0, len(level), least)})[: const.MOST_ROUTES + 1]
+    edges = sorted({0, *_split(level, 0, len(level), least)})[: const.MAX_ROUTES + 1]
     if len(edges) == 1 or not len(level):
         return Route(np.zeros(1), np.zeros(1))
     ends = [*edges[1:], len(level)]

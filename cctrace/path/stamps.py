@@ -62,7 +62,7 @@ def held_us(stamps: Stamps) -> float:
     True
     """
     time, above = stamps.time_us, stamps.time_us - stamps.stamp_us
-    if len(time) < const.LEAST_STAMPS or time[-1] <= time[0]:
+    if len(time) < const.MIN_STAMPS or time[-1] <= time[0]:
         return 0.0
     place = (time - time[0]) / (time[-1] - time[0])
     most = const.CLOCK_SKEW * (time[-1] - time[0])
@@ -104,7 +104,7 @@ def clock_set(flow: Flow) -> ClockSet | None:
     shows steps that are long enough.
     """
     odd, spacing, at_s = _gaps(flow)
-    chosen = np.argsort(-np.abs(spacing))[: const.MOST_GAPS]
+    chosen = np.argsort(-np.abs(spacing))[: const.MAX_GAPS]
     places = []
     for k in chosen:
         undone = odd[-spacing * np.sign(spacing[k]) > abs(spacing[k]) / 2]

@@ -39,7 +39,7 @@ def jumps(times: Floats, values: Floats, reach: int = 5) -> Floats:
     jump = np.abs(after - before)
     clear = jump > np.maximum(const.RATE_JUMP, 3 * np.maximum(wander[:-reach], wander[reach:]))
     found: list[float] = []
-    while clear.any() and len(found) < const.MOST_RATE_STEPS:
+    while clear.any() and len(found) < const.MAX_RATE_STEPS:
         k = int(np.argmax(np.where(clear, jump, -1)))
         # The jump lies between the adjacent windows that differ most.
         near = np.arange(max(k + reach - 2, 1), min(k + reach + 3, len(values)))
@@ -72,7 +72,7 @@ def _of_pairs(flow: Sent) -> list[Steps]:
     Where most spacings agree on a rate, they agree on another one after a change.
     """
     acked_us, log_rate = pairs_of(flow)
-    size = max(const.LEAST_PAIRS, len(log_rate) // const.MOST_PARTS)
+    size = max(const.MIN_PAIRS, len(log_rate) // const.MAX_PARTS)
     parts = len(log_rate) // size
     if parts < 2 * const.PARTS_REACH + 2:
         return []

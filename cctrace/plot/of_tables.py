@@ -27,7 +27,7 @@ COLOURS = (
     "#9db4c8", "#e08e45",
 )  # fmt: skip
 MARKS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "p", "h")
-_MOST_TICKS = 8
+_MAX_TICKS = 8
 
 
 def lines(
@@ -171,7 +171,7 @@ def _ticks_where_measured(axes: Axes) -> None:
     places_of = [np.asarray(line.get_xdata()) for line in axes.lines]
     drawn = [places for places in places_of if len(places) > 2]
     places = np.unique(np.concatenate(drawn)) if drawn else np.empty(0)
-    if 0 < len(places) <= _MOST_TICKS:
+    if 0 < len(places) <= _MAX_TICKS:
         axes.set_xticks(places, [f"{place:g}" for place in places])
         axes.minorticks_off()
 

@@ -43,7 +43,7 @@ RATES = CONFIG_HZ[:2]  # of nearly all kernels; 100 and 300 mostly end PROBE_RTT
 SURE = math.log(1 / FALSE_ALARM)
 APART_US = 1000  # between the phases of the ticks that are tried
 STAMPS = ("probe_rtt_min_stamp", "min_rtt_stamp", "probe_rtt_done_stamp", "cycle_jiffies")  # in ticks, if not 0
-MOST_CHANGES = 2  # of the ticks with which a flow is inferred
+MAX_CHANGES = 2  # of the ticks with which a flow is inferred
 HELD_US = 300_000  # longer than PROBE_RTT lasts on most paths
 
 
@@ -278,7 +278,7 @@ class Judge:
         self._ticks: list[tuple[int, int]] = []
         self._looks: list[_Look] = []
         self._needs = 0  # rows that must be inferred before more can be judged
-        self._changes = MOST_CHANGES
+        self._changes = MAX_CHANGES
         self._settled: Ticking | None = None
         self.known: Known | None = None
 

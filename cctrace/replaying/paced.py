@@ -32,7 +32,7 @@ from cctrace.replaying.waiting import answers_acks, own_sends, shows_no_timer
 from cctrace.tcp.pacing import UNPACED_SEGMENTS, near_peer_bytes
 
 TEMPER = 0.5  # successive intervals are correlated
-MOST_ROWS = 60_000  # of the stream
+MAX_ROWS = 60_000  # of the stream
 # Super-packets whose rate is measured together: the first may follow by half its length what left late [Linux618]
 # tcp_update_skb_after_send.
 TOGETHER = 8
@@ -164,7 +164,7 @@ def likely_paced(follower: Follower) -> int:
 
     `follower`: compiled, at row 0, of a controller that sets no pacing rate; it is left there.
     """
-    stops = stops_until(follower.events, MOST_ROWS)
+    stops = stops_until(follower.events, MAX_ROWS)
     if not len(stops) or follower.book[bk.BLUR] >= BLUR_ELSEWHERE:
         return 0  # estimated times are not informative
     if shows_no_timer(follower.events, follower.sends):

@@ -26,7 +26,7 @@ from cctrace.replaying.timed import Timed, timed
 from cctrace.replaying.waiting import SOON_NS
 from cctrace.schema import ON_ACK
 
-LEAST_BLOCK_US = 20_000  # sends of a round trip, or of this time, are correlated: n sends count as sqrt(n)
+MIN_BLOCK_US = 20_000  # sends of a round trip, or of this time, are correlated: n sends count as sqrt(n)
 PAUSE_BLOCKS = 2  # blocks: applications pause for longer; space in a full send buffer returns within a round trip
 
 
@@ -53,8 +53,8 @@ class Played(NamedTuple):
 
 
 def block_us(flow: Flow) -> int:
-    """Return the length of a block of time: of a round trip, or LEAST_BLOCK_US."""
-    return max(flow.events.last("tcp_min_rtt_us"), LEAST_BLOCK_US)
+    """Return the length of a block of time: of a round trip, or MIN_BLOCK_US."""
+    return max(flow.events.last("tcp_min_rtt_us"), MIN_BLOCK_US)
 
 
 def play(

@@ -23,7 +23,7 @@ from cctrace.replaying.hypotheses import FALSE_ALARM, LONGEST, Inference
 POLICED, POLICED_BW, SAMPLING = "lt_use_bw", "lt_bw", "lt_is_sampling"
 SEARCH = (SAMPLING, POLICED_BW, "lt_rtt_cnt", "lt_last_delivered", "lt_last_stamp", "lt_last_lost")
 LONGEST_SEARCH = 2 * 4 * LT_MIN_ROUNDS  # rounds of two intervals
-MOST_SEARCHES = 128  # of more losses, evenly spaced ones: each is followed for up to `LONGEST_SEARCH` rounds
+MAX_SEARCHES = 128  # of more losses, evenly spaced ones: each is followed for up to `LONGEST_SEARCH` rounds
 SPAN_RTTS = 2 * CYCLE_LEN  # over which sends show a policer's rate
 
 
@@ -101,7 +101,7 @@ class Policers:
         lost, delivered = (np.diff(events.at(name, rounds).astype(np.int64)) for name in ("lost", "delivered"))
         if not np.any((lost > 0) & (lost * GAIN_UNIT >= LT_LOSS_THRESH * delivered)):
             return losses[:0], end
-        some = np.linspace(0, len(losses) - 1, min(len(losses), MOST_SEARCHES)).astype(int)
+        some = np.linspace(0, len(losses) - 1, min(len(losses), MAX_SEARCHES)).astype(int)
         return losses[some], self._work.rounds_after(LONGEST_SEARCH, srtt_us, end)
 
     def _search(self, last: int) -> tuple[int, dict[str, int]] | None:

@@ -16,7 +16,7 @@ from cctrace.replaying.follow import Follower
 from cctrace.replaying.script import Edit, Script
 
 NEAR = (0, -1, 1, -2, 2)  # segments
-MOST_ROWS = 20_000  # used per reduction
+MAX_ROWS = 20_000  # used per reduction
 WAITING = 0.25  # segments typically waiting
 ASTRAY = 4.0  # segments: larger errors are outliers
 CLEARLY = 0.2  # segments, in the mean of FEW flights or more
@@ -42,7 +42,7 @@ def set_right(follower: Follower, script: Script, rows: Sequence[int], limited: 
             made.append(pending.pop(0))
         follower.run(row)
         full = limited[
-            np.searchsorted(limited, row, "right") : np.searchsorted(limited, min(following, row + MOST_ROWS))
+            np.searchsorted(limited, row, "right") : np.searchsorted(limited, min(following, row + MAX_ROWS))
         ]
         since = rows[k - 1] if k else -1
         latest = limited[np.searchsorted(limited, since, "right") : np.searchsorted(limited, row, "right")][-LATEST:]

@@ -63,7 +63,7 @@ MODEL = (
 
 # Replays with computed writes: a round trip of decisions may settle with each (11 in view); of long flows, so many as
 # replay these packets, three at least.
-MOST_WRITTEN, LEAST_WRITTEN, WRITTEN_PACKETS = 24, 3, 400_000
+MAX_WRITTEN, MIN_WRITTEN, WRITTEN_PACKETS = 24, 3, 400_000
 
 
 @dataclass(frozen=True, repr=False)
@@ -306,7 +306,7 @@ def _with_writes(plain: Run, wanted: Sequence[str], mode: str) -> Run:
     """
     run, packets = plain, 1 if plain.marked is None else max(len(plain.marked), 1)
     before = plain.marked
-    for _ in range(max(LEAST_WRITTEN, min(MOST_WRITTEN, WRITTEN_PACKETS // packets))):
+    for _ in range(max(MIN_WRITTEN, min(MAX_WRITTEN, WRITTEN_PACKETS // packets))):
         marks, source = marks_of_writes(run), run.source
         if marks is None or before is None or not isinstance(source, Flow):
             return plain

@@ -49,9 +49,9 @@ CLOSE = 1.5  # log likelihood of a send by which fq mostly makes the true sender
 # Packets used, and rounds of reconstruction and replay: slow start, in which rates change with every ACK, and more if
 # that is not decisive.
 STAGES = (5_000, 3), (25_000, 6)
-MOST_ROUNDS = 12  # of passes and inference; usually two or three suffice
-# Rows of all rounds together, unless fewer than LEAST_ROUNDS would remain: a round takes 4 us a row.
-MOST_ROWS, LEAST_ROUNDS = 4_000_000, 3
+MAX_ROUNDS = 12  # of passes and inference; usually two or three suffice
+# Rows of all rounds together, unless fewer than MIN_ROUNDS would remain: a round takes 4 us a row.
+MAX_ROWS, MIN_ROUNDS = 4_000_000, 3
 RIGHT = 0.95  # of the polls, at which packets in flight are right without fq, if there was none
 FEW_SENDS = 50  # super-packets; fewer are uninformative
 SENT_THROUGH_FQ = (
@@ -326,7 +326,7 @@ def _converged(
     flow: Flow,
     controller: Sender,
     played: Played | None = None,
-    rounds: int = MOST_ROUNDS,
+    rounds: int = MAX_ROUNDS,
     marks: NDArray[np.uint8] | None = None,
     judged: bool = True,
 ) -> tuple[Flow, Played]:
@@ -337,7 +337,7 @@ def _converged(
     each_us, seen = block_us(flow), set[bytes]()
     played = played or play(flow, controller, each_us, marks, judged)
     best = played.decided, played
-    for number in range(min(rounds, max(MOST_ROWS // len(flow.events), LEAST_ROUNDS))):
+    for number in range(min(rounds, max(MAX_ROWS // len(flow.events), MIN_ROUNDS))):
         decided, script = one_pass.hand_over(flow, played.cls, played.params, played.timed, marks)
         if (digest := hashlib.sha256(decided.data).digest()) in seen:
             break  # what follows would repeat what followed then

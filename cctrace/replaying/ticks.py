@@ -33,7 +33,7 @@ CLEARLY = 3 * math.log(TICKS / FALSE_ALARM)  # less likely ones are dropped; a w
 MANY_ROWS, FEW = 8_000, 4  # for the first choice; and flights without which it is open
 NEAR = 4  # refinement factor of the last choice
 LAST_ROWS = 16_000  # for the last choice, that of HZ, and the first through fq: a step changes the rate by a hundredth
-MOST_ROWS = 64_000  # for a choice that fewer leave open
+MAX_ROWS = 64_000  # for a choice that fewer leave open
 ALMOST = 0.01  # of the flights may not fill the window of the right ticks
 FOREIGN = 1.4  # times as unlikely, if all flights were: another controller sent them
 ENOUGH = 100  # flights, for that conclusion
@@ -152,7 +152,7 @@ class Phases:
         To choose a phase may take many rows, which are not needed if the other rate is likelier with any choice.
         """
         self._narrow()
-        if self._chosen is None and len(self._left) > 1 and self._reached < min(MOST_ROWS, len(self.follower.rows)):
+        if self._chosen is None and len(self._left) > 1 and self._reached < min(MAX_ROWS, len(self.follower.rows)):
             much = self._most(self._left, LAST_ROWS) + CLEARLY
             if any(other._seems_likelier(much) for other in others):
                 period = 1_000_000 // self.hz
@@ -242,10 +242,10 @@ class Phases:
     def _choose(self) -> None:
         """Choose among the phases that are left, and those around them."""
         likeliest, many = self._likeliest, LAST_ROWS if self._timed else MANY_ROWS
-        if len(self._left) > 1 and self._reached < MOST_ROWS:
-            likeliest, _, _ = _likeliest(self, self._left, 2 * self._reached, many, MOST_ROWS)
+        if len(self._left) > 1 and self._reached < MAX_ROWS:
+            likeliest, _, _ = _likeliest(self, self._left, 2 * self._reached, many, MAX_ROWS)
         around = list(_near([likeliest], self.hz))
-        likeliest, _, _ = _likeliest(self, around, max(self._rows, many), LAST_ROWS, MOST_ROWS)
+        likeliest, _, _ = _likeliest(self, around, max(self._rows, many), LAST_ROWS, MAX_ROWS)
         self._chosen = likeliest % (1_000_000 // self.hz)
 
 

@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 EXPLAINED = 0.9  # of the packets marked for silence, at least: for ten applications that paused at most .17
 FEW = 64  # super-packets, of which one may seem to have left before it was written; of right sizes one in 245 did
 RARE = 1e-4  # of the packets: so few silent ones are not worth the search
-MOST_SENDS = 400_000  # of a flow that is looked at: what is known of them takes some 200 bytes each
+MAX_SENDS = 400_000  # of a flow that is looked at: what is known of them takes some 200 bytes each
 # Times the flow, that sizes are tried on until one is not refuted (right ones took 6 at most), and in all (27).
-FIRST_WORK, MOST_WORK = 10, 60
-LEAST_BYTES = 4_608  # SOCK_MIN_SNDBUF
+FIRST_WORK, MAX_WORK = 10, 60
+MIN_BYTES = 4_608  # SOCK_MIN_SNDBUF
 NEAR = 1.03  # times the best size so far: what misjudged events let pass
 NEVER = 1 << 40  # super-packets
 BEYOND = 1.04, 1.2, 12  # times that size, and how many: larger buffers, with which packets seem to leave too early
-MOST_FLIGHTS = 4  # times the largest flight: a larger buffer never runs dry
+MAX_FLIGHTS = 4  # times the largest flight: a larger buffer never runs dry
 
 _run = Machine(wr.run)
 
@@ -53,7 +53,7 @@ def marks_of_writes(run: Run) -> NDArray[np.uint8] | None:
     A capture elsewhere than at the sender does not show the order of ACKs and sends well enough.
     """
     flow = run.source
-    if not isinstance(flow, Flow) or run.marked is None or not 0 < len(run.marked) <= MOST_SENDS:
+    if not isinstance(flow, Flow) or run.marked is None or not 0 < len(run.marked) <= MAX_SENDS:
         return None
     decides = {"snd_cwnd", "pacing_rate"} | ({"mode"} if "PROBE_RTT" in run.controller.states else set())
     if flow.taken_at != "sender" or not flow.events.meta["complete"] or not decides <= set(run.held):
@@ -188,9 +188,9 @@ class Writer:
 
         A size a little larger that explains more of the sends is the better one.
         """
-        size, work, found, least, best = LEAST_BYTES, 0, 0, 1 + len(self.skbs), None
-        most = 2 * MOST_FLIGHTS * self._most_out * self.mss
-        while size <= most and work < (FIRST_WORK if best is None else MOST_WORK) * len(self.skbs):
+        size, work, found, least, best = MIN_BYTES, 0, 0, 1 + len(self.skbs), None
+        most = 2 * MAX_FLIGHTS * self._most_out * self.mss
+        while size <= most and work < (FIRST_WORK if best is None else MAX_WORK) * len(self.skbs):
             socket, marks = self.write(size, least)
             work += int(socket[wr.DONE])
             if socket[wr.DONE] == len(self.skbs) and socket[wr.LATE] < least:

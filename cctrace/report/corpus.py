@@ -31,7 +31,7 @@ from cctrace.report.elements import figures, text_table
 from cctrace.units import format_counted, format_rate, format_rtt, format_share, format_size, format_time
 
 _HERE = Path(__file__).parent
-_MOST_ROWS, _MOST_GROUPS, _MOST_ERRORS, _BARS = 2_000, 40, 50, 36
+_MAX_ROWS, _MAX_GROUPS, _MAX_ERRORS, _BARS = 2_000, 40, 50, 36
 _COLOURS = ["0b6e4f", "b08900", "3f6fb5", "b5483f", "7b5ea7", "4f9d9d", "8a8f98", "c77fa4", "6b8e23", "d2691e"]
 _FLOWS = ["bytes_sent", "goodput_bps", "rtt_min_us", "rtt_median_us", "retransmitted_segments", "segments_sent"]
 _FLOWS += ["duration_s", "start_ns", "src", "sport", "dst", "dport"]
@@ -235,7 +235,7 @@ def _groups(flows: pd.DataFrame, by: str, classes: Mapping[str, str]) -> str:
     """Return the shares of verdicts in every group, the largest groups first."""
     body = []
     groups = flows.groupby(by, dropna=False)
-    for name in groups.size().sort_values(ascending=False, kind="stable").index[:_MOST_GROUPS]:
+    for name in groups.size().sort_values(ascending=False, kind="stable").index[:_MAX_GROUPS]:
         one = flows[flows[by] == name]
         shares = one["verdict"].value_counts(normalize=True)
         ends = 100 * shares.cumsum()
@@ -253,7 +253,7 @@ def _groups(flows: pd.DataFrame, by: str, classes: Mapping[str, str]) -> str:
         )
         body.append([escape(str(name)), bar, f"{len(one):,}", goodput, rtt])
     key = "".join(f'<span><i class="{mark}"></i>{escape(name)}</span>' for name, mark in classes.items())
-    more = f'<p class="soft">The {_MOST_GROUPS} largest of {len(groups):,}.</p>' if len(groups) > _MOST_GROUPS else ""
+    more = f'<p class="soft">The {_MAX_GROUPS} largest of {len(groups):,}.</p>' if len(groups) > _MAX_GROUPS else ""
     heads = (by, "Causes", "Flows", "Goodput, median", "Lowest RTT, median")
     return f"""<h2>By {escape(by)}</h2>{more}
 {text_table(heads, body, 2)}
@@ -264,14 +264,14 @@ def _errors(errors: pd.DataFrame) -> str:
     if not len(errors):
         return ""
     kinds = ", ".join(f"{kind} {count:,}" for kind, count in errors["kind"].value_counts().items())
-    rows = errors.head(_MOST_ERRORS)[["capture", "kind", "reason"]].itertuples(index=False)
-    more = f" The first {_MOST_ERRORS}:" if len(errors) > _MOST_ERRORS else ""
+    rows = errors.head(_MAX_ERRORS)[["capture", "kind", "reason"]].itertuples(index=False)
+    more = f" The first {_MAX_ERRORS}:" if len(errors) > _MAX_ERRORS else ""
     return f"""<h2>Errors</h2><p class="soft">{escape(kinds)}.{more}</p>
 {text_table(("Capture", "Kind", "Reason"), (map(escape, row) for row in rows), 3)}"""
 
 
 def _table(flows: pd.DataFrame, by: str, links: Mapping[tuple[str, int], str]) -> str:
-    largest = flows.head(_MOST_ROWS)
+    largest = flows.head(_MAX_ROWS)
     heads = ["Capture", "Flow", by, "Cause", "Controller"]
     heads += ["Sent", "Goodput", "Lowest RTT", "Median RTT", "Retransmitted"]
     head = "".join(
@@ -280,7 +280,7 @@ def _table(flows: pd.DataFrame, by: str, links: Mapping[tuple[str, int], str]) -
     )
     body = "\n".join(_row(row, by, links) for row in largest.to_dict("records"))
     names = "".join(f"<option>{escape(name)}</option>" for name in sorted(flows["verdict"].unique()))
-    more = f" The {_MOST_ROWS:,} largest of {len(flows):,}." if len(flows) > _MOST_ROWS else ""
+    more = f" The {_MAX_ROWS:,} largest of {len(flows):,}." if len(flows) > _MAX_ROWS else ""
     return f"""<h2 id="table">Flows</h2>
 <p class="soft">A linked flow has its own page; <code>cctrace analyze CAPTURE</code> writes one of any other.{more}</p>
 <div class="card scroll"><div class="tools" id="tools" hidden>

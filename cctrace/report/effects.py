@@ -16,8 +16,8 @@ from cctrace.units import format_number, format_share
 
 _TITLE = "What each cause cost: the flow simulated with and without it"
 _WIDTH, _HEIGHT, _MARGIN = 300, 26, 8  # of a bar's frame, pixels
-_LEAST_SPAN = 1.25  # times: a narrower axis would make noise look large
-_MOST_SPAN = 100.0
+_MIN_SPAN = 1.25  # times: a narrower axis would make noise look large
+_MAX_SPAN = 100.0
 _HEADS = ("", "Goodput", "Mean RTT", "Retransmitted")
 
 
@@ -74,8 +74,8 @@ def _bars(verdicts: Sequence[Verdict]) -> str:
 def _axis(ratios: Sequence[Estimate]) -> Scale:
     """Return a function from ratio to position: logarithmic, with 1 and all known values inside the frame."""
     known = [side for ratio in ratios for side in ratio if side is not None and side > 0]
-    low, high = min([*known, 1 / _LEAST_SPAN]), max([*known, _LEAST_SPAN])
-    low, high = math.log(max(low, 1 / _MOST_SPAN)), math.log(min(high, _MOST_SPAN))
+    low, high = min([*known, 1 / _MIN_SPAN]), max([*known, _MIN_SPAN])
+    low, high = math.log(max(low, 1 / _MAX_SPAN)), math.log(min(high, _MAX_SPAN))
 
     def place(ratio: float) -> float:
         at = (math.log(max(ratio, 1e-9)) - low) / (high - low)

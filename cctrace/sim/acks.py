@@ -19,7 +19,7 @@ DELAYED = 2  # segments per ACK of a Linux receiver, whose timers are `delack_ti
 LONE_NS = LONE_ACK_US * 1000
 MAX_ACK_DELAY_NS = MAX_ACK_DELAY_MS * 1_000_000  # Chromium's kDefaultMaxAckDelayTimeMs, too
 MIN_DECIMATED_NS = 1_000_000  # kAlarmGranularity
-MOST_EVERY = 10_000
+MAX_EVERY = 10_000
 _EVERY = re.compile(r"every:(\d+)", re.ASCII)
 
 
@@ -61,10 +61,10 @@ def ack_policy(name: str, quic: bool) -> AckPolicy:
     (10, 10)
     """
     counted = _EVERY.fullmatch(str(name))
-    if counted and 1 <= int(counted[1]) <= MOST_EVERY:
+    if counted and 1 <= int(counted[1]) <= MAX_EVERY:
         return AckPolicy(int(counted[1]))
     if counted or name not in ACK_POLICIES:
-        raise ArgumentError(f"ack={name!r}: use {', '.join(ACK_POLICIES)} or every:N, N from 1 to {MOST_EVERY}")
+        raise ArgumentError(f"ack={name!r}: use {', '.join(ACK_POLICIES)} or every:N, N from 1 to {MAX_EVERY}")
     if (name in OF_QUIC) != quic:
         other, own = ("TCP", ", ".join(OF_QUIC)) if quic else ("QUIC", "linux")
         raise ArgumentError(f"ack={name!r} is a policy of {other} receivers; use {own} or every:N")

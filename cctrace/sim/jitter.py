@@ -21,8 +21,8 @@ from cctrace.units import LONGEST_NS, parse_time_ns
 _KINDS = {"normal": NORMAL, "gamma": GAMMA, "lognormal": LOGNORMAL, "empirical": EMPIRICAL}
 _FLAGS = ("reorder", "cut")
 _NAMES = ("sd", "mean", "file", "per", "rho", *_FLAGS)
-LEAST_DECAY = 1e-4  # of the correlation: a process that returns from below its floor in reasonable time
-MOST_DELAYS = 10_000_000  # lines of a file of delays: it may be named by another file, and be an endless device
+MIN_DECAY = 1e-4  # of the correlation: a process that returns from below its floor in reasonable time
+MAX_DELAYS = 10_000_000  # lines of a file of delays: it may be named by another file, and be an endless device
 _LONGEST_LINE = 65536  # characters, a comment included
 
 
@@ -91,7 +91,7 @@ class Jitter(Public):
             raise ArgumentError(f"cut=True: {self.kind} jitter is never negative; only normal jitter can be cut")
         check_argument(isinstance(self.rho, Real), "rho", self.rho, "a number")
         correlates = self.kind in ("normal", "lognormal")
-        if not 0.0 <= self.rho <= 1.0 - LEAST_DECAY or (self.rho > 0 and not correlates):
+        if not 0.0 <= self.rho <= 1.0 - MIN_DECAY or (self.rho > 0 and not correlates):
             raise ArgumentError(f"rho={self.rho!r}: 0 <= rho <= 0.9999, for normal and lognormal jitter")
         self.grouping()
 
@@ -163,13 +163,13 @@ class Jitter(Public):
 def read_delays(file: str | os.PathLike[str]) -> Floats:
     """Read delays in milliseconds, one per line (``#`` begins a comment), as the ns that `Jitter` takes.
 
-    Raises `FormatError` if a line is not a number from 0; names the line. If there are more than `MOST_DELAYS` lines.
+    Raises `FormatError` if a line is not a number from 0; names the line. If there are more than `MAX_DELAYS` lines.
     """
     delays: list[float] = []
     with open(file, encoding="utf-8", errors="replace") as source:
         for number, line in enumerate(iter(lambda: source.readline(_LONGEST_LINE), ""), 1):
-            if number > MOST_DELAYS:
-                raise FormatError(f"{file}: more than {MOST_DELAYS} lines; the delays of a flow are fewer")
+            if number > MAX_DELAYS:
+                raise FormatError(f"{file}: more than {MAX_DELAYS} lines; the delays of a flow are fewer")
             text = line.partition("#")[0].strip()
             if not text:
                 continue

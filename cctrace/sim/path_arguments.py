@@ -14,7 +14,7 @@ from cctrace.sim.traces import Steps
 from cctrace.tcp.wire import PACKET_BYTES
 from cctrace.units import parse_rate_bps, parse_size_bytes
 
-LEAST_BPS, MOST_BPS = 1.0, 1e14
+MIN_BPS, MAX_BPS = 1.0, 1e14
 
 
 def with_unit(name: str, value: object, example: str) -> str:
@@ -27,7 +27,7 @@ def with_unit(name: str, value: object, example: str) -> str:
 def rate_bps_of(value: object, name: str) -> float:
     """Return a rate in bits/s, from a number or a text with its unit."""
     rate = float(value) if isinstance(value, int | float | np.integer) else parse_rate_bps(value, name)
-    if rate != 0 and not LEAST_BPS <= rate <= MOST_BPS:
+    if rate != 0 and not MIN_BPS <= rate <= MAX_BPS:
         raise ArgumentError(f"{name}={value!r}: use 0 or a rate from 1 bit/s to 100 Tbit/s")
     return rate
 

@@ -19,7 +19,7 @@ from cctrace.io.layout import NO_COUNTER
 from cctrace.io.packets import MSS, SACK, SACK_PERMITTED, TIMESTAMPS, WINDOW_SCALE, Packets
 from cctrace.io.write import write_pcap
 from cctrace.sim.core import structs
-from cctrace.sim.core.receiver import MOST_BLOCKS
+from cctrace.sim.core.receiver import MAX_BLOCKS
 from cctrace.tcp.ecn import ACCURATE_ECN, ACE_START
 
 Row = tuple[int, ...]  # values of _COLUMNS
@@ -279,7 +279,7 @@ class _Receiver:
     def acknowledge(self) -> tuple[int, int, Blocks]:
         """Return (acknowledgement number, time stamp to echo, blocks in sequence numbers)."""
         blocks = [] if self.duplicate is None else [(self.duplicate, self.duplicate + 1)]
-        blocks = (blocks + self.beyond)[:MOST_BLOCKS]
+        blocks = (blocks + self.beyond)[:MAX_BLOCKS]
         self.acked, self.duplicate = self.expected, None
         edges = [(1 + self.begins[left], 1 + self.begins[right]) for left, right in blocks]
         return 1 + self.begins[self.expected], self.stamp_ms, edges

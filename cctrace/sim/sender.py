@@ -23,7 +23,7 @@ _APPS = {
     "requests": (structs.REQUESTS, ("size", "think")),
 }
 _OF_LINUX = ("ecn", "max_pacing_rate", "fq", "send_buffer")  # which profile linux has alone
-MOST_MSS = 32_000  # two of them are the largest burst that a sender hands over
+MAX_MSS = 32_000  # two of them are the largest burst that a sender hands over
 
 
 class Application(NamedTuple):
@@ -134,10 +134,8 @@ class Sender(Public):
         for argument in _OF_LINUX:
             if (value := getattr(self, argument)) not in (None, False) and stack != "profile linux":
                 raise ArgumentError(f"{argument}={value!r} for {self.name}: the {stack} has none")
-        if self.mss is not None and (
-            view == "quic" or not isinstance(self.mss, int) or not 536 <= self.mss <= MOST_MSS
-        ):
-            said = "is the stack's own with QUIC" if view == "quic" else f"must be an integer from 536 to {MOST_MSS}"
+        if self.mss is not None and (view == "quic" or not isinstance(self.mss, int) or not 536 <= self.mss <= MAX_MSS):
+            said = "is the stack's own with QUIC" if view == "quic" else f"must be an integer from 536 to {MAX_MSS}"
             raise ArgumentError(f"mss={self.mss!r} for {self.name}: {said}")
         if not isinstance(self.ack_every, int) or not 1 <= self.ack_every <= 10_000:
             raise ArgumentError(f"ack_every={self.ack_every!r} must be an integer from 1 to 10000")

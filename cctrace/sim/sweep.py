@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cctrace.arguments import MOST_WORKERS, as_list, check_argument, whole
+from cctrace.arguments import MAX_WORKERS, as_list, check_argument, whole
 from cctrace.cc import own
 from cctrace.display import Progress, silent
 from cctrace.errors import ArgumentError, FormatError
@@ -86,7 +86,7 @@ def sweep(
     (1, 2, 1, 1)
     """
     check_argument(isinstance(path, Path), "path", path, "a cctrace.Path")
-    workers = cores() if workers is None else whole("workers", workers, 1, MOST_WORKERS)
+    workers = cores() if workers is None else whole("workers", workers, 1, MAX_WORKERS)
     for name in grid:
         if name not in _PATH | _SENDER:
             raise ArgumentError(f"sweep over {name!r}: not a field of Path ({', '.join(sorted(_PATH))}) or of Sender")

@@ -12,7 +12,7 @@ from cctrace.io.linktrace import LinkTrace
 Steps = tuple[Ints, Values]  # begin in ns, value
 
 REPEATED_NS = 3_600_000_000_000  # for which the trace of a link is repeated
-_LEAST_BPS = 1.0  # what is slower stands still
+_MIN_BPS = 1.0  # what is slower stands still
 _COLUMNS = ("rate", "rtt", "loss")
 _SHOWN = {"rtt": ("base RTT", "ms", 1e6), "loss": ("random loss", "%", 0.01)}
 
@@ -35,7 +35,7 @@ def trace_steps(trace: object) -> tuple[dict[str, Steps], dict[str, str]]:
         rates = sizes * 8e9 / np.diff(times, append=trace.end_ns)
     else:
         times, rates = trace.rate(1)
-    steps = {"rate": _repeated(times, np.where(rates < _LEAST_BPS, 0.0, rates), trace.end_ns)}
+    steps = {"rate": _repeated(times, np.where(rates < _MIN_BPS, 0.0, rates), trace.end_ns)}
     said = {}
     for name, (column, scale) in trace.path_columns.items():
         times, values = trace.steps(column)

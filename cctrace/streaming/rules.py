@@ -182,16 +182,16 @@ class Bola(_ByBuffer):
 class BolaE(_ByBuffer):
     """BOLA-E: BOLA over the buffer and a placeholder, with the rule against an insufficient buffer."""
 
-    LEAST_MS, LEAST_PER_LEVEL_MS = 10_000, 2_000
+    MIN_MS, MIN_PER_LEVEL_MS = 10_000, 2_000
 
     def __init__(self, video: Video, settings: Settings) -> None:
         super().__init__(video, settings)
         offset = 1 - log(video.bitrates_kbps[0])
         self.utilities = [log(rate) + offset for rate in video.bitrates_kbps]
         if settings.safe_buffer:
-            buffer_ms = max(self.LEAST_MS + self.LEAST_PER_LEVEL_MS * len(video.bitrates_kbps), settings.buffer_ms)
-            self.gamma_p = (self.utilities[-1] - 1) / (buffer_ms / self.LEAST_MS - 1)
-            self.v = self.LEAST_MS / self.gamma_p
+            buffer_ms = max(self.MIN_MS + self.MIN_PER_LEVEL_MS * len(video.bitrates_kbps), settings.buffer_ms)
+            self.gamma_p = (self.utilities[-1] - 1) / (buffer_ms / self.MIN_MS - 1)
+            self.v = self.MIN_MS / self.gamma_p
         else:
             self.gamma_p = settings.gamma_p - 1
             self.v = (settings.buffer_ms - video.segment_ms) / (self.utilities[-1] + self.gamma_p)
@@ -246,7 +246,7 @@ class BolaE(_ByBuffer):
         self.last, level = progress.quality, player.level_ms
         if progress.abandon_to is not None:
             to = progress.abandon_to
-            wanted = self.level_least(to) if to > 0 else self.LEAST_MS
+            wanted = self.level_least(to) if to > 0 else self.MIN_MS
             self.placeholder_ms = min(self.placeholder_ms, max(0, wanted - level))
             return
         before = level + progress.ms

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 KINDS = ("rate", "rtt", "loss", "acks", "app")
 OF_PATH = KINDS[:3]
-MOST_TIMES = 20  # repetitions of a periodic disturbance
+MAX_TIMES = 20  # repetitions of a periodic disturbance
 _STEP_S = 0.005  # to which times are rounded
 
 
@@ -137,7 +137,7 @@ def _disturbance(rng: random.Random, bounds: Bounds, kind: str) -> Disturbance:
     value = low * (high / low) ** rng.random()
     if kind == "loss" and rng.random() < 0.5:
         value = high
-    times = 1 if rng.random() < 0.5 else rng.randint(2, MOST_TIMES)
+    times = 1 if rng.random() < 0.5 else rng.randint(2, MAX_TIMES)
     longest = min(bounds.longest_s, bounds.share * bounds.until_s / times)
     for_s = longest * rng.uniform(0.05, 1.0)
     # The gaps between bursts decide which retransmissions arrive: short ones are as likely as long ones.
@@ -153,7 +153,7 @@ def kept(one: Disturbance, bounds: Bounds) -> Disturbance:
     for_s = min(max(_STEP_S, _rounded(one.for_s)), bounds.longest_s)
     every_s = max(_rounded(one.every_s), for_s) if one.times > 1 else 0.0
     at_s = min(max(0.0, _rounded(one.at_s)), max(0.0, bounds.until_s - for_s))
-    times = min(one.times, MOST_TIMES, max(1, int(bounds.share * bounds.until_s / for_s)))
+    times = min(one.times, MAX_TIMES, max(1, int(bounds.share * bounds.until_s / for_s)))
     while times > 1 and at_s + (times - 1) * every_s + for_s > bounds.until_s:
         times -= 1
     return Disturbance(
@@ -204,7 +204,7 @@ def _moved(rng: random.Random, bounds: Bounds, one: Disturbance) -> Disturbance:
     if which == "at_s":
         one = one._replace(at_s=one.at_s + rng.gauss(0, scale * bounds.until_s))
     elif which == "times":
-        times = max(1, min(MOST_TIMES, one.times + rng.choice((-3, -1, 1, 3))))
+        times = max(1, min(MAX_TIMES, one.times + rng.choice((-3, -1, 1, 3))))
         one = one._replace(times=times, every_s=one.every_s or rng.uniform(one.for_s, 1.5))
     elif which == "gap":
         one = one._replace(every_s=one.for_s + (one.every_s - one.for_s) * 2.0 ** rng.gauss(0, 4 * scale))

@@ -11,14 +11,14 @@ from cctrace.diagnosis.groups import AckBatches, AckBunches, AckCounts
 from cctrace.diagnosis.record import Record
 from cctrace.fit.constants import JITTERY
 from cctrace.flows.state import SYN
-from cctrace.path.constants import LEAST_ACKS
+from cctrace.path.constants import MIN_ACKS
 from cctrace.tcp.wire import HEADER_BYTES
 
 
 def ack_bunches(record: Record) -> AckBunches | None:
     """Return the ACKs sent one by one, by their time stamps, that arrived together."""
     time, stamp_us = _stamped(record)
-    if len(time) < LEAST_ACKS:
+    if len(time) < MIN_ACKS:
         return None
     arrived_us, sent_us = np.diff(time) / 1e3, np.diff(stamp_us)
     tick_us = float(np.min(sent_us[sent_us > 0], initial=np.inf))
@@ -65,7 +65,7 @@ def _arrivals(record: Record) -> _Arrivals | None:
     acks = record.acks
     got = np.diff(acks["delivered"].astype(np.int64), prepend=int(acks["delivered"][0]) if len(acks) else 0)
     calm = (acks["ca_state"] == 0) & (got > 0)
-    if calm.sum() < LEAST_ACKS:
+    if calm.sum() < MIN_ACKS:
         return None
     time = record.ack_s[calm]
     # ACKs within a twentieth of an RTT form a batch.

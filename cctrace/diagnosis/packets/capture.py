@@ -130,7 +130,7 @@ def _missing(record: Record) -> Artefact | None:
     missing = uncaptured / max(uncaptured + record.flow.row["segments_sent"], 1)
     if missing <= const.NEGLIGIBLE:
         return None
-    sure = between(const.DOUBTFUL, const.MOST_SURE, missing)
+    sure = between(const.DOUBTFUL, const.MAX_CONFIDENCE, missing)
     return Artefact("", sure, {"uncaptured_share": missing, "uncaptured_segments": uncaptured})
 
 

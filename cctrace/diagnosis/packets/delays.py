@@ -12,7 +12,7 @@ from cctrace.path.arrays import occur_once
 from cctrace.path.own_queue import rolling_max
 from cctrace.tcp.wire import HEADER_BYTES
 
-LEAST_CWND = float(BBR2022.params["cwnd_min_target"].default)
+MIN_CWND = float(BBR2022.params["cwnd_min_target"].default)
 MIN_RTT_S = float(BBR2022.params["min_rtt_win_sec"].default)
 
 
@@ -78,7 +78,7 @@ def _least_window_us(record: Record) -> float:
     bottleneck = record.path.require_bottleneck
     if not bottleneck.is_measured:
         return 0.0
-    return float(LEAST_CWND * (record.table.mss + HEADER_BYTES) / bottleneck.rate)
+    return float(MIN_CWND * (record.table.mss + HEADER_BYTES) / bottleneck.rate)
 
 
 def jitter(record: Record) -> Jitter | None:

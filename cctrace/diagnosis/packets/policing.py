@@ -7,14 +7,14 @@ from cctrace.diagnosis.groups import Policer
 from cctrace.diagnosis.packets.losses import before_losses, rtts_before
 from cctrace.diagnosis.record import Record
 from cctrace.path.buckets import policer_of
-from cctrace.path.constants import COMMON, LEAST_POLICED, LOSSES_SHOW
+from cctrace.path.constants import COMMON, LOSSES_SHOW, MIN_POLICED
 from cctrace.path.losses import decided_ns
 from cctrace.path.transmissions import LOST
 
 
 def policer(record: Record) -> Policer | None:
     """Return the token bucket that explains the losses, if one does."""
-    if record.path.lost.sum() < LEAST_POLICED:
+    if record.path.lost.sum() < MIN_POLICED:
         return None
     table = record.table
     few, many = const.POLICED_SENDS
@@ -24,7 +24,7 @@ def policer(record: Record) -> Policer | None:
     whole = (table, *record.path.companions.values())
     tables = [other.first(int(np.searchsorted(other.sent_ns, end_ns, "right"))) for other in whole]
     rtt = record.path.rtt_us[np.isfinite(record.path.rtt_us)]
-    if (tables[0].state == LOST).sum() < LEAST_POLICED:
+    if (tables[0].state == LOST).sum() < MIN_POLICED:
         return None
     bucket = policer_of([table for table in tables if len(table)], record.start_ns, float(np.quantile(rtt, 0.05)))
     if bucket is None or bucket.explained is None:

@@ -16,7 +16,7 @@ def receiver_limited(facts: Facts, found: Found) -> Iterator[Finding]:
     window = facts.window
     if window is None:
         return
-    sure = between(const.DOUBTFUL, const.MOST_SURE, window.receiver_share)
+    sure = between(const.DOUBTFUL, const.MAX_CONFIDENCE, window.receiver_share)
     if facts.pauses is not None and _was_shut(facts.pauses, facts):  # a larger window would have filled, too
         yield facts.finding("receiver_limited", sure, window._asdict() | facts.pauses._asdict(), "shut")
     elif facts.stalls is not None and facts.stalls.stalled_share >= const.MOST_OF_TIME:
@@ -47,7 +47,7 @@ def send_buffer_limited(facts: Facts, found: Found) -> Iterator[Finding]:
     if buffer is None:
         return
     if buffer.send_buffer_share >= const.MUCH_OF_TIME:
-        sure = between(const.DOUBTFUL, const.MOST_SURE, buffer.send_buffer_share)
+        sure = between(const.DOUBTFUL, const.MAX_CONFIDENCE, buffer.send_buffer_share)
         yield facts.finding("send_buffer_limited", sure, buffer)
     elif buffer.send_buffer_share >= const.NEGLIGIBLE and buffer.waited_share >= const.MUCH_OF_TIME:
         sure = between(const.DOUBTFUL, const.CLEAR, buffer.waited_share)
@@ -96,7 +96,7 @@ def application_limited(facts: Facts, found: Found) -> Iterator[Finding]:
     if not (share >= const.MUCH_OF_TIME or on_clock):
         return
     mostly = share >= const.MOST_OF_TIME
-    sure = between(const.DOUBTFUL, const.MOST_SURE, share) if mostly else partly(share)
+    sure = between(const.DOUBTFUL, const.MAX_CONFIDENCE, share) if mostly else partly(share)
     if writes is not None and writes.is_by_acks:  # batched ACKs cause pauses, too, but for less time
         sure, counted = min(sure, const.LIKELY), facts.send_buffer is not None
         yield facts.finding("send_buffer_limited", sure, writes, "writes").saying(

@@ -31,7 +31,7 @@ def ecn_marking(facts: Facts, found: Found) -> Iterator[Finding]:
     if marks is None or not marks.is_heeded or found.sure & ENDS:
         return
     ramps = not math.isnan(marks.ramp_s) and marks.reductions > marks.loss_episodes
-    again = marks.reductions >= max(const.LEAST_CUTS, marks.loss_episodes)
+    again = marks.reductions >= max(const.MIN_CUTS, marks.loss_episodes)
     if again and marks.longest_pause_share <= const.MOSTLY:
         sure, ramps = between(const.EXPLAINS, const.COUNTED, marks.reductions / const.FEWEST), False
     elif ramps:

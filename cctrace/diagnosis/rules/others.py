@@ -11,7 +11,7 @@ from cctrace.path.constants import COMMON
 def policer(facts: Facts, found: Found) -> Iterator[Finding]:
     """A token bucket explains the losses."""
     if facts.policer is not None:
-        sure = min(max(facts.policer.explained_share, const.DOUBTFUL), const.MOST_SURE)
+        sure = min(max(facts.policer.explained_share, const.DOUBTFUL), const.MAX_CONFIDENCE)
         yield facts.finding("policer", sure, facts.policer)
 
 
@@ -51,4 +51,4 @@ def competition(facts: Facts, found: Found) -> Iterator[Finding]:
         "won": won,
     }
     numbers = sharing._asdict() | {"fair_share": 1 / sharing.flows}
-    yield facts.finding("competition", min(const.MOST_SURE, sure), numbers, span=sharing.span).saying(**words)
+    yield facts.finding("competition", min(const.MAX_CONFIDENCE, sure), numbers, span=sharing.span).saying(**words)

@@ -68,7 +68,7 @@ def self_induced_queue(facts: Facts, found: Found) -> Iterator[Finding]:
         return
     own = queue.explained > COMMON
     if own or (math.isnan(queue.explained) and not facts.is_model_based):
-        sure = between(const.EXPLAINS, const.MOST_SURE, queue.explained if own else 0.0)
+        sure = between(const.EXPLAINS, const.MAX_CONFIDENCE, queue.explained if own else 0.0)
         numbers = {
             "queue_us": queue.queue_us,
             "base_rtt_us": queue.base_rtt_us,

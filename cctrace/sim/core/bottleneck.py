@@ -15,7 +15,7 @@ from cctrace.sim.core.events import schedule
 from cctrace.sim.core.tally import count
 
 POLL_SOONEST_NS, POLL_LATEST_NS = 1000, 50_000  # after it is due: select(2) counts in microseconds; timer_slack_ns
-MOST_LATE_NS = 10_000  # largest delay of an interrupt after its timer: processes that poll, or change a rate, run
+MAX_LATE_NS = 10_000  # largest delay of an interrupt after its timer: processes that poll, or change a rate, run
 MIN_DELTA_NS = 500  # of a timer [Linux612] arch/um/kernel/time.c TIMER_MIN_DELTA
 
 
@@ -258,7 +258,7 @@ def step_up(w, at, kind):
     """
     if w.one_host == 0:
         return at
-    given = instant_near(w, at, MOST_LATE_NS, kind)
+    given = instant_near(w, at, MAX_LATE_NS, kind)
     if given != structs.NEVER and (kind != structs.SENDS or given % w.timer_step_ns == 0):
         return given  # a ns later an ACK let it go, not pacing's timer
     told = words(w.instants)[0] < words(w.instants)[structs.NOT_GIVEN]

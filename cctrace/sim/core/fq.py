@@ -7,7 +7,7 @@ state follows the hand-over, a capture follows fq. [Linux612] net/sched/sch_fq.c
 
 from cctrace.lang.memory import words
 from cctrace.sim.core.bottleneck import (
-    MOST_LATE_NS,
+    MAX_LATE_NS,
     POLL_LATEST_NS,
     POLL_SOONEST_NS,
     first_departure,
@@ -166,7 +166,7 @@ def watch(w, f):
     if w.one_host == 0:
         f.fq_at = due + TIMER_SLACK_NS
         return
-    f.fq_at = instant_near(w, due, TIMER_SLACK_NS + MOST_LATE_NS, SENDS)
+    f.fq_at = instant_near(w, due, TIMER_SLACK_NS + MAX_LATE_NS, SENDS)
     if f.fq_at < NEVER:
         f.fq_at = f.fq_soft_ns = max(f.fq_at, due)  # a recorded instant may be a clock step early
     else:

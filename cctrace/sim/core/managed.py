@@ -9,7 +9,7 @@ from cctrace.sim.core import aqm, structs
 from cctrace.sim.core.arrivals import arrive
 from cctrace.sim.core.bottleneck import drop, htb_debt, leave, mark, service_end, shaper_wait
 
-MOST_DROPPED = 64  # by fq_codel from a full queue at a time: drop_batch_size
+MAX_DROPPED = 64  # by fq_codel from a full queue at a time: drop_batch_size
 UNLISTED, NEW, OLD = range(3)
 
 
@@ -173,7 +173,7 @@ def drop_of_fattest(w, q):
     lane = structs.lanes(w.lanes)[fattest]
     least = lane.bytes - (lane.bytes >> 1)
     dropped = 0
-    while dropped < MOST_DROPPED and (dropped == 0 or lane.bytes > least) and aqm.pop(w, q, lane):
+    while dropped < MAX_DROPPED and (dropped == 0 or lane.bytes > least) and aqm.pop(w, q, lane):
         drop(structs.flows(w.flows)[fattest], q.order)
         dropped += 1
     lane.count += dropped

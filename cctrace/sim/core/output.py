@@ -37,7 +37,7 @@ from cctrace.sim.core.write_queue import check_space, cut_head, end_skb, grow_sk
 from cctrace.tcp import pacing
 from cctrace.tcp.window import note_usage
 
-MOST_BURST = 127  # segments of a burst (bbr_tso_segs_goal), which matters with segments below 514 bytes
+MAX_BURST = 127  # segments of a burst (bbr_tso_segs_goal), which matters with segments below 514 bytes
 
 
 def push(w, f, now):
@@ -306,7 +306,7 @@ def tso_segments(w, f):
     A controller may say itself how long a burst is (prague_tso_segs).
     """
     if f.burst_slot > 0:
-        return min(words(f.state)[f.burst_slot], MOST_BURST)
+        return min(words(f.state)[f.burst_slot], MAX_BURST)
     rate = pacing_rate(f)
     if f.paced == 0 and f.profile != LINUX:
         return 1
@@ -318,7 +318,7 @@ def tso_segments(w, f):
     elif f.profile == LINUX:
         more = pacing.near_peer_bytes(pacing.SK_GSO_MAX_SIZE, f.min_rtt)
     least = pacing.bbr_min_tso_segs(rate) if f.paced == 1 and f.slow_burst == 1 else pacing.MIN_TSO_SEGS
-    return min(pacing.tso_autosize(rate, more, f.mss, least), MOST_BURST)
+    return min(pacing.tso_autosize(rate, more, f.mss, least), MAX_BURST)
 
 
 def must_wait(w, f, now):

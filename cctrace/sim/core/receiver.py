@@ -37,7 +37,7 @@ COMPRESSION_SLACK_NS = 100_000  # tcp_comp_sack_slack_ns; an idle host's timer f
 PAWS_WINDOW_MS = 1  # TCP_PAWS_WINDOW
 KEPT_BLOCKS = 4  # that the receiver remembers, TCP_NUM_SACKS
 SENT_BLOCKS = 2  # that an ACK is sure to carry, TCP_SACK_BLOCKS_EXPECTED
-MOST_BLOCKS = 3  # that fit into an ACK beside time stamps
+MAX_BLOCKS = 3  # that fit into an ACK beside time stamps
 
 
 def receive(w, f, order, now):
@@ -232,7 +232,7 @@ def note_block(w, f, order, segment, now):
         at += 1
     sends = at >= SENT_BLOCKS and f.compressed > 0
     if sends:  # tcp_sack_compress_send_ack
-        if at < min(f.n_blocks, MOST_BLOCKS):
+        if at < min(f.n_blocks, MAX_BLOCKS):
             log_arrival(f, order, segment, now)
         send_ack(w, f, now)
     left, right = segment, segment + 1

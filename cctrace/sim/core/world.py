@@ -26,9 +26,9 @@ from cctrace.units import parse_size_bytes
 FIRST_NS = 1_000_000_000  # when a simulation starts: the stacks' clocks do not start at zero
 _CACHE_LINES_APART = 5
 _FIRST_RING = 128  # entries that a flow's rings begin with
-MOST_PACKETS = 1 << 18  # in the path and its buffer
-LARGEST_WINDOW = "64MB"
-MOST_LATE_NS = 1_000_000
+MAX_PACKETS = 1 << 18  # in the path and its buffer
+MAX_WINDOW = "64MB"
+MAX_LATE_NS = 1_000_000
 PUSH_LATE_NS = 1_000_000  # nginx's timers are counted in milliseconds
 MS = 1_000_000
 _CLOCKS = 1  # of what a seed draws: where a receiver's millisecond begins
@@ -228,9 +228,9 @@ class World:
         extra_ns = max(0 if flow.rtt_ns is None else flow.rtt_ns - path.rtt_ns for flow in flows)
         pipe = path.max_rate_bps() / 8e9 * (path.max_delay_ns() + max(extra_ns, 0)) + path.buffer_bytes
         packet = min(PACKET_BYTES if flow.mss is None else flow.sizes[1] for flow in flows)
-        if pipe / packet > MOST_PACKETS:
+        if pipe / packet > MAX_PACKETS:
             raise ArgumentError(
-                f"path and buffer hold {pipe / 1e6:.0f} MB, more than the {MOST_PACKETS} packets allowed"
+                f"path and buffer hold {pipe / 1e6:.0f} MB, more than the {MAX_PACKETS} packets allowed"
             )
         return 1 << int(np.clip(np.ceil(np.log2(16 * pipe / 500 + 4096)), 12, 20))
 
@@ -307,13 +307,13 @@ class World:
     @staticmethod
     def _set_windows(f, flow, ring):
         """Give a flow the send buffer and the receive window that it begins with."""
-        f.rwnd = parse_size_bytes(flow.rwnd or LARGEST_WINDOW) // f.mss
+        f.rwnd = parse_size_bytes(flow.rwnd or MAX_WINDOW) // f.mss
         f.most_out = min(f.rwnd, ring // 4)  # what the rings hold; a window may be larger
         f.snd_right = f.rcv_right = structs.NEVER
-        f.sndbuf, f.most_sndbuf = write_queue.FIRST_SNDBUF_BYTES, write_queue.LARGEST_SNDBUF_BYTES
+        f.sndbuf, f.most_sndbuf = write_queue.FIRST_SNDBUF_BYTES, write_queue.MAX_SNDBUF_BYTES
         if flow.send_buffer is not None:
             f.sndbuf = f.most_sndbuf = max(
-                write_queue.SNDBUF_FACTOR * flow.send_buffer_bytes, write_queue.LEAST_SNDBUF_BYTES
+                write_queue.SNDBUF_FACTOR * flow.send_buffer_bytes, write_queue.MIN_SNDBUF_BYTES
             )
         f.max_window = receive_window.FIRST_WINDOW_BYTES if flow.rwnd is None else f.rwnd * f.mss
         f.kernel = structs.KERNELS[flow.kernel]
@@ -343,7 +343,7 @@ class World:
 
         The former prevents phase-locking of flows [Floyd92].
         """
-        f.ack_late_ns = min(round(f.wire_bytes * 8e9 / path.max_rate_bps()), MOST_LATE_NS)
+        f.ack_late_ns = min(round(f.wire_bytes * 8e9 / path.max_rate_bps()), MAX_LATE_NS)
         if flow.push_late is None:
             f.q_late_ns = PUSH_LATE_NS
 
