@@ -57,6 +57,16 @@ def test_verdicts_and_controllers_are_counted_per_group(corpus):
     controllers = corpus.controllers_by().set_index("controller")["flows"]
     assert controllers["bbr"] == 1  # of the recording with counters
     assert controllers.sum() == len(verdicts)
+    assert controllers["not identified"] == len(verdicts) - 1  # as the task identify did not run
+
+
+def test_controllers_that_nobody_identified_are_not_a_result(tmp_path, capsys):
+    cct.corpus.run(datasets.path("loss_cubic_1pct", "sender.pcap.zst"), tmp_path, counters="none", workers=1)
+    assert "controllers" not in cct.corpus.open(tmp_path).overview()
+    assert cli.main(["corpus", "info", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert "unknown" not in said
+    assert "a run with --tasks flows,explain,identify identifies them" in said
 
 
 def test_replays_are_a_row_per_bulk_flow_with_agreement_where_counters_tell(corpus):

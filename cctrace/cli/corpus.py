@@ -124,7 +124,8 @@ def info(folder: str, by: str | None, as_json: bool) -> None:
     from cctrace import corpus as corpora
 
     with progress("reading"):
-        result = corpora.open(folder).overview(by)
+        opened = corpora.open(folder)
+        result = opened.overview(by)
     if as_json:
         print_json({name: one if isinstance(one, int) else one.to_dict("records") for name, one in result.items()})
         return
@@ -137,6 +138,9 @@ def info(folder: str, by: str | None, as_json: bool) -> None:
             print_table(
                 list(frame.columns), [[_text(cell) for cell in row] for row in frame.itertuples(index=False)], name
             )
+    if "controllers" not in opened.tables:
+        echo()
+        echo("controllers: only as counters name them; a run with --tasks flows,explain,identify identifies them")
 
 
 def _with_causes(frame: pd.DataFrame) -> pd.DataFrame:

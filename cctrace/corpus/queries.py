@@ -28,6 +28,7 @@ from cctrace.errors import ArgumentError
 from cctrace.extras import needed
 
 PARTITIONS = ("date", "source")
+NOT_IDENTIFIED = "not identified"  # a controller that no counters name, in a corpus without the task identify
 
 
 def open(where: str | os.PathLike[str]) -> Corpus:
@@ -187,7 +188,7 @@ class Corpus:
         return self._counted("verdicts", "verdict", by, goodput_median_bps=("goodput_bps", "median"))
 
     def controllers_by(self, by: str | None = None) -> pd.DataFrame:
-        """Return how often flows had each controller: as identified, else according to counters."""
+        """Return how often flows had each controller: as identified; else according to counters, or "not identified"."""
         if "controllers" in self.tables:
             return self._counted("controllers", "controller", by, probability_mean=("probability", "mean"))
         return self._counted("verdicts", "controller", by)
@@ -196,7 +197,7 @@ class Corpus:
         groups = [by] if by else []
         wanted = [*groups, column, *(name for name, _ in more.values())]
         frame = getattr(self, table).frame(list(dict.fromkeys(wanted)))
-        frame[column] = frame[column].fillna("unknown")
+        frame[column] = frame[column].fillna("unknown" if "controllers" in self.tables else NOT_IDENTIFIED)
         keys = list(dict.fromkeys([*groups, column]))
         counts = frame.groupby(keys, dropna=False).agg(flows=(column, "size"), **more).reset_index()
         of = counts.groupby(by)["flows"].transform("sum") if by else counts["flows"].sum()
@@ -319,7 +320,9 @@ class Corpus:
         if "verdicts" in self.tables:
             out["verdicts"] = self.verdicts_by(by)
         if {"verdicts", "controllers"} & self.tables.keys():
-            out["controllers"] = self.controllers_by(by if by != "controller" else None)
+            controllers = self.controllers_by(by if by != "controller" else None)
+            if (controllers["controller"] != NOT_IDENTIFIED).any():
+                out["controllers"] = controllers
         if "collapse" in self.tables:
             out["collapse"] = self.collapse_by(by if by != "controller" else None)
         if "whatifs" in self.tables:
