@@ -86,6 +86,15 @@ def test_every_panel_is_drawn_and_the_page_does_not_scroll_sideways(page, width)
     assert not wide
 
 
+def test_every_column_of_the_flows_fits_a_laptop(page, tmp_path):
+    names = ("sender.pcap.zst", "ss.txt.gz")
+    capture, counters = (datasets.path("web_server", name) for name in names)
+    browser = page(write_report(analyze([capture], [counters], effects=False), tmp_path))
+    assert browser.evaluate("document.querySelector('#flows th:last-child').textContent") == "Replay = kernel"
+    width = "document.querySelector('.scroll').{}"
+    assert browser.evaluate(width.format("scrollWidth")) == browser.evaluate(width.format("clientWidth"))
+
+
 def test_a_hostile_name_is_text_and_nothing_else(page):
     browser = page(talk_report(title=HOSTILE, verdict=HOSTILE, events=[Event("idle", 0.1, 0.1, HOSTILE)]))
     assert browser.evaluate("document.querySelectorAll('img').length") == 0

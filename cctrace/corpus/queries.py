@@ -188,7 +188,7 @@ class Corpus:
         return self._counted("verdicts", "verdict", by, goodput_median_bps=("goodput_bps", "median"))
 
     def controllers_by(self, by: str | None = None) -> pd.DataFrame:
-        """Return how often flows had each controller: as identified; else according to counters, or "not identified"."""
+        """Return how often flows had each controller: as identified; else as counters name it, or "not identified"."""
         if "controllers" in self.tables:
             return self._counted("controllers", "controller", by, probability_mean=("probability", "mean"))
         return self._counted("verdicts", "controller", by)

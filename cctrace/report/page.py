@@ -178,7 +178,7 @@ def _table(report: Report, flows: Mapping[int, FlowSection]) -> str:
     )
     body = []
     for i, row in enumerate(report.rows):
-        cells = [escape(cell) for cell in row]
+        cells = [_cell(cell) for cell in row]
         if i in flows or i in report.row_links:
             cells[0] = f'<a href="{escape(report.row_links.get(i, f"#flow{i}"))}">{cells[0]}</a>'
         body.append(_row(report.columns, cells))
@@ -196,6 +196,10 @@ def _table(report: Report, flows: Mapping[int, FlowSection]) -> str:
     )
 
 
+def _cell(text: str) -> str:
+    return escape(text).replace(" %", "\u00a0%")  # where a cell wraps, a number keeps its unit
+
+
 def _row(columns: Sequence[str], cells: Iterable[str]) -> str:
     named = zip(columns, cells, strict=True)
     return "<tr>" + "".join(f'<td data-label="{escape(name)}">{cell}</td>' for name, cell in named) + "</tr>"
@@ -206,7 +210,7 @@ def _others(report: Report) -> str:
     if not report.others:
         return ""
     head = "".join(f'<th scope="col" data-label="{escape(name)}">{escape(name)}</th>' for name in report.columns)
-    rows = "".join(_row(report.columns, map(escape, row)) for row in report.others)
+    rows = "".join(_row(report.columns, map(_cell, row)) for row in report.others)
     count = f"{len(report.others):,} smaller flow{'s' if len(report.others) > 1 else ''}"
     return (
         f'<details class="card"><summary>{count}</summary><div class="scroll" tabindex="0" role="region" '
