@@ -268,7 +268,7 @@ def test_the_command_says_what_it_needs(run, tmp_path, monkeypatch):
     def missing(module, extra):
         raise MissingError(f"this needs {module}, which is not installed: pip install 'cctrace[{extra}]'")
 
-    monkeypatch.setattr("cctrace.extras.needed", missing)
+    monkeypatch.setattr("cctrace.cli.mcp.needed", missing)
     status, _, err = run("mcp")
     assert (status, err) == (2, "cctrace: this needs mcp, which is not installed: pip install 'cctrace[mcp]'\n")
 

@@ -19,6 +19,8 @@ from cctrace.columns import LONG, give_back
 from cctrace.diagnosis import GOALS
 from cctrace.display import Progress, connection, silent
 from cctrace.errors import ArgumentError, StreamError
+from cctrace.fit.collapse import Collapse
+from cctrace.fit.fitted_path import path_of
 from cctrace.flows.counters import CounterFlow
 from cctrace.flows.flow import Flow
 from cctrace.lang.threads import ahead
@@ -28,7 +30,6 @@ from cctrace.units import format_rate, format_share
 
 if TYPE_CHECKING:
     from cctrace.counterfactual.whatif import WhatIf
-    from cctrace.fit.collapse import Collapse
     from cctrace.identification.identify import Identification
 
     File = str | os.PathLike[str]
@@ -179,8 +180,6 @@ def _analyses(given: Input, counters: Counters, request: _Request) -> Iterator[F
 def _look_ahead(evidence: PathEvidence) -> None:
     """Compute what diagnosis and simulations will ask of a flow's evidence, whoever sent it; the evidence keeps it."""
     if evidence.bottleneck is not None:
-        from cctrace.fit.fitted_path import path_of
-
         path_of(evidence, quick=True)
 
 
@@ -202,8 +201,6 @@ def _require_replayable(controller: str) -> None:
 
 def _forecast(flow: Flow, variant: str | None, number: int, progress: Progress) -> Collapse | Refusal | None:
     """Return the minRTT collapse forecast for the flow analysed as `number`, or the `Refusal`; None if not BBR."""
-    from cctrace.fit.collapse import Collapse
-
     if not is_model_based(variant):
         return None
     if number > FORECASTS:

@@ -1,10 +1,14 @@
 """`cctrace learn`: the learning agent of BBRx."""
 
+import datetime
+import json
+import os
 from collections.abc import Sequence
 from typing import Any
 
 import click
 
+from cctrace import __version__
 from cctrace.cli.arguments import NEW_FILE
 from cctrace.cli.common import command_options, echo, print_json, print_table, progress, warn
 from cctrace.errors import ArgumentError
@@ -49,9 +53,6 @@ def learn(
     With --json: the table as in models/bbrx_table1.json, with the number of trials per bin, its provenance
     (command, version, date), and `done`.
     """
-    import json
-    import os
-
     if not (table or state or as_json):
         raise ArgumentError("give -o FILE for the table, --state FILE or --json: else what is learned would be lost")
     if files and not state:
@@ -89,10 +90,6 @@ def learn(
 
 def _learned(agent: Any, files: Sequence[str], bins: str | None, seed: int) -> dict[str, Any]:
     """Return the agent's table with what made it (command, version, day), and whether every bin has elected."""
-    import datetime
-
-    from cctrace import __version__
-
     given = {"flows": agent.flows, "slope": f"{agent.slope:g}", "gamma": f"{agent.gamma:g}"}
     given |= {} if agent.method == "parabola" else {"method": agent.method}
     given |= {} if files else {"seed": seed} | ({} if bins is None else {"bins": bins})

@@ -4,6 +4,7 @@ import click
 
 from cctrace.cli.arguments import POSITIVE_TIME_NS
 from cctrace.cli.common import command_options
+from cctrace.extras import needed
 
 
 @click.command(short_help="Serve agents that query captures (Model Context Protocol).")
@@ -22,8 +23,6 @@ def mcp(root: str, limit_ns: int) -> None:
     \b
     claude mcp add cctrace -- cctrace mcp --root ~/captures
     """
-    from cctrace.extras import needed
-
     needed("mcp", "mcp")
     from cctrace.mcp.server import serve
 

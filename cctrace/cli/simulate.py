@@ -1,5 +1,7 @@
 """`cctrace simulate`: controllers over a simulated path."""
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import click
@@ -128,8 +130,6 @@ def _scenario(options: dict[str, Any], controllers: list[str], duration: str, se
     Raises `ArgumentError` if an option is given that the scenario has, or --cc names more controllers than it has
     senders.
     """
-    from dataclasses import replace
-
     from cctrace.sim.scenario import Scenario
 
     source = click.get_current_context().get_parameter_source
@@ -147,8 +147,6 @@ def _scenario(options: dict[str, Any], controllers: list[str], duration: str, se
 
 def _report(sim: Any, folder: str, side: str, controllers: list[str]) -> str:
     """Write the capture that either end would have taken, and the report of it; return the page."""
-    from pathlib import Path
-
     from cctrace.analysis.analyze import analyze
     from cctrace.report.overview import write_report
 

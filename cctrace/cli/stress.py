@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -183,8 +184,6 @@ def _write(finding: Finding, folder: str, number: int) -> str:
         scenario = lab_scenario(finding, f"finding-{number}")
     except ArgumentError:  # the lab cannot repeat it
         return file
-    import json
-
     with open(os.path.join(folder, f"finding-{number}.lab.json"), "w", encoding="utf-8") as out:
         json.dump(scenario, out, indent=1)
     return file

@@ -17,11 +17,11 @@ from cctrace.conform.requirements import SPECS, spec_of
 from cctrace.conform.result import Conformity, Verdict
 from cctrace.display import Progress, silent
 from cctrace.errors import ArgumentError
+from cctrace.flows.flow import Flow
 
 if TYPE_CHECKING:
     from cctrace.cc.base import Controller
     from cctrace.flows.counters import CounterFlow
-    from cctrace.flows.flow import Flow
     from cctrace.sim.scenario import Scenario
 
 __all__ = ["SPECS", "Conformity", "Verdict", "run", "spec_of"]
@@ -71,7 +71,6 @@ def run(
     from cctrace.conform.captures import of_flow
     from cctrace.conform.log import of_log
     from cctrace.flows.counters import CounterFlow
-    from cctrace.flows.flow import Flow
     from cctrace.sim.scenario import Scenario
 
     if isinstance(subject, CounterFlow):

@@ -13,8 +13,12 @@ from cctrace.corpus.inputs import date_in as _date_in
 from cctrace.corpus.tasks import Row
 from cctrace.display import plain
 from cctrace.errors import ArgumentError, FormatError, StreamError
+from cctrace.flows.capture import Capture, read
 from cctrace.flows.counters import CounterFlow
 from cctrace.flows.flow import Flow
+from cctrace.flows.large import bulk_flows, bulk_or_largest, bulk_rows, is_large
+from cctrace.flows.table import of_file
+from cctrace.io import read_file
 from cctrace.io.source import Member
 from cctrace.io.tcpinfo import TcpInfo
 
@@ -91,10 +95,6 @@ def _key(name: str, index: int, summary: Row) -> Row:
 
 def _flows(source: Named, limit: int | None) -> Found:
     """Return the rows of all connections, an iterator over (bulk flow, its row's number), and warnings."""
-    from cctrace.flows.capture import Capture, read
-    from cctrace.flows.large import bulk_or_largest, is_large
-    from cctrace.io.tcpinfo import TcpInfo
-
     if is_large(source, limit):
         return _of_large(source, limit)
     data = read(source, limit=limit)
@@ -108,9 +108,6 @@ def _flows(source: Named, limit: int | None) -> Found:
 
 
 def _of_large(source: str, limit: int | None) -> Found:
-    from cctrace.flows.large import bulk_flows
-    from cctrace.flows.table import of_file
-
     table = of_file(source, limit=limit)
     records = table.rows()
     keys = {
@@ -121,8 +118,6 @@ def _of_large(source: str, limit: int | None) -> Found:
 
 
 def _of_counters(table: TcpInfo) -> Found:
-    from cctrace.flows.large import bulk_rows
-
     flows = [CounterFlow(table, index) for index in range(len(table.connections))]
     bulk = bulk_rows([flow.row["bytes_sent"] for flow in flows])
     # The corpus's ports are numbers; `ss` without -n prints their names.
@@ -132,9 +127,7 @@ def _of_counters(table: TcpInfo) -> Found:
 
 def _counted(counters: Sequence[Named], limit: int | None) -> list[TcpInfo]:
     """Return the tables of the counters of a capture; the parts of a connection are merged."""
-    from cctrace.io import read_file
     from cctrace.io.merging import merged
-    from cctrace.io.tcpinfo import TcpInfo
 
     tables = []
     for one in counters:

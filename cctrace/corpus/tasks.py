@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from cctrace.arguments import as_list, check_argument
+from cctrace.cc import controller
 from cctrace.corpus.tables import TABLES
 from cctrace.errors import ArgumentError, FitError, StreamError
 from cctrace.flows.counters import CounterFlow
@@ -37,8 +38,6 @@ def parse(text: str | Sequence[str]) -> tuple[str, ...]:
     >>> parse("replay=bbr2,flows")
     ('flows', 'replay=bbr2')
     """
-    from cctrace.cc import controller
-
     names = text.split(",") if isinstance(text, str) else as_list(text)
     check_argument(all(isinstance(name, str) for name in names), "tasks", text, "names of tasks, as texts")
     tasks = dict.fromkeys(name.strip() for name in names if name.strip())

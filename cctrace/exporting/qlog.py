@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import cctrace
+from cctrace.cc import controller as resolve
 from cctrace.cc.base import Controller
 from cctrace.columns import Columns, Floats, Ints, Values
 from cctrace.errors import ArgumentError
@@ -92,8 +93,6 @@ def _replayed(flow: Flow, controller: str | type[Controller] | None) -> Run | No
             controller = None if found.name == "unknown" else found.name
     if controller is None:
         return None
-    from cctrace.cc import controller as resolve
-
     cls = resolve(controller)[0]
     if cls.view != "linux":
         raise ArgumentError(

@@ -34,7 +34,10 @@ from cctrace.flows.counters import CounterFlow
 from cctrace.path.arrays import central_sd
 from cctrace.path.delays import delays_of
 from cctrace.path.evidence import evidence_of
+from cctrace.sim.jitter import Jitter as Simulated
+from cctrace.sim.path import Path
 from cctrace.sim.sender import Sender
+from cctrace.sim.simulate import simulate
 from cctrace.tcp.wire import PACKET_BYTES, WIRE_PER_PAYLOAD
 from cctrace.units import format_percent, format_rate, format_share, format_time, parse_time_ns
 
@@ -47,8 +50,6 @@ if TYPE_CHECKING:
     from cctrace.flows.flow import Flow
     from cctrace.path.delays import Delays
     from cctrace.path.evidence import PathEvidence
-    from cctrace.sim.jitter import Jitter as Simulated
-    from cctrace.sim.path import Path
     from cctrace.sim.result import Simulation
 
 CONTROLLERS = ("bbr2016", "bbr2019", "bbr2022")
@@ -205,8 +206,6 @@ class Collapse(Serialised):
 
     def jitter(self, sd_us: float, per: str | None = None) -> Simulated:
         """Return the path's `cctrace.Jitter` with another sd."""
-        from cctrace.sim.jitter import Jitter as Simulated
-
         drawn, factor = self._drawn, sd_us / self._drawn["sd_us"]
         per, reorder = per or drawn["per"], drawn["reorder"]
         if drawn["kind"] == "empirical":
@@ -217,8 +216,6 @@ class Collapse(Serialised):
 
     def path(self, sd_us: float, per: str | None = None, base_us: float | None = None) -> Path:
         """Return the fitted `cctrace.Path` with another sd of the jitter and a buffer that never overflows."""
-        from cctrace.sim.path import Path
-
         base_us = self.base_us_ if base_us is None else base_us
         drawn, is_before = self.jitter(sd_us, per), self.place_ == "before"
         longest_us = base_us + self.delay_us_ - self.base_us_ + sd_us
@@ -248,8 +245,6 @@ class Collapse(Serialised):
 
     def _tail(self, path: Path, controller: str, duration: str, seed: int) -> tuple[float, float]:
         """Return the share of the link and the queueing delay (us) of a run after its first third."""
-        from cctrace.sim.simulate import simulate
-
         flow = simulate(path, Sender(controller, ack_every=self.ack_every_), duration, seed).flows.iloc[0]
         return flow.tail_goodput_bps * WIRE_PER_PAYLOAD / self.rate_bps_.number, flow.tail_queue_delay_mean_us
 

@@ -15,6 +15,7 @@ half-way between the two (docs/fitting.md has the coverage of each).
 statsmodels has the same as ``combine_effects``, but is larger than cctrace.
 """
 
+import copy
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol, Self
 
@@ -86,8 +87,6 @@ class Hierarchical(Summarized):
         FitError
             If fewer than MIN_FLOWS flows determine the value; says why the others do not.
         """
-        import copy
-
         if self.estimator is None:
             raise ArgumentError("Hierarchical() was given no estimator; use pool(estimates)")
         flows = list(flows)

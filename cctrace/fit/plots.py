@@ -8,6 +8,7 @@ import numpy as np
 
 from cctrace.errors import ArgumentError
 from cctrace.extras import needed
+from cctrace.fit.goodness import SHARES, product_limit
 from cctrace.path.sent import backlog_met, delivered_rate
 from cctrace.path.transmissions import LOST
 
@@ -101,8 +102,6 @@ def distribution(fit: Jitter, axes: Sequence[Axes] | None) -> tuple[Axes, Axes]:
     `fit`: with the delays that it was fitted to: not read from JSON. Raises `ArgumentError` if the delays are missing,
     or matplotlib is not installed.
     """
-    from cctrace.fit.goodness import SHARES, product_limit
-
     if not hasattr(fit, "_data"):
         raise ArgumentError("a Jitter read from JSON has no delays to draw; draw it where it was fitted")
     left, right = _axes(axes, 2)

@@ -11,6 +11,7 @@ from cctrace.analysis.inputs import Counters
 from cctrace.analysis.one_flow import of_capture, of_counters
 from cctrace.arguments import check_choice
 from cctrace.cc import canonical, own
+from cctrace.cc import controller as resolve
 from cctrace.diagnosis.findings import LIMITS, shares
 from cctrace.errors import ArgumentError
 from cctrace.flows.capture import Capture, read
@@ -22,6 +23,8 @@ from cctrace.mcp.answers import answer, some
 from cctrace.mcp.files import Files
 from cctrace.path.evidence import forget
 from cctrace.plot.packets import KINDS, NEW, packets_of
+from cctrace.replaying.model import model_fields, model_of
+from cctrace.replaying.run import replay
 from cctrace.replaying.stack import flight_of
 from cctrace.replaying.through_fq import at_hand_over
 from cctrace.schema import CA_STATES
@@ -158,15 +161,10 @@ class Captures:
         The controller is the one that sent the flow, or `controller` replayed over the same ACKs: what it would have
         decided, not what would have happened. `time_s` counts from the flow's first packet.
         """
-        from cctrace.replaying.model import model_fields, model_of
-        from cctrace.replaying.run import replay
-
         one = at_hand_over(self.flow(file, flow))
         name = own_controller(controller) if controller else self._analysis(file, flow).replayed
         if name is None:
             raise ArgumentError(f"file {file!r}: which controller sent this flow is unknown; give controller=")
-        from cctrace.cc import controller as resolve
-
         cls = resolve(name)[0]
         if cls.view != "linux":
             raise ArgumentError(f"controller={name!r} is of the QUIC stack; replayed are Linux controllers")

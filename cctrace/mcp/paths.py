@@ -9,6 +9,8 @@ from cctrace.errors import ArgumentError
 from cctrace.extras import needed
 from cctrace.mcp.answers import Picture, answer
 from cctrace.mcp.captures import Captures, own_controller
+from cctrace.sim.path import Path
+from cctrace.sim.simulate import simulate as run
 from cctrace.units import parse_rate_bps, parse_time_ns
 
 LONGEST_S = 300  # of a simulation
@@ -69,9 +71,6 @@ def simulate(
 
     For example controllers=["bbr2022", "cubic6"], rate="40Mbit", rtt="40ms", buffer="2bdp".
     """
-    from cctrace.sim.path import Path
-    from cctrace.sim.simulate import simulate as run
-
     names = [own_controller(name) for name in controllers]
     if not 1 <= len(names) <= MAX_SENDERS:
         raise ArgumentError(f"controllers: {len(names)} given, allowed are 1 to {MAX_SENDERS}")

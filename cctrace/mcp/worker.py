@@ -7,6 +7,7 @@ import inspect
 import multiprocessing
 import os
 import threading
+import warnings
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -91,8 +92,6 @@ def _answer(connection: Connection, root: str) -> None:
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1):
         os.dup2(nothing, stream)
-    import warnings
-
     from cctrace.mcp.captures import Captures
     from cctrace.mcp.files import Files
 

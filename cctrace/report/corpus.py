@@ -17,13 +17,15 @@ import pandas as pd
 
 import cctrace
 from cctrace.columns import Floats
+from cctrace.corpus.inputs import is_archive
 from cctrace.corpus.one import reason_of
 from cctrace.corpus.queries import Corpus
 from cctrace.diagnosis.catalogue import CAUSES
 from cctrace.display import Progress, connection, escape, silent
 from cctrace.errors import ArgumentError, CctraceWarning, warn_caller
 from cctrace.flows.table import retransmitted_share
-from cctrace.identification.identify import Identification
+from cctrace.identification.identify import Candidate, Identification
+from cctrace.io.source import open_source
 from cctrace.io.write import replacing
 from cctrace.report.corpus_whatif import whatif_part
 from cctrace.report.document import document, link
@@ -115,8 +117,6 @@ def _pages_of(corpus: Corpus, capture: str, chosen: pd.DataFrame, folder: Path) 
 
 def _identified(corpus: Corpus, capture: str) -> dict[int, Identification]:
     """Return the senders of a capture's flows according to the corpus: {connection: Identification}."""
-    from cctrace.identification.identify import Candidate, Identification
-
     if "controllers" not in corpus.tables:
         return {}
     columns = ["connection", "group", "candidates", "probabilities", "reason"]
@@ -139,13 +139,10 @@ def _stem(capture: str) -> str:
 
 def _file(name: str, temporary: str) -> str:
     """Return a capture as a file: itself, or a copy of a member of an archive."""
-    from cctrace.corpus.inputs import is_archive
-
     archive = name.rpartition(":")[0]
     if not archive or not is_archive(archive):
         return name
     from cctrace.io import archive as archives
-    from cctrace.io.source import open_source
 
     with open_source(archive) as source:
         found = {one.name: one for one in archives.members(source)[0]}
