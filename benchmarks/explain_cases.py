@@ -11,7 +11,7 @@ import numpy as np
 
 import cctrace as cct
 from cctrace.flows.capture import Capture
-from cctrace.sim.recorder import packets
+from cctrace.sim.capture import packets
 
 BBR = ("bbr2016", "bbr2019", "bbr2022", "bbr2", "bbr2plus", "bbr3")
 LOSS_BASED = ("cubic", "cubic6", "reno")

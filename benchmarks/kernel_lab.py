@@ -11,13 +11,13 @@ import numpy as np
 import cctrace as cct
 from benchmarks.kernel_instants import POLL_LASTS_NS, TIMER_STEP_NS, hz_of, passages, polls_of, writes
 from cctrace.cc import controller
+from cctrace.sim.capture import ends
 from cctrace.sim.core.receive_window import scaling_ratio
 from cctrace.sim.core.structs import HANDSHAKE, SERVED, TAP_ECHO, TAP_LACKS, TAP_SENT, legs
 from cctrace.sim.core.view import DRAWN
 from cctrace.sim.core.world import FIRST_NS, World
 from cctrace.sim.jitter import Jitter
 from cctrace.sim.path import Path
-from cctrace.sim.recorder import ends
 from cctrace.sim.runner import Runner
 from cctrace.sim.sender import Sender
 from cctrace.tcp.small_queue import SKB_OVERHEAD_BYTES, SKB_OVERHEAD_BYTES_6_1
@@ -296,10 +296,10 @@ class Recording:
         if len(self.delays):
             world.delay(0, self.delays)
         if self.draws:
-            world.tell(self.draws)
+            world.prescribe_draws(self.draws)
         if len(self.instants):
             busy = FIRST_NS + np.asarray(self.busy, np.int64)
-            world.tell_instants([FIRST_NS + times for times in self.instants], FIRST_NS + self.polls, busy)
+            world.prescribe_instants([FIRST_NS + times for times in self.instants], FIRST_NS + self.polls, busy)
         return world
 
     def simulated(self, seconds, mode="compiled"):

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from cctrace.errors import CctraceError
 from cctrace.flows.capture import Capture, read
-from cctrace.io.packets import DUPLICATE
+from cctrace.io.packets import OPT_COPY
 from cctrace.io.write import convert
 
 FIN, SYN, RST, ACK = 1, 2, 4, 16
@@ -158,7 +158,7 @@ def recount(capture):
     """Return {(connection, direction): Recount}, and the label of every packet."""
     p = capture.packets
     found, labels = collections.defaultdict(Recount), []
-    columns = (p["conn"], p["direction"], p["flags"], p["seq"], p["payload"], p["options"] & DUPLICATE)
+    columns = (p["conn"], p["direction"], p["flags"], p["seq"], p["payload"], p["options"] & OPT_COPY)
     for conn, direction, flags, seq, payload, copy in zip(*(column.tolist() for column in columns), strict=True):
         labels.append(found[conn, direction].take(flags, seq, payload, copy))
     return found, labels

@@ -10,8 +10,8 @@ Ownership in a replay (`Column.replay`):
 
 Unknown is explicit: where a value was not observed the column holds its `missing` value, never a guess.
 
-`Column.within` are the values that a file may hold, where they are fewer than those of the dtype: `cctrace.io.door`
-checks them before compiled code, which does not check indices, uses them.
+`Column.within` are the values that a file may hold, where they are fewer than those of the dtype:
+`cctrace.io.validation` checks them before compiled code, which does not check indices, uses them.
 """
 
 from collections.abc import Iterable
@@ -116,6 +116,7 @@ EVENT_CODES = LINUX_EVENTS | QUIC_EVENTS
 INIT, ON_ACK, SSTHRESH, SET_STATE, CWND_EVENT, UNDO_CWND, SKB_MARKED_LOST, PKTS_ACKED, CONG_AVOID = (
     LINUX_EVENTS.values()  # in their order
 )
+ON_LOST, RESET_CWND, RESTART_FROM_IDLE = list(QUIC_EVENTS.values())[2:]
 # Golden vectors call the kernel's main entry by its own name.
 VECTOR_EVENT_NAMES = {"cong_control": "on_ack"}
 

@@ -20,7 +20,7 @@ from cctrace.flows.capture import Capture
 from cctrace.flows.events import Events
 from cctrace.flows.missing_sacks import restored
 from cctrace.identification.halves import HalfRounds
-from cctrace.io.packets import SACK, Packets
+from cctrace.io.packets import OPT_SACK, Packets
 from cctrace.path import buckets
 from cctrace.path.bottleneck import sent_behind
 from cctrace.path.evidence import evidence_of
@@ -50,7 +50,7 @@ def test_blocks_of_the_other_directions_packets_do_not_outlive_their_table(lossy
     row, count, options = (columns[name].copy() for name in ("sack_row", "sack_count", "options"))
     its_data = np.flatnonzero(columns["payload"] > 0)[-5:]
     row[its_data], count[its_data] = len(lossy.capture.packets.sacks["left"]) - 1, 1
-    options[its_data] |= SACK
+    options[its_data] |= OPT_SACK
     packets = restored(with_columns(lossy, sack_row=row, sack_count=count, options=options)).capture.packets
     assert np.all(packets["sack_row"] + packets["sack_count"] <= len(packets.sacks["right"]))
     assert not packets["sack_count"][its_data].any()

@@ -18,7 +18,7 @@ from cctrace.diagnosis.findings import shares
 from cctrace.diagnosis.limits import limits_of
 from cctrace.diagnosis.record import Record
 from cctrace.flows.capture import Capture
-from cctrace.sim.recorder import packets
+from cctrace.sim.capture import packets
 from tests.conversation import ISN, MSS, SYN, Conversation
 from tests.places import RECORDINGS
 from tests.test_diagnose import polled as polls_of

@@ -10,7 +10,7 @@ from cctrace.diagnosis.groups import EvenSends, SocketLimit
 from cctrace.diagnosis.packets.writes import clocked_writes
 from cctrace.diagnosis.record import Record
 from cctrace.diagnosis.rules import judge
-from cctrace.flows.clock import clocks
+from cctrace.flows.periodic_writes import clocks
 from tests.places import RECORDINGS
 
 

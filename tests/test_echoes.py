@@ -17,7 +17,7 @@ from cctrace.flows import state
 from cctrace.flows.capture import Capture
 from cctrace.flows.echoes import is_early, is_newer, is_overdue
 from cctrace.flows.timers import on_progress
-from cctrace.io.packets import Packets
+from cctrace.io.packets import OPT_TIMESTAMPS, Packets
 from cctrace.replaying.echoed import waits_in_queue
 from cctrace.replaying.through_fq import at_hand_over, passage
 from tests.places import RECORDINGS
@@ -64,7 +64,7 @@ def sender(**fields):
 
 
 def test_a_packet_is_handed_over_once_what_it_echoes_was_received_and_before_anything_newer():
-    p, stamped, plain = SimpleNamespace(echoes=1), state.OPT_TIMESTAMPS, 0
+    p, stamped, plain = SimpleNamespace(echoes=1), OPT_TIMESTAMPS, 0
     assert is_early(sender(), p, stamped, 101)
     assert not is_early(sender(), p, stamped, 100)
     assert not is_early(sender(), p, plain, 101)
@@ -79,8 +79,8 @@ def test_a_packet_is_handed_over_once_what_it_echoes_was_received_and_before_any
 def test_a_clock_that_stands_still_does_not_fill_fq():
     """More than TCP Small Queues allow twice over does not wait, whatever old stamp a peer's packets echo."""
     p = SimpleNamespace(echoes=1)
-    assert is_overdue(sender(rate_Bps=1_000_000, queued=3_000), p, state.OPT_TIMESTAMPS, 100, 101, 1448)
-    assert not is_overdue(sender(rate_Bps=1_000_000, queued=60_000), p, state.OPT_TIMESTAMPS, 100, 101, 1448)
+    assert is_overdue(sender(rate_Bps=1_000_000, queued=3_000), p, OPT_TIMESTAMPS, 100, 101, 1448)
+    assert not is_overdue(sender(rate_Bps=1_000_000, queued=60_000), p, OPT_TIMESTAMPS, 100, 101, 1448)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from cctrace import schema
 from cctrace.cc.base import checked_params
 from cctrace.errors import FormatError
 from cctrace.flows.events import Events
-from cctrace.io import door
+from cctrace.io import validation
 from cctrace.io.tablefile import save
 from cctrace.io.tcpinfo import MISSING
 from cctrace.replaying.follow import Follower
@@ -88,7 +88,7 @@ def test_blocks_beyond_the_sack_table_are_refused(packets):
     columns["sack_row"] = columns["sack_row"].copy()
     columns["sack_row"][columns["sack_count"] > 0] += 5
     with pytest.raises(FormatError, match="SACK blocks"):
-        door.packets(columns, packets.sacks, packets.connections, "x")
+        validation.packets(columns, packets.sacks, packets.connections, "x")
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,8 @@ from cctrace.lang.fingerprint import Fingerprint
 from cctrace.lang.memory import forget, place
 from cctrace.replaying.run import replay
 from cctrace.sim.core import loop, view
+from cctrace.sim.core.histogram import count
 from cctrace.sim.core.structs import FLOW, SEGMENT, TALLY_SIZE, TAP_ARRIVED, WORLD
-from cctrace.sim.core.tally import count
 from cctrace.sim.core.world import FIRST_NS
 from cctrace.sim.jitter import Jitter
 from cctrace.sim.path import Path

@@ -197,7 +197,7 @@ def test_a_recorded_instant_that_is_a_step_too_early_is_not_waited_for_again():
         made = world.World(path, [Sender("bbr2022", fq=fq)], 1, False, exact=True)
         w, f = made.record, made.flows[0]
         w.one_host, w.timer_step_ns = 1, 256
-        made.tell_instants([[], [], [at], []])
+        made.prescribe_instants([[], [], [at], []])
         if fq:
             f.fq_next, f.tx_next = 0, 1
             transmissions(f.tx)[0].ns = at + 100
@@ -257,7 +257,7 @@ def test_what_the_polling_process_delays_is_prescribed_if_anything_is():
     w.record.poll_ns, due = 10 * MS, 30 * MS + 20_000
     assert step_up(w.record, due, ACKS) - due >= w.record.poll_lasts_ns
     w.record.polled = 0
-    w.tell_instants([[5 * MS], [5 * MS], [5 * MS], []])
+    w.prescribe_instants([[5 * MS], [5 * MS], [5 * MS], []])
     assert step_up(w.record, due, ACKS) - due < w.record.poll_lasts_ns
     w.close()
 
@@ -269,7 +269,7 @@ def test_an_ack_that_the_application_sends_by_reading_has_the_time_of_the_readin
     f.rcv_nxt, f.rcv_acked, f.rcv_read, f.rcv_held = 3, 1, 3, 0
     read(w.record, f, 5 * MS - 100)
     assert f.delack_at == f.rcv_mstamp == 5 * MS + 156  # it reads the clock, which takes 256 ns
-    w.tell_instants([[], [], [], []], busy=([5 * MS - 100, 6 * MS], [5 * MS + 2000, 7 * MS]))
+    w.prescribe_instants([[], [], [], []], busy=([5 * MS - 100, 6 * MS], [5 * MS + 2000, 7 * MS]))
     read(w.record, f, 5 * MS - 100)
     assert f.delack_at == f.rcv_mstamp == 5 * MS + 2256  # another process has the CPU
     w.close()
@@ -301,7 +301,7 @@ def test_a_recording_with_jitter_tells_how_long_each_packet_took_from_the_bottle
 def test_a_timer_is_served_when_a_packet_of_its_kind_was_recorded_if_one_was_next_to_it():
     simulated = next(iter(RECORDED.values()))[0].world()
     times = np.array([5 * MS, 7 * MS])
-    simulated.tell_instants([times, times[:0], times[:0], times[:0]])
+    simulated.prescribe_instants([times, times[:0], times[:0], times[:0]])
     assert step_up(simulated.record, 5 * MS - 3000, ARRIVALS) == 5 * MS
     for at, kind in ((6 * MS, ARRIVALS), (5 * MS - 3000, ACKS)):  # none near, none of the kind: the lab's clock
         assert at <= step_up(simulated.record, at, kind) < at + 1000
@@ -310,7 +310,7 @@ def test_a_timer_is_served_when_a_packet_of_its_kind_was_recorded_if_one_was_nex
 def test_what_an_ack_let_go_does_not_tell_when_the_timer_of_pacing_fired():
     simulated = next(iter(RECORDED.values()))[0].world()
     sent = np.array([8 * MS, 16 * MS + 1])  # the second follows an ACK of the same instant
-    simulated.tell_instants([sent[:1], sent[:0], sent, sent[:0]])
+    simulated.prescribe_instants([sent[:1], sent[:0], sent, sent[:0]])
     assert step_up(simulated.record, 8 * MS - 3000, SENDS) == 8 * MS
     assert step_up(simulated.record, 16 * MS - 3000, SENDS) < 16 * MS - 2000
     simulated.close()

@@ -11,7 +11,7 @@ import cctrace as cct
 from cctrace.cli import main
 from cctrace.errors import ArgumentError
 from cctrace.schema import EVENT_CODES
-from cctrace.sim import recorder as pcap
+from cctrace.sim import capture as pcap
 
 PATH = {"rate": "20Mbit", "rtt": "40ms", "buffer": "1bdp", "reverse": "10ms"}
 TAPS_US = 6  # cctrace takes a capture to see segments and ACKs 3 us away from TCP

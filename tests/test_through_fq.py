@@ -39,7 +39,7 @@ from cctrace.flows.handover import (
 from cctrace.flows.reenact import SENDS
 from cctrace.flows.sends import full_skb, left_of_skb
 from cctrace.flows.state import EVENT
-from cctrace.io.packets import Packets
+from cctrace.io.packets import OPT_COPY, Packets
 from cctrace.replaying import book as bk
 from cctrace.replaying import stack, through_fq, waiting
 from cctrace.replaying.follow import Follower
@@ -549,7 +549,7 @@ def test_packets_captured_on_two_interfaces_are_handed_over_once(flow, recording
     both = {name: np.concatenate([column, column]) for name, column in columns.items()}
     here = len(columns["time_ns"])
     both["time_ns"][here:] += later_us * 1000
-    both["options"][here:] |= state.OPT_COPY
+    both["options"][here:] |= OPT_COPY
     twice = altered(flow, both, np.argsort(both["time_ns"], kind="stable"))
     assert passage(twice)[:2] == passage(flow)[:2]
     if recording != "fq_cubic_sndbuf":  # there the first stage, whose packets include copies, decides otherwise

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import cctrace as cct
-from cctrace.flows.clock import Writes
 from cctrace.flows.events import Events
+from cctrace.flows.periodic_writes import Writes
 from cctrace.flows.state import THROUGH_FQ
 from cctrace.replaying import writer as wr
 from cctrace.replaying.book import APP_LIMITED

@@ -22,7 +22,8 @@ from cctrace.errors import ArgumentError
 from cctrace.flows.events import AckRows
 from cctrace.flows.flow import Flow
 from cctrace.flows.seqspace import unwrapped
-from cctrace.flows.state import FIN, OPT_COPY, RST, SYN, TIMEOUT
+from cctrace.flows.state import FIN, RST, SYN, TIMEOUT
+from cctrace.io.packets import OPT_COPY
 from cctrace.path.constants import MIN_ACKS
 from cctrace.path.evidence import evidence_of
 from cctrace.replaying.run import Run, replay

@@ -24,8 +24,8 @@ import numpy as np
 
 from cctrace.display import endpoint
 from cctrace.errors import ArgumentError
-from cctrace.flows.likeness import most_alike
 from cctrace.flows.offset import FEW, Alignment, search
+from cctrace.flows.rtt_match import most_alike
 from cctrace.flows.state import ACK
 from cctrace.io.tcpinfo import MISSING, TcpInfo
 from cctrace.tcp.sequence import unwrapped

@@ -1,4 +1,4 @@
-"""What arrived of what a sender sent, and the SACK blocks by which its receiver says so [RFC 2018]."""
+"""Which segments arrived at a receiver, and the SACK blocks with which it reports them [RFC 2018]."""
 
 from typing import Any
 
@@ -51,18 +51,18 @@ class Receiver:
         self.beyond: list[list[int]] = []
 
     def advance(self, acked: int) -> None:
-        """Take what must have arrived before everything up to `acked` was there."""
+        """Take the arrivals without which not everything up to `acked` would have arrived."""
         while self.has < acked and self.next < len(self.arrivals):
             self.take()
         self.has = self.acked = acked
         self._clear()
 
-    def tell(self) -> list[tuple[int, int]]:
-        """Return the blocks of an ACK, the latest first; unreported ones before all."""
-        told = sorted(self.beyond, key=lambda block: block[2])[:BLOCKS]
-        for block in told:
+    def report(self) -> list[tuple[int, int]]:
+        """Return the SACK blocks of an ACK: those not yet reported first, and of these the latest."""
+        blocks = sorted(self.beyond, key=lambda block: block[2])[:BLOCKS]
+        for block in blocks:
             block[2] = True
-        return [(begin, end) for begin, end, _ in told]
+        return [(begin, end) for begin, end, _ in blocks]
 
     def is_beyond(self, ahead: int = 0) -> bool:
         """Whether there is another arrival, beyond a hole."""

@@ -20,14 +20,15 @@ from cctrace.arguments import place_in
 from cctrace.display import Gridded, endpoint
 from cctrace.errors import ArgumentError
 from cctrace.flows import reaction
-from cctrace.flows.clock import NOTHING_DUE
 from cctrace.flows.cut_sacks import complete
 from cctrace.flows.ecn import feedback
 from cctrace.flows.flow import Flow
+from cctrace.flows.periodic_writes import NOTHING_DUE
 from cctrace.flows.reenact import Pass
-from cctrace.flows.state import DEFAULT_HZ, DIRECTLY, OPT_COPY, OPT_TIMESTAMPS, PARAM, PSH, SYN, THROUGH_FQ
+from cctrace.flows.state import DEFAULT_HZ, DIRECTLY, PARAM, PSH, SYN, THROUGH_FQ
 from cctrace.flows.table import Connections, retransmitted_share
 from cctrace.flows.window_scale import MAX_WSCALE, shown_scale
+from cctrace.io.packets import OPT_COPY, OPT_TIMESTAMPS
 from cctrace.schema import CLOCK_START_US
 from cctrace.units import format_counted, format_rate, format_rtt, format_share, format_size
 
@@ -132,8 +133,8 @@ class Capture(Gridded):
         self._kept: dict[object, Any] = {}  # results of other packages for single flows
 
     def pack(self, read: bool) -> None:
-        """Keep the packets' columns packed; those that a re-enactment reads if `read`."""
-        self._read = None, None  # has some of them
+        """Pack the packets' columns, with `read` those that a re-enactment reads as well."""
+        self._read = None, None  # it holds some of them
         self.packets.pack([name for name in self.packets.columns if read or name not in ("time_ns", *_READ)])
 
     def forget(self) -> None:
@@ -202,7 +203,7 @@ class Capture(Gridded):
         return self._flow(place_in(which, len(self), "the capture"))
 
     def _flow(self, index: int) -> Flow:
-        """Return a connection, when asked for first with the SACK blocks that can be completed."""
+        """Return a connection; the first time, complete the SACK blocks that the capture cut."""
         flow = Flow(self, index)
         if index not in self._completed:
             self._completed.add(index)

@@ -1,4 +1,4 @@
-"""When TCP continues in a re-enactment: RACK's timer, and hand-overs to fq after a packet or before one.
+"""What TCP does between the packets of a re-enactment: RACK's timer fires, and data are handed over to fq.
 
 TCP hands over data when an ACK arrives or a packet leaves (`handover`), when RACK's timer marks losses, and at times
 that only echoed time stamps show (`echoes`).
@@ -47,7 +47,7 @@ def mark(tp, told):
 
 
 def precede(tp, seg, rs, out, snap, p, at, sequence, k, packets, polls, told):
-    """Let happen what did before the packet at place `k`: RACK's timer, writes, and hand-overs that echoes show.
+    """Process what happened before the packet at place `k`: RACK's timer, writes, and hand-overs that echoes show.
 
     `at.asks` is BEFORE if TCP may have handed over data then.
     """
@@ -103,7 +103,7 @@ def continue_sending(tp, seg, rs, out, log, sent, p, at, sequence, k, packets, d
 def hand_over(tp, seg, rs, out, log, sent, p, sequence, k, packets, told, stamp):
     """Send what TCP hands to fq now, after the packet at place `k`: it leaves later; see `handover`.
 
-    `stamp`: -1, or only retransmissions are, and what echoes show to have been before an ACK with this time stamp.
+    `stamp`: -1, or the time stamp of an ACK: then only retransmissions, and what echoes date before that ACK.
     """
     time_ns, direction, flags, seq, _, _, payload, tsval, tsecr, options, _, _, _ = packets
     _, due = told

@@ -15,7 +15,7 @@ import numpy as np
 
 from cctrace.columns import Ints
 from cctrace.flows.state import RST, SYN
-from cctrace.io.packets import BAD_OPTIONS, TIMESTAMPS
+from cctrace.io.packets import OPT_BAD, OPT_TIMESTAMPS
 
 if TYPE_CHECKING:
     from cctrace.flows.flow import Flow
@@ -69,7 +69,7 @@ def blocks_sent(flow: Flow, rows: Ints) -> Ints:
     packets = flow.capture.packets
     held = packets["sack_count"][rows].astype(np.int64)
     room = _room(flow, rows) - SACK_BYTES - STAMP_BYTES * _is_stamped(flow)
-    return np.where(packets["options"][rows] & BAD_OPTIONS > 0, np.maximum(room // BLOCK_BYTES, held), held)
+    return np.where(packets["options"][rows] & OPT_BAD > 0, np.maximum(room // BLOCK_BYTES, held), held)
 
 
 def _room(flow: Flow, rows: Ints) -> Ints:
@@ -96,9 +96,9 @@ def cut_options(flow: Flow) -> CutOptions:
         return CutOptions()
     rows, every = _later(flow), connections.rows_of(flow.index)
     options = packets["options"][rows]
-    stamps = int(((options & BAD_OPTIONS > 0) & (options & TIMESTAMPS == 0)).sum()) if _is_stamped(flow) else 0
+    stamps = int(((options & OPT_BAD > 0) & (options & OPT_TIMESTAMPS == 0)).sum()) if _is_stamped(flow) else 0
     for_sender = rows[packets["direction"][rows] != connections.sender[flow.index]]
     blocks, held = blocks_sent(flow, for_sender), packets["sack_count"][for_sender].astype(np.int64)
     syns = every[packets["flags"][every] & SYN > 0]
-    lacks_scale = bool((packets["options"][syns] & BAD_OPTIONS > 0).any()) and not connections.wscale_known[flow.index]
+    lacks_scale = bool((packets["options"][syns] & OPT_BAD > 0).any()) and not connections.wscale_known[flow.index]
     return CutOptions(stamps, int((blocks - held).sum()), int(blocks.sum()), lacks_scale)

@@ -1,12 +1,12 @@
 """Completion of SACK blocks that the capture cut, from the first one and from what was retransmitted.
 
-The first block of an ACK holds the segment that has just arrived [RFC 2018]. What its sender sent before that one has
-arrived, too, or was lost; which, its retransmissions tell (`arrivals.arrived_of`). A receiver that has all of this
-reports certain blocks. They are believed if the first one is the captured one, and if they are as many as the length
-of the header says, which a path that reorders hardly leaves so.
+The first block of an ACK holds the segment that has just arrived [RFC 2018]. Everything sent before that segment had
+arrived, too, or was lost; the sender's retransmissions show which (`arrivals.arrived_of`). From that follow the blocks
+that the receiver reported. They are trusted if the first one equals the captured one and their number agrees with the
+length of the header, which would rarely be so on a path that reorders.
 
-Without them, what arrived while the receiver held ACKs back ([Linux618] net/ipv4/tcp_input.c __tcp_ack_snd_check)
-would seem to arrive after what follows it, which looks like a path that reorders.
+Without them, data that arrived while the receiver held ACKs back ([Linux618] net/ipv4/tcp_input.c __tcp_ack_snd_check)
+would seem to arrive after the data that follow them, as on a path that reorders.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cctrace.columns import Columns, Ints, Values
 from cctrace.flows.arrivals import BLOCKS, Receiver, arrived_of, segments_of
 from cctrace.flows.cut_options import blocks_sent
 from cctrace.flows.state import ACK, SYN
-from cctrace.io.packets import SACK
+from cctrace.io.packets import OPT_SACK
 from cctrace.tcp.sequence import unwrapped
 
 if TYPE_CHECKING:
@@ -110,5 +110,5 @@ def _write(flow: Flow, found: dict[int, Blocks], isn: int) -> None:
         packets.sacks[side] = np.concatenate([packets.sacks[side], new])
     columns = {name: packets[name].copy() for name in ("sack_row", "sack_count", "options")}
     columns["sack_row"][rows], columns["sack_count"][rows] = first, count
-    columns["options"][rows] |= SACK
+    columns["options"][rows] |= OPT_SACK
     packets.replace(columns)

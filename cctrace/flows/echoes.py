@@ -14,11 +14,12 @@ tcp_replace_ts_recent.
 import numpy as np
 
 from cctrace.flows.handover import next_data
-from cctrace.flows.state import ACK, OPT_TIMESTAMPS
+from cctrace.flows.state import ACK
+from cctrace.io.packets import OPT_TIMESTAMPS
 from cctrace.tcp.sequence import is_newer
 from cctrace.tcp.small_queue import is_throttled
 
-LARGER = 2  # than TCP Small Queues allow at the replayed rate, which may be too low, a queue may have been
+LARGER = 2  # times what TCP Small Queues allow at the replayed rate, which may be too low
 
 
 def is_early(tp, p, option, echo):

@@ -20,8 +20,9 @@ import numpy as np
 
 from cctrace.display import Summarized
 from cctrace.errors import StreamError
-from cctrace.flows.state import OPT_ACCURATE_ECN, OPT_COPY, RST, SYN
+from cctrace.flows.state import RST, SYN
 from cctrace.io.layout import NO_COUNTER
+from cctrace.io.packets import OPT_ACCURATE_ECN, OPT_COPY
 from cctrace.schema import LINUX_EVENTS
 from cctrace.tcp.ecn import ACCURATE_ECN, ACE_MASK, ACE_START, CE_ON_SYN, CLASSIC_ECN, ECHO, NO_ECN, agreed
 from cctrace.units import format_count, format_share, format_size
@@ -58,7 +59,7 @@ ALPHA_GAIN = 1 / 16  # g of DCTCP and Prague
 
 
 class _Acks:
-    """What a flow's ACKs report, made when it is asked for: an analysis keeps the `Ecn` of several flows.
+    """What a flow's ACKs report, computed on demand because an analysis keeps the `Ecn` of several flows.
 
     `events`: of the flow, None if its capture lacks one direction. `before`: marks counted before its first row.
     """
@@ -89,7 +90,7 @@ class _Acks:
 
     @property
     def beyond(self) -> Ints:
-        """By how many more marks than deliveries the counts grew with each."""
+        """By how much more the count of marks grew with each than that of deliveries."""
         return np.diff(self.marked, prepend=0) - self._column("rs_acked_sacked")
 
     @property

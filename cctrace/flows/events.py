@@ -11,8 +11,8 @@ import numpy as np
 from cctrace import schema
 from cctrace.display import Card, Carded, Framed
 from cctrace.errors import FormatError, StreamError
-from cctrace.flows.clock import NOTHING_DUE, Writes, writes_on_clock
 from cctrace.flows.packed import EventColumns, Records
+from cctrace.flows.periodic_writes import NOTHING_DUE, Writes, writes_on_clock
 from cctrace.flows.state import EVENT
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ NAMES = tuple(column.name for column in schema.EVENTS)
 class AckRows:
     """The rows of a stream that end an ACK: `on_ack`, or `cong_avoid` where the stream has only that.
 
-    Gathers the column that is asked for; all of them would take half as much memory again as the stream.
+    Gathers one column at a time, on demand; all columns together would take half as much memory as the stream.
     """
 
     def __init__(self, rows: EventColumns | Events) -> None:
@@ -221,14 +221,14 @@ class Events(Carded, Framed):
         FormatError
             If the file is not Parquet, is damaged, or holds another table.
         """
-        from cctrace.io import door, tablefile
+        from cctrace.io import tablefile, validation
 
         kind, columns, meta = tablefile.load(source)
         if kind != "events":
             raise FormatError(f"{source}: holds {kind}, not an event stream")
         if lacking := sorted(set(NAMES) - set(columns)):
             raise FormatError(f"{source}: an event stream of another version of cctrace: lacks {', '.join(lacking)}")
-        columns = door.checked(schema.EVENTS, columns, source)
+        columns = validation.checked(schema.EVENTS, columns, source)
         rows = np.zeros(len(columns["time_ns"]), EVENT)
         for name in NAMES:
             rows[name] = columns[name]

@@ -126,7 +126,7 @@ class Flow(Carded):
         return self._like(_left=how, _decided=None)._pass()
 
     def missing_marks(self) -> Flow:
-        """Return this flow as a kernel sent it that misses marks, see `cctrace.flows.ecn.misses_marks`."""
+        """Return this flow as sent by a kernel that misses marks, see `cctrace.flows.ecn.misses_marks`."""
         return self._like(is_missing_marks=True, _kept={})
 
     def require_both_directions(self) -> None:
@@ -246,7 +246,7 @@ class Flow(Carded):
         return self._like(_most=packets)
 
     def at_hz(self, hz: int) -> Flow:
-        """Return this flow as sent by a kernel with so many ticks a second; both share events if timers change none."""
+        """Return this flow as sent by a kernel of another HZ; both share their events unless a timer depends on it."""
         other, known = self._like(_hz=hz), vars(self).get("_reenacted")
         same = known and min(hz, self._hz) >= SLOWEST_HZ and not known[3]["ticks_matter"]
         if known and (same or other._pass().is_like(known[0], known[1], known[2].records) is not None):

@@ -115,12 +115,12 @@ def timer_late_ns(tp, late_ns):
 
 
 def waits_in_fq(tp, ns):
-    """Return whether what is written at `ns` waits in fq: else it leaves at once, which tells better when that was."""
+    """Return whether data written at `ns` wait in fq; if they leave at once, their departure dates the write better."""
     return tp.hands_over and (tp.queued > 0 or paced_until_ns(tp) > ns)
 
 
 def may_wait_ns(tp):
-    """Return how much longer than pacing explains a packet may wait in fq: for a super-packet, as rates may be wrong.
+    """Return how much longer than pacing explains a packet may wait in fq: a super-packet's time, as rates may be off.
 
     An empty queue lets go at once what is due; what left later had not been handed over [Linux61] sch_fq.c fq_dequeue.
     """
@@ -132,7 +132,7 @@ def may_wait_ns(tp):
 
 
 def leaves_with_ack(p, sequence, k, first, time_ns, direction):
-    """Return whether an ACK after place `k` lets the packet at place `first` go, rather than fq's timer: at once."""
+    """Return whether an ACK after place `k`, not fq's timer, releases the packet at place `first`, at once."""
     j = first - 1
     while j > k and direction[sequence[j]] == p.sender:
         j -= 1

@@ -24,7 +24,7 @@ from cctrace.flows.arrivals import Receiver, arrived_of, segments_of
 from cctrace.flows.capture import Capture
 from cctrace.flows.flow import Flow
 from cctrace.flows.state import ACK, SYN
-from cctrace.io.packets import Packets
+from cctrace.io.packets import OPT_SACK, Packets
 from cctrace.tcp.sequence import unwrapped
 
 BURST_NS = 2_000_000  # lateness of ACKs; arrivals within count as simultaneous
@@ -34,7 +34,6 @@ MIN_SPAN_NS = 10_000_000  # least span (or a round trip) for the path's rate
 SOON = 0.5  # of the minimum RTT, within which a retransmission answers an ACK
 REORDERING = 0.25  # of the minimum RTT, by which later segments may overtake [RFC 8985]
 DUPLICATES = 3  # segments beyond a hole, from which it is considered lost [RFC 6675]
-OPT_SACK = 2
 
 
 def restored(flow: Flow) -> Flow:
@@ -137,7 +136,7 @@ class _Receiver(Receiver):
                 self._repeat(now_ns, int(ack_ns[ends[k] - 1]), int(np.sum(burst == number)))
             if answer >= self.has:
                 self._receive_report(now_ns, answer, int(left_ns[k]))
-            found.append(self.tell())
+            found.append(self.report())
         return found
 
     def _repeat(self, now_ns: int, until_ns: int, duplicates: int) -> None:

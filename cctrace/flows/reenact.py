@@ -18,6 +18,7 @@ from cctrace.flows.handover import TASKLET_NS, handled_ns, is_ack_first, leave, 
 from cctrace.flows.packed import EventColumns
 from cctrace.flows.sends import is_window_probe, note_window_probe, send_syn
 from cctrace.io.layout import NO_COUNTER
+from cctrace.io.packets import OPT_ACCURATE_ECN, OPT_TIMESTAMPS
 from cctrace.lang.machine import Machine
 from cctrace.tcp.sequence import is_newer, unwrap
 
@@ -201,9 +202,9 @@ def take_ack(tp, seg, rs, out, log, blocks, p, sequence, k, packets, sacks):
     fl = flags[q]
     a = unwrap(ack[q], p.isn, tp.snd_una)
     tp.tsecr, tp.ts_newer, tp.ce_reported = 0, 0, np.int64(NO_COUNTER)
-    if options[q] & state.OPT_ACCURATE_ECN:
+    if options[q] & OPT_ACCURATE_ECN:
         tp.ce_reported = np.int64(ce_bytes[q])
-    if options[q] & state.OPT_TIMESTAMPS:
+    if options[q] & OPT_TIMESTAMPS:
         tp.tsecr = tsecr[q]
         if tp.ts_recent == 0 or is_newer(np.int64(tsval[q]), tp.ts_recent):
             tp.ts_recent, tp.ts_newer = tsval[q], 1

@@ -8,8 +8,8 @@ import math
 
 import numpy as np
 
-from cctrace.flows import state
-from cctrace.flows.state import ACK, FIN, HOLES, OPT_COPY, OPT_TIMESTAMPS, OPTION_BYTES, PSH, RST, SAMPLE_BITS, SYN
+from cctrace.flows.state import ACK, FIN, HOLES, OPTION_BYTES, PSH, RST, SAMPLE_BITS, SYN
+from cctrace.io.packets import OPT_BAD, OPT_COPY, OPT_TIMESTAMPS
 from cctrace.tcp.ecn import ace_of
 from cctrace.tcp.sequence import unwrap
 
@@ -89,7 +89,7 @@ def _note_syn(me, opener, fl, seq, options, mss, is_known, at):
     me.syn_count += 1
     me.syn_ack = 1 if fl & ACK else 0
     me.syn_ns = at
-    me.syn_whole = 0 if options & state.OPT_CUT else 1
+    me.syn_whole = 0 if options & OPT_BAD else 1
     me.ecn_syn = ace_of(fl)
 
 

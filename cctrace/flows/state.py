@@ -11,7 +11,6 @@ import numpy as np
 from cctrace import schema
 
 FIN, SYN, RST, PSH, ACK, CWR = 1, 2, 4, 8, 16, 128
-OPT_TIMESTAMPS, OPT_ACCURATE_ECN, OPT_COPY, OPT_CUT = 1, 32, 64, 128
 
 # How packets left the sender: at once, through fq, or by a timer that may be as late as fq's.
 DIRECTLY, THROUGH_FQ, LATE_TIMER = range(3)
@@ -87,12 +86,12 @@ TP = _i8(
     # the super-packet that is being retransmitted: its first segment, the one after it, the end of the skb it was
     # part of, and what was in flight before it
     "again_first again_next again_end again_flying "
-    # whether packets go through fq; the place of the next one that TCP has not handed over, the memory of what waits
-    # there and what an skb takes besides its data, whether that keeps TCP from handing over more; where an skb of the
-    # write queue ended, and how often that was seen, where one may have ended; the sizes of the last two super-packets
-    # that were handed over, and where one began that small queues held back; how far apart super-packets leave; whether
-    # the one that leaves did so with another packet, how often more fq's timer was late by all its slack than not, how
-    # late then, and for how many more the replayed rate is doubted
+    # whether packets go through fq; the place of the next one that TCP has not handed over; the memory of what waits
+    # in fq, what an skb takes besides its data, and whether TCP Small Queues hold TCP back; where an skb of the write
+    # queue ended, how often that was seen, and where another may have ended; the sizes of the last two super-packets
+    # handed over, and the start of one that small queues held back; the spacing of super-packets; whether the latest
+    # left together with another packet; how much more often fq's timer used all of its slack than not, how late it was
+    # then, and for how many more super-packets the replayed rate is doubted
     "hands_over handed queued skb_overhead throttled skb_end skb_sure short_end made made_before cut_seq "
     "gap_ns woken whole_slacks usual_late_ns doubted "
     # the next of the writes that were not due when TCP last handed over data

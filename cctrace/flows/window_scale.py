@@ -1,8 +1,8 @@
-"""The scale of the receive window where a capture lacks a SYN, as data show it that fill the window.
+"""The scale of the receive window where a capture lacks a SYN, inferred from data that fill the window.
 
-A sender never exceeds the window's edge, and one that the window holds fills it up to less than a segment, with ACK
-after ACK [RFC9293] 3.8.6. So the least scale with which all data fit is the receiver's if they reach the edge after
-most ACKs; data that something else limits come that near by chance only.
+A sender never exceeds the window's edge, and one that the window limits fills it to within a segment after every ACK
+[RFC9293] 3.8.6. So the smallest scale with which all data fit is the receiver's if the data reach the edge after most
+ACKs; data that something else limits come that close only by chance.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cctrace.flows.seqspace import unwrapped
-from cctrace.flows.state import ACK, OPT_COPY, RST, SYN
+from cctrace.flows.state import ACK, RST, SYN
+from cctrace.io.packets import OPT_COPY
 from cctrace.tcp.sequence import unwrap
 
 if TYPE_CHECKING:

@@ -22,10 +22,10 @@ from cctrace.cc.bbr2_model import BBR_UNIT as GAIN_UNIT
 from cctrace.cc.bbr2_model import PROBE_BW
 from cctrace.cc.linux import TCP_INFINITE_SSTHRESH
 from cctrace.columns import Columns, Floats, Ints
-from cctrace.flows.clock import found_nothing
 from cctrace.flows.events import Events
 from cctrace.flows.flow import Flow
 from cctrace.flows.missing_sacks import restored
+from cctrace.flows.periodic_writes import found_nothing
 from cctrace.identification import constants as const
 from cctrace.identification.halves import HalfRounds
 from cctrace.lang.fields import fields_of

@@ -211,30 +211,32 @@ def _packets(
     names = ["<stdin>" if one == "-" else getattr(one, "name", one) for one in sources]
     name = str(names[0]) if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
     decoder = Decoder(name, decapsulate, chunk or 0, lasting, brief)
-    once = None if all(_lasts(one) for one in sources) else _survey(name)  # no second look at standard input
+    survey = None if all(_is_rereadable(one) for one in sources) else _survey(name)
     taken = 0
     for source in sorted(sources, key=lambda one: _start_ns(one, format, limit)) if len(sources) > 1 else sources:
         with open_source(source, limit) as opened:
-            for _ in _decoded(opened, format, decoder, once):
+            for _ in _decoded(opened, format, decoder, survey):
                 # Each part brings the table of all connections: no smaller than that, or reading takes quadratic time.
                 if chunk and decoder.rows >= max(chunk, decoder.connections):
                     taken += decoder.rows
                     yield decoder.take()
         decoder.issue()
     if not taken and not decoder.rows:
-        raise FormatError("; ".join(filter(None, [decoder.why_empty(), _quic(sources, once, format, decoder, limit)])))
+        raise FormatError(
+            "; ".join(filter(None, [decoder.why_empty(), _quic(sources, survey, format, decoder, limit)]))
+        )
     if decoder.counters["non_tcp"] > taken + decoder.rows:
-        decoder.add_note(_quic(sources, once, format, decoder, limit))
+        decoder.add_note(_quic(sources, survey, format, decoder, limit))
     if decoder.rows:
         yield decoder.take()
 
 
-def _decoded(source: Source, format: str | None, decoder: Decoder, once: Survey | None) -> Iterator[None]:
-    """Decode an open capture; yield now and then where frames follow. `once`: looks at these frames, too."""
+def _decoded(source: Source, format: str | None, decoder: Decoder, survey: Survey | None) -> Iterator[None]:
+    """Decode an open capture; yield now and then if more frames follow. `survey`, if any, gets the same frames."""
     from cctrace.lang.machine import INTERPRETED
 
     module = _capture_module(source, format)
-    if hasattr(module, "decode") and not once and not INTERPRETED:
+    if hasattr(module, "decode") and not survey and not INTERPRETED:
         yield from module.decode(source, decoder)
         return
     for data, frames, count in module.frames_of(source, decoder):
@@ -242,11 +244,11 @@ def _decoded(source: Source, format: str | None, decoder: Decoder, once: Survey 
             yield
         others = decoder.counters["non_tcp"]
         decoder.feed(data, frames, count)
-        if once and decoder.counters["non_tcp"] > others:
-            once.feed(data, frames, count)
+        if survey and decoder.counters["non_tcp"] > others:
+            survey.feed(data, frames, count)
 
 
-def _lasts(source: Input) -> bool:
+def _is_rereadable(source: Input) -> bool:
     """Return whether a source can be read a second time, unlike standard input."""
     path = source.path if isinstance(source, Source) else source
     return isinstance(path, Member) or (
@@ -261,13 +263,13 @@ def _survey(name: str) -> Survey:
 
 
 def _quic(
-    sources: Sequence[Input], once: Survey | None, format: str | None, decoder: Decoder, limit: int | None
+    sources: Sequence[Input], survey: Survey | None, format: str | None, decoder: Decoder, limit: int | None
 ) -> str:
     """Return a line about the QUIC connections in captures that hold more than TCP, "" if there are none."""
     if not decoder.counters["non_tcp"]:
         return ""
-    if once:
-        return once.text()
+    if survey:
+        return survey.text()
     survey = _survey(decoder.name)
     for source in sources:
         with open_source(getattr(source, "path", None) or source, limit) as opened:

@@ -32,9 +32,9 @@ class Chunks:
     """The bytes of a source as a window that a decoder moves along.
 
     Each chunk is read behind a headroom into which the unconsumed end of the one before is copied, so that a record
-    cut by the chunk's end continues in place. A plain file is read by who asks for more, so that bytes are still in the
-    cache when frames are sought in them; another thread decompresses ahead. A buffer is filled again once nobody has
-    its `data` any more.
+    cut by the chunk's end continues in place. A plain file is read by the thread that decodes it, so that its bytes are
+    still in the cache; a compressed one is decompressed ahead by another thread. A buffer is reused once nobody refers
+    to its `data`.
 
     Bytes `pos` to `end` of `data` are not consumed yet; set `pos` to what has been consumed before calling `more`.
     """
@@ -102,7 +102,7 @@ class Chunks:
 
 
 class Window:
-    """The bytes of a plain file, of which compiled code reads more into `data` itself; otherwise as `Chunks`."""
+    """The bytes of a plain file, which compiled code itself reads into `data`; otherwise like `Chunks`."""
 
     def __init__(self, source: Source) -> None:
         self._source, self._base = source, 0
@@ -141,12 +141,12 @@ class Window:
 
 
 def window_of(source: Source) -> Chunks | Window:
-    """Return the bytes of a source in the way in which `Decoding` takes them fastest."""
+    """Return the bytes of a source in the form that `Decoding` reads fastest."""
     return Window(source) if source.has_descriptor else Chunks(source)
 
 
 class Decoding:
-    """Decodes the packets of a window; keeps which of its frames were found and not decoded yet."""
+    """Decodes the packets of a window, and remembers the frames that were found but not decoded yet."""
 
     def __init__(self, decoder: Decoder, window: Chunks | Window, link: int = -1) -> None:
         self._decoder, self._window = decoder, window

@@ -73,9 +73,9 @@ class Decoder:
     """Collects frames into `Packets`.
 
     `name`: name of the file, for messages. `decapsulate`: tunnels to look into: any of "ipip", "gre", "vxlan",
-    "geneve", or "all". `part`: about how many rows are taken at a time; 0: all rows of a file. `lasting`: so many parts
-    keep their values, then their memory is used again, which spares the system handing out and clearing pages; 0: all.
-    `brief`: leaves out the columns `layout.DETAILS`.
+    "geneve", or "all". `part`: about how many rows are taken at a time; 0: all rows of a file. `lasting`: how many
+    parts stay valid before their memory is reused, which saves mapping and clearing pages; 0: all of them. `brief`:
+    leaves out the columns `layout.DETAILS`.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class Decoder:
             self.more_connections()
 
     def decode(self, decode: Machine, *args: Any) -> int:
-        """Call a function of `decode_frames`' arguments after `args`, and of its results but the first, returned."""
+        """Call a decoder with `args` and the arguments that all decoders share; return the first of its results."""
         rows, sacks, keep = self._rows.prepared, self._sacks.prepared, 0 if self._brief else -1
         first, self._n_rows, self._n_sacks, self._n_conns = decode(
             *args, self._tunnels, rows, self._n_rows, keep, sacks, self._n_sacks, self._conns, self._n_conns,
@@ -225,7 +225,7 @@ class Decoder:
         return "; ".join([found, *(text.removeprefix(f"{self.name}: ") for text in self.warnings)])
 
     def _connection_table(self) -> dict[str, Values]:
-        """Return the table of connections; the same one as before if none has come and no option of a SYN."""
+        """Return the table of connections; the same object as before unless connections or SYN options were added."""
         c = self._conns[: self._n_conns]
         known = c[:, layout.MSS : layout.SACK_OK + 2].tobytes()
         if known != self._known:

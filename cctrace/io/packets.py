@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-# Bits of the column `options`.
-TIMESTAMPS, SACK, MSS, WINDOW_SCALE, SACK_PERMITTED, ACCURATE_ECN, DUPLICATE, BAD_OPTIONS = 1, 2, 4, 8, 16, 32, 64, 128
+# Bits of the column `options`: TCP options; OPT_COPY: captured twice (mirror port); OPT_BAD: options malformed or cut.
+OPT_TIMESTAMPS, OPT_SACK, OPT_MSS, OPT_WINDOW_SCALE = 1, 2, 4, 8
+OPT_SACK_PERMITTED, OPT_ACCURATE_ECN, OPT_COPY, OPT_BAD = 16, 32, 64, 128
 
 FAR_BACK_NS = 1_000_000  # several CPUs that feed one capture ring make stamps step back by microseconds: harmless
 

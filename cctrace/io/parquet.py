@@ -13,7 +13,7 @@ from cctrace import schema
 from cctrace.columns import rows_of_spans
 from cctrace.errors import ArgumentError, FormatError
 from cctrace.extras import needed
-from cctrace.io import door, tcpinfo
+from cctrace.io import tcpinfo, validation
 from cctrace.io.kernelevents import KernelEvents
 from cctrace.io.linktrace import LinkTrace
 from cctrace.io.packets import Packets
@@ -90,7 +90,7 @@ def _packets(columns: dict[str, Any], meta: dict[str, Any], name: str) -> Packet
     count = np.diff(offsets)
     columns |= {"sack_row": np.where(count > 0, offsets[:-1], -1), "sack_count": count}
     sacks = {"left": left.values.to_numpy(), "right": right.values.to_numpy()}
-    tables = door.packets(columns, sacks, meta["connections"], name)
+    tables = validation.packets(columns, sacks, meta["connections"], name)
     counters = {str(key): int(value) for key, value in meta["counters"].items()}
     return Packets(*tables, counters, _texts(meta["warnings"]), name)
 
@@ -103,9 +103,9 @@ def _tcp_info(columns: dict[str, Any], meta: dict[str, Any], name: str) -> tcpin
     polled = {c.name: columns.pop(c.name) for c in schema.TCP_INFO if c.name in columns}
     missing = np.full(len(columns["connection"]), tcpinfo.MISSING)
     table = tuple(column._replace(within=None) for column in schema.TCP_INFO)
-    polled = door.checked((number, *table), {c.name: missing for c in table} | polled | columns, name)
+    polled = validation.checked((number, *table), {c.name: missing for c in table} | polled | columns, name)
     connection = polled.pop("connection")
-    warnings = [f"{name}: {line}" for line in door.plausible(polled, tcpinfo.MISSING)]
+    warnings = [f"{name}: {line}" for line in validation.plausible(polled, tcpinfo.MISSING)]
     extra = {key: values for key, values in columns.items() if key != "connection"}
     return tcpinfo.TcpInfo(
         polled, extra, connection, connections, name, str(meta["format"]), _texts(meta["warnings"]) + warnings
@@ -116,7 +116,7 @@ def _link(columns: dict[str, Any], meta: dict[str, Any], name: str) -> LinkTrace
     time = schema.Column("capacity_ns", "i8", "ns", "", within=(0, schema.LATEST_NS))
     size, end_ns = np.asarray(columns.pop("capacity_bytes"), np.float64), meta["end_ns"]
     used = columns["capacity_ns"] != tcpinfo.MISSING
-    times = door.checked((time,), {"capacity_ns": columns.pop("capacity_ns")[used]}, name)["capacity_ns"]
+    times = validation.checked((time,), {"capacity_ns": columns.pop("capacity_ns")[used]}, name)["capacity_ns"]
     size = size[used]
     sound = isinstance(end_ns, int) and 0 < end_ns <= schema.LATEST_NS and np.isfinite(size).all() and (size >= 0).all()
     if not sound or np.any(np.diff(times) < 0):

@@ -5,9 +5,9 @@ cache, and Python, which takes longer for a call than a piece takes to decode, c
 """
 
 from cctrace.io.decode import decode_frames
+from cctrace.io.fast_path import fast_path
 from cctrace.io.layout import BIG, BLOCKS, FACTOR, HEADER, LARGEST, NO_COUNTER, SWAP, USED_UP
 from cctrace.io.records import find_packets, find_records
-from cctrace.io.usual import usual
 from cctrace.lang.memory import call
 
 PIECE = 1 << 17
@@ -43,7 +43,7 @@ def decode_packets(
             if row and not rules[SWAP]:
                 if cleared < min(row + _CLEAR, len(time_ns)):
                     cleared = _clear(r, max(cleared, row), row + 2 * _CLEAR, keep)
-                state[POS], now = usual(
+                state[POS], now = fast_path(
                     b, state[POS], state[END], rules, interfaces, r, row, cleared, keep, c, conn[row - 1], counters
                 )
                 most, row = (1 if now > row else min(2 * most, FRAMES)), now
@@ -90,7 +90,7 @@ def _read_more(read, file, b, address, state) -> bool:
 
 
 def _clear(r, row, end, keep) -> int:
-    """Say in rows that they have neither SACK blocks nor counters of ECN; return where those end."""
+    """Mark rows as having neither SACK blocks nor ECN counters; return the row after them."""
     _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, sack_row, sack_count, _, ecn_e0, ecn_ce, ecn_e1 = r
     end = min(end, len(sack_row))
     sack_row[row:end], sack_count[row:end] = -1, 0

@@ -260,29 +260,26 @@ def _int64(value: Any) -> int:
 class _Packets:
     """Packet events, collected column by column."""
 
+    _TEXTS = ("kind", "space")
+
     def __init__(self) -> None:
-        self._time_ns, self._connection, self._first, self._last, self._bytes = (array("q") for _ in range(5))
-        self._kind: list[str] = []
-        self._space: list[str] = []
+        names = ("time_ns", "connection", "kind", "space", "first", "last", "bytes")
+        self._columns: dict[str, Any] = {name: [] if name in self._TEXTS else array("q") for name in names}
 
     def __len__(self) -> int:
-        return len(self._kind)
+        return len(self._columns["kind"])
 
-    def append(self, time_ns: int, at: int, kind: str, space: str, first: int, last: int, size: int) -> None:
-        """Add one."""
-        self._time_ns.append(time_ns)
-        self._connection.append(at)
-        self._kind.append(kind)
-        self._space.append(space)
-        self._first.append(first)
-        self._last.append(last)
-        self._bytes.append(size)
+    def append(self, *values: int | str) -> None:
+        """Add one: a value for each column."""
+        for column, value in zip(self._columns.values(), values, strict=True):
+            column.append(value)
 
     def columns(self) -> dict[str, Values]:
         """Return the columns of `TcpInfo.events`."""
-        types = {"kind": object, "space": object}
-        names = ("time_ns", "connection", "kind", "space", "first", "last", "bytes")
-        return {name: np.array(getattr(self, f"_{name}"), types.get(name, np.int64)) for name in names}
+        return {
+            name: np.array(column, object if name in self._TEXTS else np.int64)
+            for name, column in self._columns.items()
+        }
 
 
 class _Clock:

@@ -35,9 +35,9 @@ def record(b, pos, big, unit_ns, header, largest):
 
 
 def enhanced(b, pos, end, big, largest, which, unit_ns, most, offset_ns):
-    """Return what `record` does of an enhanced packet block of interface `which`; -1 as well for any other block.
+    """Return the same as `record` for an enhanced packet block of interface `which`; -1 for any other block, too.
 
-    Its time stamps count `unit_ns`, `most` of them at most, from `offset_ns` on.
+    Its time stamps count units of `unit_ns`, at most `most` of them, from `offset_ns` on.
     """
     kind, length, interface, high = words(b, pos, big)
     low, captured, original, _ = words(b, pos + 16, big)

@@ -90,7 +90,7 @@ class Source:
 
     @contextlib.contextmanager
     def descriptor(self) -> Iterator[int]:
-        """Give the descriptor of a file that `has_descriptor` to who reads on from it, and keep it open; -1: closed."""
+        """Yield the descriptor of a file that `has_descriptor`, kept open meanwhile; -1 if it must not be read."""
         with self._reading:
             pending = bool(self._pending)  # those come first, by `readinto`
             yield -1 if self._closed or pending else cast(io.FileIO, self._file).fileno()

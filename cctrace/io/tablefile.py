@@ -1,7 +1,7 @@
 """Tables of columns on disk, as Parquet, without loss.
 
 A table is columns of one length plus metadata; the metadata travels as JSON under the key `cctrace`, whose `kind` says
-what the table is: packets, tcp_info, link, events. Who knows the kind checks the values (`door`).
+what the table is: packets, tcp_info, link, events. Who knows the kind checks the values (`validation`).
 """
 
 import json
@@ -51,7 +51,7 @@ def save(path: str | os.PathLike[str], kind: str, parts: Iterable[Mapping[str, A
 def load(source: Source) -> tuple[str, dict[str, Any], dict[str, Any]]:
     """Return (kind, columns, meta) of a table written by `save`; missing values as `save` got them.
 
-    The values are unchecked: callers, who know the kind, pass them to `door`.
+    The values are unchecked: callers, who know the kind, pass them to `validation`.
 
     Raises `FormatError`: not Parquet, damaged, not written by cctrace, or it claims more than a file of its size holds.
     """

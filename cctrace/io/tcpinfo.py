@@ -15,7 +15,7 @@ from cctrace import schema
 from cctrace.columns import Columns, Floats, Ints, Values, frame_of
 from cctrace.display import Carded, Framed, visible
 from cctrace.errors import FormatError
-from cctrace.io import cells, door
+from cctrace.io import cells, validation
 from cctrace.io.pollcolumns import PollColumns, column_of
 from cctrace.io.structs import FIELDS
 from cctrace.schema import MISSING, U32_MAX, U64_MAX
@@ -292,7 +292,7 @@ def build(
             columns[plain] = values if values.dtype == np.int64 else _integers(values)
         else:
             extra["connection_column" if plain == "connection" else plain] = values  # `frame` has a column of that name
-    warnings += [f"{source}: {line}" for line in door.plausible(columns, MISSING)]
+    warnings += [f"{source}: {line}" for line in validation.plausible(columns, MISSING)]
     if "bbr_mode" in extra or np.any(columns["bbr_pacing_gain"] != MISSING):
         extra["bbr_mode"] = _bbr_modes(columns, extra)
     if np.all(columns["time_after_ns"] == MISSING):

@@ -12,7 +12,7 @@ import numpy as np
 from cctrace.arguments import check_choice
 from cctrace.errors import ArgumentError
 from cctrace.io import FORMATS, read_file, stream
-from cctrace.io.packets import MSS, SACK_PERMITTED, TIMESTAMPS, WINDOW_SCALE, Packets
+from cctrace.io.packets import OPT_MSS, OPT_SACK_PERMITTED, OPT_TIMESTAMPS, OPT_WINDOW_SCALE, Packets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -214,11 +214,11 @@ def _tcp_options(packets: Packets, i: int, conn: int, direction: int, flags: int
     bits, out, side = int(packets["options"][i]), b"", "ba"[direction == 0]
     if flags & _SYN:
         mss, wscale = int(packets.connections[f"mss_{side}"][conn]), int(packets.connections[f"wscale_{side}"][conn])
-        out += struct.pack("!BBH", 2, 4, mss) if bits & MSS and mss >= 0 else b""
-        out += struct.pack("!BBBB", 1, 3, 3, wscale) if bits & WINDOW_SCALE and wscale >= 0 else b""
+        out += struct.pack("!BBH", 2, 4, mss) if bits & OPT_MSS and mss >= 0 else b""
+        out += struct.pack("!BBBB", 1, 3, 3, wscale) if bits & OPT_WINDOW_SCALE and wscale >= 0 else b""
     # As Linux does, SACK-permitted takes the place of the padding of time stamps: a SYN's header stays within 40 bytes.
-    pad = b"\4\2" if flags & _SYN and bits & SACK_PERMITTED else b"\1\1"
-    if bits & TIMESTAMPS:
+    pad = b"\4\2" if flags & _SYN and bits & OPT_SACK_PERMITTED else b"\1\1"
+    if bits & OPT_TIMESTAMPS:
         out += pad + struct.pack("!BBII", 8, 10, int(packets["tsval"][i]), int(packets["tsecr"][i]))
     elif pad == b"\4\2":
         out += b"\1\1" + pad

@@ -17,7 +17,7 @@ def last_of_each(values: Ints) -> Ints:
 
 
 def occur_once(values: Ints) -> Bools:
-    """Return which values no other one equals; without their inverse, five columns as long.
+    """Return which values occur once; `np.unique` with its inverse would take five columns of memory.
 
     >>> occur_once(np.array([4, 7, 4, 9])).tolist()
     [False, True, False, True]

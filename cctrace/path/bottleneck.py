@@ -19,8 +19,8 @@ from cctrace.columns import Floats
 from cctrace.path import constants as const
 from cctrace.path.arrays import central_sd
 from cctrace.path.blocks import block_sizes, blocked
-from cctrace.path.least import least_within
 from cctrace.path.lindley import distances_from_medians
+from cctrace.path.minimise import least_within
 from cctrace.path.pairs import pair_rate
 from cctrace.path.queue import Steps, constant
 from cctrace.path.sent import Sent, backlog_met, delivered_rate, sent

@@ -24,8 +24,8 @@ from cctrace.columns import Bools, Floats, Ints
 from cctrace.estimates import Z95, Estimate
 from cctrace.path import constants as const
 from cctrace.path.arrays import Parts, events_apart
-from cctrace.path.least import least_of
 from cctrace.path.lindley import deficits_at, losses_by_deficit
+from cctrace.path.minimise import least_of
 from cctrace.path.queue import backlog, constant
 from cctrace.path.transmissions import LOST, Transmissions
 from cctrace.special import special

@@ -25,7 +25,7 @@ import numpy as np
 from cctrace.columns import Bools, Floats, Ints, runs_of_true
 from cctrace.path import constants as const
 from cctrace.path.marking import Marking, marking_of, smoothed
-from cctrace.path.pi_chance import dualpi2_log_likelihood, pie_log_likelihood
+from cctrace.path.pi_likelihood import dualpi2_log_likelihood, pie_log_likelihood
 from cctrace.special import special
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from cctrace.columns import Floats
 from cctrace.estimates import Estimate
 from cctrace.path.buckets import Bucket
 from cctrace.path.constants import COMMON, EXPLAINED, SMALL_US, SPENT
-from cctrace.path.least import least_within
+from cctrace.path.minimise import least_within
 from cctrace.path.queue import Steps, backlog, constant, left_at, work_done
 from cctrace.path.sent import Sent, delivered_rate
 from cctrace.tcp.wire import PACKET_BYTES

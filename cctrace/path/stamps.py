@@ -12,7 +12,8 @@ import numpy as np
 from cctrace.columns import Floats, Ints
 from cctrace.flows.capture import stamp_tick_us
 from cctrace.flows.flow import Flow
-from cctrace.flows.state import ACK, OPT_COPY, OPT_TIMESTAMPS, RST, SYN
+from cctrace.flows.state import ACK, RST, SYN
+from cctrace.io.packets import OPT_COPY, OPT_TIMESTAMPS
 from cctrace.path import constants as const
 from cctrace.tcp.rtt import RTO_MAX_US
 from cctrace.tcp.sequence import unwrapped

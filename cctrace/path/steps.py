@@ -11,7 +11,7 @@ import numpy as np
 from cctrace.columns import Floats
 from cctrace.path import constants as const
 from cctrace.path.bottleneck import bend, constant_rate, deviation, deviation_of
-from cctrace.path.least import least_of
+from cctrace.path.minimise import least_of
 from cctrace.path.pairs import pairs_of
 from cctrace.path.queue import Steps, constant
 from cctrace.path.sent import Sent, delivered_rate

@@ -14,7 +14,8 @@ import numpy as np
 from cctrace.columns import Bools, Floats, Ints, Values, give_back, rows_of_spans
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.seqspace import unwrapped
-from cctrace.flows.state import ACK, OPT_COPY, PSH, SYN
+from cctrace.flows.state import ACK, PSH, SYN
+from cctrace.io.packets import OPT_COPY
 from cctrace.lang.machine import Machine
 from cctrace.path.constants import NO_SOONER
 from cctrace.path.match import AT_ONCE, DELIVERED, FILLS, LOST, NEEDLESS, WAITING, match

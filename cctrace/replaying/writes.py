@@ -1,10 +1,10 @@
 """Which packets the application limited: by writes on a clock, or into a send buffer of fixed size (`writer`).
 
-Writes on a clock are known to the byte (`flows.clock`). A buffer's size is found, and so are the writes into it.
-The size is that of the smallest buffer which the sends do not refute: in a smaller one they would not have been written
-when they left. A larger one is refuted by what the replay saw of the real one: ACKs that nothing answered, although
-cwnd and pacing would have. If the computed writes explain these, they are the better account of them, because they tell
-also of marks that no silence shows.
+Writes on a clock are known to the byte (`flows.periodic_writes`). A buffer's size is found, and so are the writes into
+it. The size is that of the smallest buffer which the sends do not refute: in a smaller one they would not have been
+written when they left. A larger one is refuted by what the replay saw of the real one: ACKs that nothing answered,
+although cwnd and pacing would have. If the computed writes explain these, they are the better account of them, because
+they tell also of marks that no silence shows.
 
 Distinct sizes are few: each comparison of memory and size names the next size that would decide otherwise.
 """
@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from cctrace.cc.linux import GSO_MAX_SIZE, MAX_TCP_HEADER
 from cctrace.columns import Bools, Ints
-from cctrace.flows.clock import NOTHING_DUE
 from cctrace.flows.events import first_ack
 from cctrace.flows.flow import Flow
+from cctrace.flows.periodic_writes import NOTHING_DUE
 from cctrace.flows.state import SYN
 from cctrace.lang.machine import Machine, Prepared
 from cctrace.replaying import writer as wr

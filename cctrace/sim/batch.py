@@ -74,7 +74,7 @@ def outcome_of(run: Run, stop: threading.Event | None = None) -> Outcome:
     with _setting_up:
         world = World(run.path, run.senders, run.seed, True, len(run.senders) == 1 or run.path.has_jitter)
     try:
-        runner = Runner(world, "compiled", trace=False, packets=False, stop=stop, is_told_all=True)
+        runner = Runner(world, "compiled", trace=False, packets=False, stop=stop, is_fixed=True)
         first, samples = None, []
         tail_ns, sample_ns = tail_start_ns(duration_ns), parse_time_ns(run.sample, "sample") if run.sample else 0
         for at_ns in stops(duration_ns, tail_ns, sample_ns):

@@ -225,7 +225,7 @@ class Path(Public):
         return self.jitter is None and self.jitter_before is not None
 
     def notes(self) -> list[str]:
-        """Return what is to be said of where the values come from, a list of texts."""
+        """Return remarks on where the values come from, a list of str."""
         return list(self._said)
 
     def rate_steps(self) -> Steps:

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 
     from cctrace.columns import Ints, Values
     from cctrace.flows.capture import Capture
+    from cctrace.io.packets import Packets
+    from cctrace.sim.capture import Ends
     from cctrace.sim.core.world import World
-    from cctrace.sim.recorder import Ends
     from cctrace.sim.sender import Sender
 
     Counters = dict[str, Values]  # over flows
@@ -143,11 +144,9 @@ class Simulation(Gridded):
         ArgumentError
             If packets were not kept, a flow is QUIC, or `tso` is asked for at the receiver.
         """
-        from cctrace.sim.recorder import write
+        from cctrace.io.write import write_pcap
 
-        if not self.ends:
-            raise ArgumentError("this simulation kept no packets; run simulate(..., packets=True)")
-        return write(self.ends, file, side, flow, tso)
+        return write_pcap([self._packets(side, flow, tso)], file)
 
     def capture(self, flow: int | None = None, side: str = "sender") -> Capture:
         """Return the capture that `to_pcap` would write (of a simulation with ``packets=True``), as a `Capture`.
@@ -158,11 +157,15 @@ class Simulation(Gridded):
             As `to_pcap`.
         """
         from cctrace.flows.capture import Capture
-        from cctrace.sim.recorder import packets
+
+        return Capture(self._packets(side, flow))
+
+    def _packets(self, side: str, flow: int | None, tso: bool = False) -> Packets:
+        from cctrace.sim.capture import packets
 
         if not self.ends:
             raise ArgumentError("this simulation kept no packets; run simulate(..., packets=True)")
-        return Capture(packets(self.ends, side, flow))
+        return packets(self.ends, side, flow, tso)
 
 
 class Recorder:

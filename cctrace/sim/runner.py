@@ -28,7 +28,7 @@ SHORT_S = 0.1
 class Runner:
     """The event loop in one of its modes, and the traces it fills.
 
-    `is_told_all`: nobody but the loop changes the world from now on, so that one variant of the loop remains right.
+    `is_fixed`: only the loop changes the world from now on, so that the variant of the loop is chosen once.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Runner:
         packets: bool,
         stop: threading.Event | None = None,
         untraced: Sequence[str] = (),
-        is_told_all: bool = False,
+        is_fixed: bool = False,
     ) -> None:
         self.world, self.stop = world, stop
         self.recorders: list[Recorder] = []
@@ -52,7 +52,7 @@ class Runner:
                 known = (machine for usual, machine in _run_known[profile].items() if world.has(profile, usual))
                 return next(known, _run_world)
 
-            chosen = loop() if is_told_all else None
+            chosen = loop() if is_fixed else None
 
             def advance(until: int) -> int:
                 reached = (chosen or loop())(world.worlds, until)

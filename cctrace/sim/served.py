@@ -15,11 +15,11 @@ from cctrace.arguments import check_choice
 from cctrace.cc.base import Controller
 from cctrace.errors import ArgumentError
 from cctrace.lang.fields import MODES
+from cctrace.sim.capture import ends
 from cctrace.sim.core.structs import LINUX, NEVER, RUNNING, SERVED
 from cctrace.sim.core.world import FIRST_NS, World
 from cctrace.sim.core.write_queue import discard_unsent
 from cctrace.sim.path import Path
-from cctrace.sim.recorder import ends
 from cctrace.sim.result import Simulation, counters, link_figures, notes, table
 from cctrace.sim.runner import Runner
 from cctrace.sim.sender import Sender
@@ -165,7 +165,7 @@ class Served:
         return int(f["rcv_nxt"][0]) * self.segment_bytes - int(f["rcv_lack"][0])
 
     def _whole(self, size_bytes: float) -> int:
-        """Return what is sent of so many bytes: only profile linux has packets that are not full."""
+        """Round a response up to what is sent: only profile linux has packets that are not full."""
         packets = 1 if self._world.columns["profile"][0] == LINUX else self.segment_bytes
         return -(-int(size_bytes) // packets) * packets
 

@@ -16,11 +16,11 @@ from cctrace.arguments import as_list, check_argument, check_choice, whole
 from cctrace.cc import controller
 from cctrace.errors import ArgumentError
 from cctrace.lang.fields import MODES, fields_of
+from cctrace.sim.capture import ends
 from cctrace.sim.core.structs import QUIC
 from cctrace.sim.core.view import CWND, PACING, Q_PACING
 from cctrace.sim.core.world import FIRST_NS, World
 from cctrace.sim.path import Path
-from cctrace.sim.recorder import ends
 from cctrace.sim.result import Simulation, counters, link_figures, notes, table, tail_start_ns
 from cctrace.sim.runner import Runner
 from cctrace.sim.sender import Sender

@@ -22,7 +22,7 @@ def trace_steps(trace: object) -> tuple[dict[str, Steps], dict[str, str]]:
 
     `trace`: a Mahimahi trace, read in milliseconds, or a UCC log. Returns (start ns, values) by field of `Path`
     (``rate`` in bit/s; ``rtt`` in ns and ``loss`` where the trace has them), and where the latter two come from. Raises
-    `ArgumentError` if it is no trace; `FormatError` if its file is not to be read.
+    `ArgumentError` if it is no trace; `FormatError` if its file cannot be read.
     """
     if isinstance(trace, str | os.PathLike):
         from cctrace.io import read_file

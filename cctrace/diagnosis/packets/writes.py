@@ -10,7 +10,7 @@ from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.findings import Limit
 from cctrace.diagnosis.limits import outside, written
 from cctrace.diagnosis.record import Record
-from cctrace.flows.clock import LATE
+from cctrace.flows.periodic_writes import LATE
 
 
 class Clock(NamedTuple):

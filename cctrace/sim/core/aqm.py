@@ -9,7 +9,7 @@ import numpy as np
 
 from cctrace.lang.memory import words
 from cctrace.sim.core.bottleneck import drop, mark
-from cctrace.sim.core.chance import PATH_STREAM, random_bits, uniform
+from cctrace.sim.core.rng import PATH_STREAM, random_bits, uniform
 from cctrace.sim.core.structs import CE, ECT_1, PIE, RED, STEPS, flows, lanes, transmissions
 
 PIE_MAX_PROB = (1 << 56) - 1  # MAX_PROB, U64_MAX >> BITS_PER_BYTE

@@ -9,10 +9,10 @@ import numpy as np
 
 from cctrace.lang.memory import reals, words
 from cctrace.sim.core import structs
-from cctrace.sim.core.chance import PATH_STREAM, uniform
 from cctrace.sim.core.delay import forward_delay, in_order, insert
 from cctrace.sim.core.events import schedule
-from cctrace.sim.core.tally import count
+from cctrace.sim.core.histogram import count
+from cctrace.sim.core.rng import PATH_STREAM, uniform
 
 POLL_SOONEST_NS, POLL_LATEST_NS = 1000, 50_000  # after it is due: select(2) counts in microseconds; timer_slack_ns
 MAX_LATE_NS = 10_000  # largest delay of an interrupt after its timer: processes that poll, or change a rate, run

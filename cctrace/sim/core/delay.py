@@ -6,7 +6,7 @@ import numpy as np
 
 from cctrace.lang.memory import reals, words
 from cctrace.sim.core import structs
-from cctrace.sim.core.chance import PATH_STREAM, gamma, normal, uniform
+from cctrace.sim.core.rng import PATH_STREAM, gamma, normal, uniform
 
 
 def next_delay(leg, now):

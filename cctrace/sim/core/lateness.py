@@ -6,8 +6,8 @@ What is drawn at an instant depends on nothing but the order, so what is due wit
 
 import numpy as np
 
-from cctrace.sim.core.chance import LATE_STREAM, uniform
 from cctrace.sim.core.events import enter, enter_all, key_of, runner_up
+from cctrace.sim.core.rng import LATE_STREAM, uniform
 from cctrace.sim.core.structs import CONNECTING, NEVER, QUIC, acks, flows
 
 

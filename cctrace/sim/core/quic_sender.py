@@ -9,16 +9,16 @@ a probe.
 from cctrace.cc.quic import MAX_ACK_DELAY_MS, PERSISTENT_CONGESTION
 from cctrace.cc.quic_reno import INITIAL_RTT_MS
 from cctrace.lang.memory import words
+from cctrace.schema import INIT, ON_ACK, ON_LOST, RESET_CWND, RESTART_FROM_IDLE
 from cctrace.sim.core import view
 from cctrace.sim.core.bridge import call_cc
 from cctrace.sim.core.calls import is_traced, trace_call
 from cctrace.sim.core.entry import forward
+from cctrace.sim.core.histogram import count
 from cctrace.sim.core.lateness import push_lateness
 from cctrace.sim.core.rings import make_room
 from cctrace.sim.core.structs import LOST, NEVER, SACKED, acks, segments, transmissions
-from cctrace.sim.core.tally import count
 
-Q_INIT, Q_ON_ACK, Q_ON_LOST, Q_RESET, Q_RESTART = 0, 1, 9, 10, 11
 MAX_WINDOW = 10 * 1024 * 1024
 FIRST_WINDOW = 131_054  # twice the default max_udp_payload_size: in force until the first ACK sets the window
 PACKET_THRESHOLD = 3
@@ -47,7 +47,7 @@ def q_start(w, f, now):
     f.q_largest_ack = -1
     f.q_budget = MAX_BURST_PACKETS * f.mss
     f.q_start_ms = now // MS
-    q_call(w, f, Q_INIT, 0, now)
+    q_call(w, f, INIT, 0, now)
     f.push_at = now
 
 
@@ -86,7 +86,7 @@ def q_push(w, f, now):
     now_ms = now // MS
     f.push_at = NEVER
     if f.q_in_flight == 0 and f.smp_is_app_limited == 1:
-        q_call(w, f, Q_RESTART, f.q_delivered, now)
+        q_call(w, f, RESTART_FROM_IDLE, f.q_delivered, now)
     f.q_budget = max(pacing_budget(w, f, now_ms), f.q_budget + f.q_pending)
     f.q_pending = 0
     f.q_last_sent = now_ms
@@ -183,7 +183,7 @@ def q_process_ack(w, f, now):
         rtt_sample(f, now_ms, now_ms - segments(f.seg)[newest & f.mask].sent_ns // MS)
     q_detect_lost(w, f, oldest_ms, newest_ms, now)
     if generate_sample(w, f, now_ms):
-        q_call(w, f, Q_ON_ACK, 0, now)
+        q_call(w, f, ON_ACK, 0, now)
     f.q_window = min(MAX_WINDOW, words(f.state)[view.Q_CWND])
 
 
@@ -284,7 +284,7 @@ def q_detect_lost(w, f, acked_oldest_ms, acked_newest_ms, now):
     if acked and count >= 2 and (acked_newest_ms < oldest_ms or acked_oldest_ms > newest_ms):
         limit = PERSISTENT_CONGESTION * (f.q_avg_rtt + max(4 * f.q_rttvar, 1) + MAX_ACK_DELAY_MS)
         if newest_ms - oldest_ms > limit:
-            q_call(w, f, Q_RESET, 0, now)
+            q_call(w, f, RESET_CWND, 0, now)
     set_lost_timer(w, f, now_ms)
 
 
@@ -296,7 +296,7 @@ def declare_lost(w, f, order, now):
     f.smp_total_loss += f.mss
     f.q_lost += f.mss
     f.lost += 1
-    q_call(w, f, Q_ON_LOST, p.sent_ns // MS, now)
+    q_call(w, f, ON_LOST, p.sent_ns // MS, now)
     p.marks |= LOST
     f.q_in_flight -= f.mss
     piece = transmissions(f.tx)[order & f.mask].seg

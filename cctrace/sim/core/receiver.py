@@ -13,7 +13,6 @@ from cctrace.lang.memory import words
 from cctrace.sim.acks import DELAYED
 from cctrace.sim.core import receive_window, structs
 from cctrace.sim.core.bottleneck import has_turn, losing, step_up
-from cctrace.sim.core.chance import PATH_STREAM, uniform
 from cctrace.sim.core.lateness import lateness
 from cctrace.sim.core.positions import begins, lack_before, length
 from cctrace.sim.core.quic_receiver import quic_at_once
@@ -26,6 +25,7 @@ from cctrace.sim.core.quick_acks import (
     ticks_of,
 )
 from cctrace.sim.core.rings import grow_acks, is_full
+from cctrace.sim.core.rng import PATH_STREAM, uniform
 from cctrace.sim.core.sack_blocks import coalesce_blocks, forget_blocks
 from cctrace.sim.core.tap import tap
 from cctrace.tcp.ecn import ACCURATE_ECN, ACE_START

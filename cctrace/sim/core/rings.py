@@ -1,8 +1,8 @@
 """The rings of a flow, sized by the data in flight, so that a run's working set stays in the cache.
 
-A ring has memory for several times path and buffer, and turns in the beginning of it: `mask` bounds how far, and
-follows what is in use, which is only counted when the rings may be full, or are much too large. Fewer ACKs are under
-way than packets, and few arrivals wait to be reported: their rings turn in less memory, which `ack_mask` bounds.
+A ring's memory holds several times what path and buffer do, but only its beginning is used: `mask` bounds how much, and
+follows what is in use, which is counted only when the rings may be full or are much too large. Fewer ACKs than packets
+are under way, and few arrivals wait to be reported: their rings are smaller, bounded by `ack_mask`.
 """
 
 from cctrace.lang.memory import words
@@ -31,15 +31,15 @@ OFTEN = 128  # transmissions at least from one count to the next
 
 
 def make_room(w, f):
-    """Before a transmission that may find no room: count what is in use, and turn in more or less memory."""
+    """Before a transmission that may find no room: count what is in use, and use more or less memory."""
     used = in_use(w, f)
     while used > 3 * (f.mask >> 2) and grow(f):
         pass
     while used < f.mask >> 2 and f.mask > f.least_mask:
-        turn_in(f, f.mask >> 1)
+        resize(f, f.mask >> 1)
     reported = max(f.ack_tail - f.ack_head, f.log_next - f.log_seen)
     if reported < f.ack_mask >> 2 and f.ack_mask > f.least_mask >> 1:
-        turn_acks_in(f, f.ack_mask >> 1)
+        resize_acks(f, f.ack_mask >> 1)
     room = f.mask - 1 - used if f.mask < f.most_mask else f.mask >> 1
     f.tx_full = f.tx_next + min(room, 4 * used + OFTEN)
 
@@ -87,15 +87,15 @@ def is_full(mask, head, tail):
 
 
 def grow(f):
-    """Turn in twice the memory; returns whether there is as much."""
+    """Use twice the memory; returns whether there is as much."""
     if f.mask == f.most_mask:
         return False
-    turn_in(f, 2 * f.mask + 1)
+    resize(f, 2 * f.mask + 1)
     return True
 
 
-def turn_in(f, mask):
-    """Give the entries of all rings but those of ACKs their places for another `mask`."""
+def resize(f, mask):
+    """Move the entries of all rings but those of ACKs to their places for another `mask`."""
     everything = -1 - min(mask, f.mask)
     end = f.tx_next if f.profile == QUIC else f.nxt
     move(f.mask, mask, f.seg, end + everything, end, SEGMENT_WORDS)
@@ -110,13 +110,13 @@ def turn_in(f, mask):
 
 
 def grow_acks(f):
-    """Turn in twice the memory of ACKs, if there is as much."""
+    """Use twice the memory for ACKs, if there is as much."""
     if f.ack_mask < f.most_mask:
-        turn_acks_in(f, 2 * f.ack_mask + 1)
+        resize_acks(f, 2 * f.ack_mask + 1)
 
 
-def turn_acks_in(f, mask):
-    """Give ACKs, and what they report, their places for another `mask`."""
+def resize_acks(f, mask):
+    """Move ACKs, and what they report, to their places for another `mask`."""
     since = min(f.log_seen, f.log_next - 2)  # QUIC's receiver looks at the last one again
     move(f.ack_mask, mask, f.log, since, f.log_next, 1)
     move(f.ack_mask, mask, f.ack, f.ack_head, f.ack_tail, ACK_WORDS)

@@ -2,9 +2,9 @@
 
 from cctrace.lang.memory import words
 from cctrace.sim.core.calls import in_flight, mstamp
+from cctrace.sim.core.histogram import count
 from cctrace.sim.core.skbs import tx_in_flight
 from cctrace.sim.core.structs import EVER_RETRANS, LINUX
-from cctrace.sim.core.tally import count
 from cctrace.sim.core.view import APP_LIMITED
 from cctrace.tcp.rate import app_limited_after, rate_interval_us
 from cctrace.tcp.rtt import rtt_estimator, timeout_us

@@ -9,7 +9,7 @@ import functools
 import numpy as np
 
 from cctrace.lang.memory import ArrayAt
-from cctrace.schema import LINUX_VIEW, names
+from cctrace.schema import LINUX_VIEW, QUIC_VIEW, names
 from cctrace.tcp.ecn import ACCURATE_ECN, CLASSIC_ECN, NO_ECN
 from cctrace.tcp.wire import MSS_BYTES, PACKET_BYTES, QUIC_MSS_BYTES, QUIC_PACKET_BYTES
 
@@ -156,6 +156,7 @@ WORLD = np.dtype([(name, "i8") for name in _WORLD] + [(name, "f8") for name in _
 LEG = np.dtype([(name, "i8") for name in _LEG] + [(name, "f8") for name in _LEG_REALS])
 AQM = np.dtype([(name, "i8") for name in _AQM] + [(name, "f8") for name in _AQM_REALS])
 LANE = np.dtype([(name, "i8") for name in _LANE])
+QUIC_VIEW_ROW = np.dtype([(name, "i8") for name in names(QUIC_VIEW)])
 
 # Fields that are zero in most simulations, and do not change while `loop.run` runs: code that knows them is smaller.
 PLAIN = {
@@ -185,6 +186,7 @@ NATURALS = {
 # by address
 segments, flows, legs, aqms, lanes = ArrayAt(SEGMENT), ArrayAt(FLOW), ArrayAt(LEG), ArrayAt(AQM), ArrayAt(LANE)
 transmissions, coming, acks, told = ArrayAt(TRANSMISSION), ArrayAt(COMING), ArrayAt(ACK), ArrayAt(TOLD)
+quic_views = ArrayAt(QUIC_VIEW_ROW)
 
 HANDSHAKE = 2  # packets of a handshake that the bottleneck sees: SYN, ACK
 NO_DATA = -1  # in the queue: a packet of a handshake

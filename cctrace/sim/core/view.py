@@ -2,10 +2,10 @@
 
 from cctrace import schema
 from cctrace.lang.memory import words
-from cctrace.sim.core.chance import CC_STREAM, random_bits
 from cctrace.sim.core.positions import begins, next_begins
+from cctrace.sim.core.rng import CC_STREAM, random_bits
 from cctrace.sim.core.skbs import tx_in_flight
-from cctrace.sim.core.structs import segments
+from cctrace.sim.core.structs import quic_views, segments
 
 # The first slots of every Linux controller's record ([cctrace.cc.base] LinuxController), after the draw counter.
 DRAWS, CWND, CWND_CNT, SSTHRESH, PACING, APP_LIMITED = range(6)
@@ -13,20 +13,10 @@ DRAWN, LINUX_BITS, QUIC_BITS = 4, 32, 31  # random numbers that a view holds, an
 LINUX_SLOTS, LINUX_COLUMNS = 5, len(schema.LINUX_VIEW)
 RAND = LINUX_COLUMNS - DRAWN  # of a view's columns, the first of the random numbers
 
-_q = {name: k for k, name in enumerate(schema.names(schema.QUIC_VIEW))}
 # The first slots of every QUIC controller's record ([cctrace.cc.base] QuicController), after the draw counter.
 Q_CWND, Q_PACING, Q_APP_LIMITED = 1, 2, 3
-QUIC_SLOTS, QUIC_COLUMNS = 3, len(_q)
-Q_NOW, Q_ARG, Q_SMP_NOW, Q_PRIOR_DELIVERED = _q["now_ms"], _q["arg"], _q["smp_now"], _q["smp_prior_delivered"]
-Q_INTERVAL, Q_DELIVERED, Q_ACKED = _q["smp_interval_ms"], _q["smp_delivered"], _q["smp_acked"]
-Q_IN_FLIGHT, Q_PRIOR_FLIGHT, Q_RTT = _q["smp_in_flight"], _q["smp_prior_inflight"], _q["smp_rtt_ms"]
-Q_APP, Q_LOSS, Q_TOTAL_ACKED, Q_TOTAL_LOSS = (
-    _q["smp_is_app_limited"], _q["smp_loss"], _q["smp_total_acked"], _q["smp_total_loss"],
-)  # fmt: skip
-Q_SRTT, Q_MIN_RTT, Q_PO_SENT_TIME = _q["smp_srtt_ms"], _q["smp_min_rtt_ms"], _q["smp_po_sent_time"]
-Q_TX_FLIGHT, Q_LOST_PKTS = _q["smp_tx_in_flight"], _q["smp_lost_pkts"]
-Q_CG_FLIGHT, Q_CG_DELIVERED, Q_CG_PO_SENT = _q["cg_in_flight"], _q["cg_delivered"], _q["cg_po_sent"]
-Q_CG_START, Q_LOSS_TIMER, Q_RAND = _q["cg_start_time"], _q["loss_timer"], _q["rand0"]
+QUIC_SLOTS, QUIC_COLUMNS = 3, len(schema.QUIC_VIEW)
+Q_RAND = schema.names(schema.QUIC_VIEW).index("rand0")
 
 
 def fill_linux_view(w, f, event, arg, now):
@@ -41,7 +31,7 @@ def fill_linux_view(w, f, event, arg, now):
     sent = f.lsndtime_us // 1000 if f.hz == 1000 else f.lsndtime_us * f.hz // 1_000_000
     f.v_lsndtime = schema.JIFFIES_START + sent if f.lsndtime_us > 0 else 0
     words(f.cc_view)[RAND : RAND + DRAWN] = words(w.linux_draws)[0:DRAWN]
-    if event == 6:  # skb_marked_lost: the marks that the super-packet, from its first segment on, took along
+    if event == schema.SKB_MARKED_LOST:  # the marks that the super-packet, from its first segment on, took along
         seg = segments(f.seg)[arg & f.mask]
         f.v_skb_tx_in_flight = tx_in_flight(f, seg)
         f.v_skb_tx_lost = seg.tx_lost
@@ -53,31 +43,31 @@ def fill_linux_view(w, f, event, arg, now):
 
 def fill_quic_view(w, f, arg, now):
     """Write the view of a QUIC flow at time `now` (ns) into the world's record."""
-    v = words(w.quic_view)
-    v[Q_NOW] = now // 1_000_000
-    v[Q_ARG] = arg
-    v[Q_SMP_NOW] = f.smp_now
-    v[Q_PRIOR_DELIVERED] = f.smp_prior_delivered
-    v[Q_INTERVAL] = f.smp_interval
-    v[Q_DELIVERED] = f.smp_delivered
-    v[Q_ACKED] = f.smp_acked
-    v[Q_IN_FLIGHT] = f.smp_in_flight
-    v[Q_PRIOR_FLIGHT] = f.smp_prior_inflight
-    v[Q_RTT] = f.smp_rtt
-    v[Q_APP] = f.smp_is_app_limited
-    v[Q_LOSS] = f.smp_loss
-    v[Q_TOTAL_ACKED] = f.smp_total_acked
-    v[Q_TOTAL_LOSS] = f.smp_total_loss
-    v[Q_SRTT] = f.smp_srtt
-    v[Q_MIN_RTT] = f.smp_min_rtt
-    v[Q_PO_SENT_TIME] = f.smp_po_sent_ms
-    v[Q_TX_FLIGHT] = f.smp_tx_in_flight
-    v[Q_LOST_PKTS] = f.smp_lost_pkts
-    v[Q_CG_FLIGHT] = f.q_in_flight
-    v[Q_CG_DELIVERED] = f.q_delivered
-    v[Q_CG_PO_SENT] = f.q_po_sent
-    v[Q_CG_START] = f.q_start_ms
-    v[Q_LOSS_TIMER] = f.q_loss_ms
+    v = quic_views(w.quic_view)[0]
+    v.now_ms = now // 1_000_000
+    v.arg = arg
+    v.smp_now = f.smp_now
+    v.smp_prior_delivered = f.smp_prior_delivered
+    v.smp_interval_ms = f.smp_interval
+    v.smp_delivered = f.smp_delivered
+    v.smp_acked = f.smp_acked
+    v.smp_in_flight = f.smp_in_flight
+    v.smp_prior_inflight = f.smp_prior_inflight
+    v.smp_rtt_ms = f.smp_rtt
+    v.smp_is_app_limited = f.smp_is_app_limited
+    v.smp_loss = f.smp_loss
+    v.smp_total_acked = f.smp_total_acked
+    v.smp_total_loss = f.smp_total_loss
+    v.smp_srtt_ms = f.smp_srtt
+    v.smp_min_rtt_ms = f.smp_min_rtt
+    v.smp_po_sent_time = f.smp_po_sent_ms
+    v.smp_tx_in_flight = f.smp_tx_in_flight
+    v.smp_lost_pkts = f.smp_lost_pkts
+    v.cg_in_flight = f.q_in_flight
+    v.cg_delivered = f.q_delivered
+    v.cg_po_sent = f.q_po_sent
+    v.cg_start_time = f.q_start_ms
+    v.loss_timer = f.q_loss_ms
 
 
 def replace_used(w, f, view, first, bits):

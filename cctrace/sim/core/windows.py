@@ -1,7 +1,7 @@
-"""Arrivals at receivers that draw random numbers: flow by flow, those of a short time ahead.
+"""Arrivals at receivers that draw random numbers, processed flow by flow for a short time ahead.
 
-One by one, flows would take turns, which costs more than the work: an event each, and memory that has to come back
-to the cache.
+In the order of time, flows would take turns, which costs more than the work itself: an event for each arrival, and
+memory that has to return to the cache.
 """
 
 from cctrace.sim.core.arrivals import is_undisturbed, next_arrival, take_ahead, take_timers

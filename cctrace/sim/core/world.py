@@ -14,10 +14,10 @@ from cctrace.lang.fields import fields_of, record_dtype
 from cctrace.lang.machine import INTERPRETED, with_fields
 from cctrace.sim.core import bridge, receive_window, structs, write_queue
 from cctrace.sim.core.aqm import pie_vars_init
-from cctrace.sim.core.chance import seeded
 from cctrace.sim.core.delay import next_delay
 from cctrace.sim.core.receiver import KEPT_BLOCKS
 from cctrace.sim.core.rings import RINGS
+from cctrace.sim.core.rng import seeded
 from cctrace.sim.core.view import DRAWN, LINUX_BITS, LINUX_COLUMNS, Q_RAND, QUIC_BITS, draw
 from cctrace.tcp.ecn import ACCURATE_ECN, NO_ECN
 from cctrace.tcp.wire import HEADER_BYTES, PACKET_BYTES, QUIC_ACK_BYTES
@@ -58,7 +58,7 @@ class World:
         w.timer_step_ns = 1
         w.instants = self.place(np.full(structs.INSTANTS_HEAD, structs.INSTANTS_HEAD))
         w.linux_draws = self.place(np.zeros(DRAWN, np.int64))
-        w.quic_view = self.place(np.zeros(len(schema.QUIC_VIEW), np.int64))
+        w.quic_view = self.place(with_fields(np.zeros(1, structs.QUIC_VIEW_ROW)))
         w.rng = self.place(seeded(seed).view(np.int64))
         ring = self._ring_size(path, flows)
         try:
@@ -92,7 +92,7 @@ class World:
             for row, (places, values) in zip(rows, structs.known_words(profile, usual), strict=True)
         )
 
-    def tell(self, draws):
+    def prescribe_draws(self, draws):
         """Prescribe raw random numbers for the controllers, to be used before any others."""
         self.record.given = len(draws)
         self.record.given_draws = self.place(np.array(draws, np.int64))
@@ -113,7 +113,7 @@ class World:
         f = self.flows[flow]
         f.delays_given, f.delays = len(delays_ns), self.place(np.array(delays_ns, np.int64))
 
-    def tell_instants(self, kinds, polls=(), busy=((), ())):
+    def prescribe_instants(self, kinds, polls=(), busy=((), ())):
         """Prescribe recorded instants at which packets pass, if close to the time at which they are due.
 
         `kinds` are the times of ARRIVALS, ACKS, SENDS and ANSWERS, ns of the simulation, each in ascending order;

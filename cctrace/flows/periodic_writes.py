@@ -47,7 +47,7 @@ class Writes(NamedTuple):
 
 
 def writes_on_clock(sends: Mapping[str, Values], mss: int) -> Writes | None:
-    """Return the clock of writes of one size, however few of them found nothing left of earlier ones; None without."""
+    """Return the clock of writes of one size, even if few of them found the queue empty; None if there is none."""
     new = sends["retransmitted"] == 0
     payload = sends["payload"][new].astype(np.int64)
     partly = np.flatnonzero(payload[:-1] != mss)  # a division for each of a long flow's packets would take longer
@@ -132,7 +132,7 @@ def settled(writes: Writes, time_ns: Ints, total: Ints) -> Writes:
 
 
 def shortest_half(values: Floats) -> Floats:
-    """Return those of ascending values, half of them, that are nearest to each other."""
+    """Return the half of ascending values that lie closest together."""
     half = (len(values) + 1) // 2
     first = int(np.argmin(values[half - 1 :] - values[: len(values) - half + 1]))
     return values[first : first + half]
@@ -144,8 +144,9 @@ def _is_above(point: tuple[int, int], left: tuple[int, int], right: tuple[int, i
 
 
 def found_nothing(sends: NDArray[np.void], mss: int, writes: Writes) -> Bools:
-    """Return which of `schema.SENDS` left only when their write came, before which less than a segment waited: what
-    the kernel calls application-limited [Linux618] tcp_rate_check_app_limited.
+    """Return which sends (`schema.SENDS`) the kernel calls application-limited [Linux618] tcp_rate_check_app_limited.
+
+    They left only once their write came, and less than a segment was waiting before it.
     """
     new = sends["retransmitted"] == 0
     payload = np.where(new, sends["payload"], 0).astype(np.int64)

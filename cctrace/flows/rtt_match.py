@@ -1,4 +1,4 @@
-"""Selection among polled connections by RTT, if neither addresses nor progress identify the flow.
+"""Selection of a flow's polled connection by its RTTs, if neither addresses nor progress identify it.
 
 The history of a smoothed RTT is characteristic: two flows through one queue have similar RTTs, but rarely the same
 at one time.

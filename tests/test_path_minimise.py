@@ -8,8 +8,8 @@ import pytest
 
 from cctrace.path.bottleneck import deviation_of
 from cctrace.path.constants import SMALL_US, SPENT
-from cctrace.path.least import least_of, least_within
 from cctrace.path.lindley import median, quantile
+from cctrace.path.minimise import least_of, least_within
 from cctrace.path.own_queue import bottleneck_of, coarser
 from cctrace.path.queue import constant, departures
 from cctrace.path.sent import Sent

@@ -1,4 +1,4 @@
-"""Usual packets, decoded by `io.usual`, give the same rows as packets decoded one by one in full."""
+"""Packets that `io.fast_path` decodes give the same rows as packets decoded one by one in full."""
 
 import gzip
 import io
@@ -28,8 +28,8 @@ from wire import (
 from cctrace import schema
 from cctrace.errors import Truncated
 from cctrace.io import layout, pieces, read_file, stream
+from cctrace.io.fast_path import fast_path
 from cctrace.io.packets import joined
-from cctrace.io.usual import usual
 from cctrace.lang.machine import Machine
 
 T0 = 1_795_190_736_401_848_537
@@ -37,7 +37,7 @@ ENDS = (("10.0.0.1", 40000, "10.0.0.2", 443), ("10.0.0.2", 443, "10.0.0.1", 4000
 
 
 def segment(rng, seq, link):
-    """A frame that is usual, or differs in one thing."""
+    """A frame for the fast path, or one that differs in one thing."""
     odd = rng.choice(["nothing"] * 30 + ["flags", "options", "cut", "length", "fragment", "version", "sack", "longer",
                       "protocol", "header", "ip options", "ECN", "seq", "ack", "truncated"])  # fmt: skip
     way = rng.choice((0, 0, 1)) if rng.random() < 0.97 else 2
@@ -70,7 +70,7 @@ def segment(rng, seq, link):
 
 
 def packets(seed, count, link):
-    """Return records, most of them usual, of which some are captured twice and some earlier than those before."""
+    """Return records, most of them for the fast path, some captured twice and some earlier than those before."""
     rng, seq, now, records = random.Random(seed), [2**32 - 200_000, 1000, 5], T0, []
     for _ in range(count):
         records.append((now, *segment(rng, seq, link)))
@@ -174,7 +174,7 @@ def test_a_file_of_blocks_gives_the_rows_of_a_stream_whose_frames_are_decoded_in
 
 
 @pytest.mark.parametrize("in_blocks", [False, True])
-def test_a_run_of_usual_packets_is_decoded_in_one_call(in_blocks):
+def test_a_run_of_packets_for_the_fast_path_is_decoded_in_one_call(in_blocks):
     options = tcp_options(timestamps=(1, 2))
     ways = [ENDS[k % 2] for k in range(50)]
     frames = [ipv4(tcp(sport, dport, 7, 9, options=options), src, dst) for src, sport, dst, dport in ways]
@@ -189,7 +189,7 @@ def test_a_run_of_usual_packets_is_decoded_in_one_call(in_blocks):
     c[0, layout.RING_POS : layout.RING] = 0
     counters = np.zeros(len(layout.COUNTERS), np.int64)
     given = b, 0, len(b), np.array(rules), interfaces, rows, 0, 60, -1, c, 0, counters
-    assert Machine(usual)(*given) == (len(b), 50)
+    assert Machine(fast_path)(*given) == (len(b), 50)
     assert rows[2][:50].tolist() == [0, 1] * 25
 
 

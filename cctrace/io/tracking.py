@@ -1,8 +1,8 @@
-"""Compiled: what a connection's direction has shown so far: its latest packets, its highest sequence number."""
+"""Compiled: per direction of a connection, the latest packets (to find copies) and the highest sequence number."""
 
 from cctrace.io import layout
 
-# Weights of a packet's words in its fingerprint, a sum: the multiplications wait for nothing, mixed words for another.
+# Weights of a packet's words in its fingerprint: the products of a sum do not wait for each other, as mixing would.
 _PRINT = (0x3F58476D1CE4E5B9, 0x14D049BB133111EB, 0x1E3779B97F4A7C15, 0x2545F4914F6CDD1D)
 _DUPLICATE_NS = 1_000_000_000  # a copy follows its original within this time
 _RING = layout.RING_SIZE - 1  # of a power of 2
@@ -14,7 +14,7 @@ def s32(x) -> int:
 
 
 def fingerprint(seq, ack, value, echo, packet_id, bits, window, payload) -> int:
-    """Return a number that a copy of a packet shares, and hardly another packet."""
+    """Return a number that a packet shares with its copies, but hardly ever with another packet."""
     print_ = ((seq << 32) | ack) * _PRINT[0] + ((value << 32) | echo) * _PRINT[1]
     return print_ + (packet_id << 32 | bits << 16 | window) * _PRINT[2] + payload * _PRINT[3]
 

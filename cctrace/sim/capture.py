@@ -5,7 +5,6 @@ from the arrivals before it, so a receiver's scoreboard is kept here: cumulative
 newest first [RFC2018], a duplicate as the first of them [RFC2883], the time stamp to echo [RFC7323].
 """
 
-import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -16,8 +15,7 @@ from cctrace.arguments import check_choice
 from cctrace.columns import Ints, Values
 from cctrace.errors import ArgumentError
 from cctrace.io.layout import NO_COUNTER
-from cctrace.io.packets import MSS, SACK, SACK_PERMITTED, TIMESTAMPS, WINDOW_SCALE, Packets
-from cctrace.io.write import write_pcap
+from cctrace.io.packets import OPT_MSS, OPT_SACK, OPT_SACK_PERMITTED, OPT_TIMESTAMPS, OPT_WINDOW_SCALE, Packets
 from cctrace.sim.core import structs
 from cctrace.sim.core.receiver import MAX_BLOCKS
 from cctrace.tcp.ecn import ACCURATE_ECN, ACE_START
@@ -30,7 +28,7 @@ SIDES = ("sender", "receiver")
 SYN_FLAG, PSH_FLAG, ACK_FLAG, ECE_FLAG, CWR_FLAG, AE_FLAG = 2, 8, 16, 64, 128, 256
 HEADER_BYTES = 20 + 32  # IPv4, TCP with time stamps
 PORT = 5201
-_OF_SYN = TIMESTAMPS | MSS | WINDOW_SCALE | SACK_PERMITTED
+_OF_SYN = OPT_TIMESTAMPS | OPT_MSS | OPT_WINDOW_SCALE | OPT_SACK_PERMITTED
 _COLUMNS = ("time_ns", "direction", "flags", "seq", "ack", "window", "payload", "tos", "tsval", "tsecr", "options")
 
 
@@ -50,11 +48,6 @@ def ends(f: Any, pieces: Sequence[Ints]) -> Ends:
     """Return the `Ends` of a FLOW record."""
     rows = np.concatenate(pieces) if pieces else None
     return Ends(rows, int(f.mss), int(f.rwnd * f.mss), int(f.fwd_ns), int(f.rev_ns), int(f.rcv_clock_ns), int(f.ecn))
-
-
-def write(flows: Sequence[Ends], file: str | os.PathLike[str], side: str, which: int | None, tso: bool = False) -> int:
-    """Write flows (all, or number `which`) of a simulation; see `Simulation.to_pcap`."""
-    return write_pcap([packets(flows, side, which, tso)], file)
 
 
 def packets(flows: Sequence[Ends], side: str, which: int | None, tso: bool = False) -> Packets:
@@ -86,7 +79,7 @@ def _packets(flows: dict[int, Ends], side: str, tso: bool) -> Packets:
     columns["conn"][:] = conns
     columns["sack_count"][:] = counts
     columns["sack_row"][:] = np.where(counts > 0, np.cumsum(counts) - counts, -1)
-    columns["options"] |= np.where(counts > 0, SACK, 0).astype(np.uint8)
+    columns["options"] |= np.where(counts > 0, OPT_SACK, 0).astype(np.uint8)
     of_syn = (columns["flags"] & SYN_FLAG) > 0
     columns["ip_len"][:] = HEADER_BYTES + columns["payload"] + np.where(counts > 0, 4 + 8 * counts, 0) + 8 * of_syn
     columns["ttl"][:] = 64
@@ -231,7 +224,7 @@ class _Wire:
         echo_ms: int | None = None,
         payload: int = 0,
         tos: int = 0,
-        options: int = TIMESTAMPS,
+        options: int = OPT_TIMESTAMPS,
         window: int | None = None,
         blocks: Blocks = (),
     ) -> None:

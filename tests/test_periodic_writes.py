@@ -5,8 +5,8 @@ import pytest
 
 import cctrace as cct
 from cctrace import schema
-from cctrace.flows.clock import Writes, found_nothing, shared_sizes
 from cctrace.flows.events import Events
+from cctrace.flows.periodic_writes import Writes, found_nothing, shared_sizes
 from cctrace.flows.state import EVENT
 from cctrace.identification import sends as identification_sends
 from cctrace.identification.sends import Recorded

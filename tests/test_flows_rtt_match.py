@@ -7,7 +7,7 @@ import pytest
 
 import cctrace as cct
 from cctrace.errors import ArgumentError
-from cctrace.flows.likeness import alike
+from cctrace.flows.rtt_match import alike
 from tests.conversation import MSS, Conversation
 
 EVERY_NS = 100_000_000

@@ -1,8 +1,8 @@
-"""Compiled: the packets that captures mostly consist of, decoded in half the instructions that any packet may take.
+"""Compiled: a fast path for the packets that most of a capture consists of, in half the instructions of the full one.
 
-Most packets of a capture are like the one before: a TCP segment of the same connection behind the same link layer, IPv4
-without options or fragments, no SYN, FIN or RST, and time stamps or no TCP option at all. `usual` finds and decodes a
-run of these, into the same values as `decode.decode_frames`, to which every packet is left that differs in anything.
+Most packets are like the one before: a TCP segment of the same connection behind the same link layer, IPv4 without
+options or fragments, no SYN, FIN or RST, and time stamps or no TCP option at all. `fast_path` finds and decodes a run
+of these into the same values as `decode.decode_frames`, which gets every other packet.
 
 Sources: RFC 791, 9293, 7323.
 """
@@ -11,9 +11,9 @@ import numpy as np
 
 from cctrace.io import layout
 from cctrace.io.link import NEAR, be16, be32, be64
-from cctrace.io.packets import DUPLICATE, TIMESTAMPS
+from cctrace.io.packets import OPT_COPY, OPT_TIMESTAMPS
 from cctrace.io.records import enhanced, record, words
-from cctrace.io.shown import fingerprint, is_copy, s32, track
+from cctrace.io.tracking import fingerprint, is_copy, s32, track
 from cctrace.schema import LATEST_NS
 
 _IPV4 = 0x0800  # EtherType
@@ -25,14 +25,14 @@ _STAMPS = 0x0101080A  # two NOPs and time stamps, as [RFC7323] recommends
 
 
 def _before_ip(link):
-    """Return how many bytes precede an IP header, its EtherType the last of them; -1: not a usual link type."""
+    """Return how many bytes precede the IP header, the last two being its EtherType; -1 for rarer link types."""
     if link == 101 or link == 12 or link == 14 or link == 228:  # RAW, IPV4
         return 0
     return 14 if link == 1 else (16 if link == 113 else -1)  # ETHERNET, LINUX_SLL
 
 
-def usual(b, pos, end, rules, interfaces, r, row, stop, keep, c, k, counters):
-    """Decode the packets of b[pos:end] as long as they are usual and of connection k; return (position, next row).
+def fast_path(b, pos, end, rules, interfaces, r, row, stop, keep, c, k, counters):
+    """Decode packets of connection k in b[pos:end] up to the first that needs `decode_frames`; return (position, row).
 
     `rules`, `interfaces`: see `pieces.decode_packets`. `stop`: the row before which to stop; up to it, the columns of
     SACK blocks and ECN say already that there are none. The others are those of `decode.decode_frames`.
@@ -69,7 +69,7 @@ def usual(b, pos, end, rules, interfaces, r, row, stop, keep, c, k, counters):
         # Neither direction: without a branch on which of both it is, which cannot be predicted.
         if (first & _IP_MASK) != _IP or (middle & _TCP_MASK) != _TCP or (other | -other) & (same | -same) < 0:
             break
-        d, have, headers, value = np.int64(other != 0), TIMESTAMPS, 52, fourth & 0xFFFFFFFF
+        d, have, headers, value = np.int64(other != 0), OPT_TIMESTAMPS, 52, fourth & 0xFFFFFFFF
         if head & _HEADER_MASK != _STAMPED or fourth >> 32 != _STAMPS:
             if head & _HEADER_MASK != _BARE:
                 break
@@ -80,9 +80,9 @@ def usual(b, pos, end, rules, interfaces, r, row, stop, keep, c, k, counters):
             break
         if packet_id or (have and size):
             print_ = fingerprint(seq_no, ack_no, value, echo, packet_id, bits, win, size)
-            have, copied = (have | DUPLICATE, 1) if is_copy(c, k, d, print_, now, packet_id) else (have, 0)
+            have, copied = (have | OPT_COPY, 1) if is_copy(c, k, d, print_, now, packet_id) else (have, 0)
             counters[layout.DUPLICATES] += copied
-        _track_usual(c, k, d, seq_no, (seq_no + size) & 0xFFFFFFFF, ack_no, bits, counters)
+        _track(c, k, d, seq_no, (seq_no + size) & 0xFFFFFFFF, ack_no, bits, counters)
         at, last, pos = row & NEAR, now, following
         time_ns[at], conn[at], direction[at], flags[at] = now, k, d, bits
         seq[at], ack[at], payload[at] = seq_no, ack_no, size
@@ -96,7 +96,7 @@ def usual(b, pos, end, rules, interfaces, r, row, stop, keep, c, k, counters):
     return pos, row
 
 
-def _track_usual(c, k, d, seq, seq_end, ack, bits, counters):
+def _track(c, k, d, seq, seq_end, ack, bits, counters):
     """Do what `track` does, in few instructions where every byte acknowledged was captured."""
     top, top_back = c[k, layout.SND_MAX + d], c[k, layout.SND_MAX + 1 - d]
     if c[k, layout.LATE + d] != -1 or (bits & 16 and top_back >= 0 and s32(ack - top_back) > 0):
