@@ -198,12 +198,7 @@ class Capture(Gridded):
         ArgumentError
             If there is no such connection.
         """
-        if isinstance(which, tuple):
-            return self._flow(self._find(which))
-        return self._flow(place_in(which, len(self), "the capture"))
-
-    def _flow(self, index: int) -> Flow:
-        """Return a connection; the first time, complete the SACK blocks that the capture cut."""
+        index = self._find(which) if isinstance(which, tuple) else place_in(which, len(self), "the capture")
         flow = Flow(self, index)
         if index not in self._completed:
             self._completed.add(index)
