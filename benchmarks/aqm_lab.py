@@ -7,11 +7,11 @@ Each folder in DIR is a recording of the lab in virtual time: a bottleneck whose
 fq_codel below it, `scenario.json` with the counters of the qdisc, its backlog every 10 ms and the senders' tcp_info.
 """
 
+import argparse
 import csv
 import io
 import json
 import re
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -98,8 +98,11 @@ def simulated(row, seed):
 
 
 def main():
-    if len(sys.argv) > 1:
-        rows = [recorded(file.parent) for file in sorted(Path(sys.argv[1]).glob("*/scenario.json"))]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", metavar="DIR", nargs="?", type=Path)
+    folder = parser.parse_args().folder
+    if folder is not None:
+        rows = [recorded(file.parent) for file in sorted(folder.glob("*/scenario.json"))]
         print("[\n" + ",\n".join(f" {json.dumps(row)}" for row in rows) + "\n]")
         return
     apart = {name: [] for name in ("goodput_mbps", "queue_ms", "signals")}

@@ -5,6 +5,7 @@ LLVM's own part) in a cache that is empty, and the size of the code. Then the CP
 process that finds all of it in the cache.
 """
 
+import argparse
 import os
 import subprocess
 import sys
@@ -46,7 +47,9 @@ def measure():
 
 def main():
     """Measure twice with one cache: empty, and full."""
-    if sys.argv[1:] == ["--here"]:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--here", action="store_true", help="measure once, in this process and with its cache")
+    if parser.parse_args().here:
         measure()
         return
     with tempfile.TemporaryDirectory() as folder:

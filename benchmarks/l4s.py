@@ -9,6 +9,7 @@ The RFC has no examples with flows. What it gives in figures is compared: the ta
 and the coupling of the two probabilities, which is p_CL = 2 sqrt(p_C) (equations 1 and 2, k = 2).
 """
 
+import argparse
 import json
 import lzma
 import sys
@@ -111,16 +112,19 @@ def compared(file, rate_mbit, rtt_ms, beside):
 
 
 def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", metavar="DIR", nargs="?")
+    folder = parser.parse_args().folder
     found = {"rfc9332": [of_rfc_9332(seed) for seed in SEEDS], "runs": []}
     print(json.dumps(found["rfc9332"], indent=1), flush=True)
-    if len(sys.argv) < 2:
+    if folder is None:
         return
     for name, *run in RUNS:
-        for file in captures(sys.argv[1], name):
+        for file in captures(folder, name):
             found["runs"] += compared(file, *run)
             print(json.dumps(found["runs"][-1], indent=1), flush=True)
     if not found["runs"]:
-        sys.exit(f"{sys.argv[1]}: none of {', '.join(name for name, *_ in RUNS)}; {TABLE.name} is left as it is")
+        sys.exit(f"{folder}: none of {', '.join(name for name, *_ in RUNS)}; {TABLE.name} is left as it is")
     TABLE.write_text(json.dumps(found, indent=1, default=float) + "\n", encoding="utf-8")
 
 

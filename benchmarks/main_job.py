@@ -10,6 +10,7 @@ commands  whole processes, warm: `cctrace analyze` of the shipped recording (ask
 A call is a row of the event stream. Ratios within one table are of one run.
 """
 
+import argparse
 import os
 import platform
 import sys
@@ -106,9 +107,11 @@ def commands():
 def main():
     """Print the machine and the tables that are asked for, by default all."""
     tables = {"replay": replay, "length": length, "commands": commands}
-    asked = sys.argv[1:] or list(tables)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tables", nargs="*", metavar="TABLE")
+    asked = parser.parse_args().tables or list(tables)
     if unknown := [name for name in asked if name not in tables]:
-        sys.exit(f"{unknown[0]!r} is not one of {', '.join(tables)}")
+        parser.error(f"{unknown[0]!r} is not one of {', '.join(tables)}")
     print(machine())
     for name in asked:
         print()

@@ -6,9 +6,9 @@ Rate, RTT, thresholds, jitter, controller and feedback are drawn. A line for eac
 not at all, or wrong, and of how many named right a threshold or target is given, and its 95 % interval holds the truth.
 """
 
+import argparse
 import math
 import random
-import sys
 from collections import Counter
 
 import cctrace as cct
@@ -59,7 +59,9 @@ def flow_of(kind, seed):
 
 
 def main():
-    first, stop = map(int, (sys.argv[1] if len(sys.argv) > 1 else "101:107").split(":"))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("seeds", metavar="FIRST:STOP", nargs="?", default="101:107")
+    first, stop = map(int, parser.parse_args().seeds.split(":"))
     found = Counter()
     for kind in NAMES:
         for seed in range(first, stop):

@@ -7,9 +7,9 @@ stopped its guests (more than `MAX_STALLS` intervals of 10 ms with a delivery ov
 host and is left out; so is what the simulation has no scenario for. Repeats are rows of their own, of the same name.
 """
 
+import argparse
 import json
 import re
-import sys
 from pathlib import Path
 
 from benchmarks.recorded import recording, simulated
@@ -39,7 +39,11 @@ def rows(folders):
 
 
 def main():
-    found = sorted(rows(sys.argv[1:]), key=lambda row: (row["name"], row["stalls_over_4ms"], row["recorded"]))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folders", metavar="DIR", nargs="+")
+    found = sorted(
+        rows(parser.parse_args().folders), key=lambda row: (row["name"], row["stalls_over_4ms"], row["recorded"])
+    )
     print(f'{{"about": {json.dumps(ABOUT)},\n "recordings": [')
     print(",\n".join(f"  {json.dumps(row)}" for row in found))
     print(" ]}")
