@@ -60,7 +60,11 @@ _PUBLIC = {
     "whatif": "cctrace.counterfactual.whatif",
     "widget": "cctrace.report.widget",
 }
-__all__ = ["__version__", *_PUBLIC]
+# Written out for type checkers, which take other names for private.
+__all__ = ["Capture", "Jitter", "LinuxController", "Path", "QuicController", "Sender", "__version__", "analytic",
+           "analyze", "check", "controller", "corpus", "datasets", "diagnose", "fit", "identify", "learn",
+           "papers", "plot", "plot_flow", "presets", "read", "replay", "simulate", "streaming", "stress", "sweep",
+           "units", "whatif", "widget"]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

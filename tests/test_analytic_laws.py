@@ -1,12 +1,14 @@
 """Loss-based laws, BBRx's PI law and the yardsticks, against 40-digit arithmetic, simulation and known limits."""
 
+import inspect
+
 import mpmath as mp
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cctrace.analytic import lossbased, metrics, pilaw
+from cctrace.analytic import bandwidth, lossbased, metrics, pilaw, share
 from cctrace.errors import ArgumentError
 from tests.naive import analytic as naive
 
@@ -153,3 +155,22 @@ def test_power_is_largest_at_one_bdp():
 def test_wrong_parameters_are_named(call, named):
     with pytest.raises(ArgumentError, match=named):
         call()
+
+
+GOOD = {"ack_time": 1, "backoff": 0.7, "flows": 2, "loss_based_flows": 2, "max_window": 10, "stack": "linux"}
+LAWS = [
+    (law, name)
+    for module in (bandwidth, lossbased, metrics, pilaw, share)
+    for law in vars(module).values()
+    if inspect.isfunction(law) and law.__module__ == module.__name__ and not law.__name__.startswith("_")
+    for name in inspect.signature(law).parameters
+]
+
+
+@pytest.mark.parametrize("wrong", ["abc", float("nan"), None, 10**400], ids=["abc", "nan", "None", "huge"])
+@pytest.mark.parametrize(("law", "name"), LAWS, ids=lambda value: getattr(value, "__name__", value))
+def test_a_law_refuses_what_is_no_number_by_name(law, name, wrong):
+    right = {one: GOOD.get(one, 0.5) for one in inspect.signature(law).parameters}
+    law(**right)
+    with pytest.raises(ArgumentError, match=name.removesuffix("s")):  # mean_utility: of one flow
+        law(**right | {name: wrong})

@@ -487,6 +487,8 @@ def test_type_checkers_see_the_same_public_names():
         for name in line.names
     }
     assert told == cctrace._PUBLIC
+    (written,) = (node.value for node in tree.body if isinstance(node, ast.Assign) and node.targets[0].id == "__all__")
+    assert set(ast.literal_eval(written)) == {"__version__", *cctrace._PUBLIC}  # mypy computes no `*_PUBLIC`
     with pytest.raises(AttributeError, match="nosuch"):
         cctrace.nosuch  # noqa: B018
 

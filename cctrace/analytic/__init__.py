@@ -8,8 +8,25 @@
 Where each model holds, and how far off it is elsewhere: docs/models.md.
 """
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from cctrace.analytic.collapse import Collapse
 from cctrace.analytic.distributions import Empirical, TruncatedNormal
 from cctrace.analytic.domain import Domain
 
+if TYPE_CHECKING:
+    from cctrace.analytic import bandwidth, closedloop, dependence, lossbased, metrics, pilaw, share
+
 __all__ = ["Collapse", "Domain", "Empirical", "TruncatedNormal"]
+__all__ += ["bandwidth", "closedloop", "dependence", "lossbased", "metrics", "pilaw", "share"]  # loaded when used
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -4,10 +4,12 @@ r"""Bandwidth estimate of one BBR flow under delay variation, probe cycle by pro
 Times are microseconds, rates packets per microsecond.
 """
 
+from __future__ import annotations  # so that help() shows names of types
+
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cctrace.analytic.domain import Real, not_negative, positive
+from cctrace.analytic.domain import Real, checked, not_negative, positive
 from cctrace.columns import Floats
 
 
@@ -21,8 +23,9 @@ def delivery_rate(
     >>> float(delivery_rate(150_000, 90_000, 5.2, 5.0).round())  # bytes per second
     300000.0
     """
-    interval = positive("ack_time - last_ack_time", np.subtract(ack_time, last_ack_time))
-    return np.subtract(acked_at_ack, acked_at_send) / interval
+    waited = checked("ack_time", ack_time) - checked("last_ack_time", last_ack_time)
+    acked = checked("acked_at_ack", acked_at_ack) - checked("acked_at_send", acked_at_send)
+    return acked / positive("ack_time - last_ack_time", waited)
 
 
 def bdp(bandwidth: ArrayLike, min_rtt_us: Real) -> Floats:
@@ -46,7 +49,10 @@ def window_delivery_rate(window: ArrayLike, interdeparture_us: ArrayLike, mean_r
     array([0.0025 , 0.00833])
     """
     mean_rtt_us = positive("mean_rtt_us", mean_rtt_us)
-    return np.minimum(window, mean_rtt_us / positive("interdeparture_us", interdeparture_us)) / mean_rtt_us
+    return (
+        np.minimum(not_negative("window", window), mean_rtt_us / positive("interdeparture_us", interdeparture_us))
+        / mean_rtt_us
+    )
 
 
 def next_bandwidth(
@@ -66,8 +72,9 @@ def next_bandwidth(
     0.9
     """
     mean_rtt_us = positive("mean_rtt_us", mean_rtt_us)
-    window_us = positive("cwnd_gain", cwnd_gain) * not_negative("min_rtt_us", min_rtt_us) + extra_us
-    return bandwidth * np.minimum(window_us, mean_rtt_us) / mean_rtt_us
+    window_us = positive("cwnd_gain", cwnd_gain) * not_negative("min_rtt_us", min_rtt_us)
+    window_us = window_us + not_negative("extra_us", extra_us)
+    return not_negative("bandwidth", bandwidth) * np.minimum(window_us, mean_rtt_us) / mean_rtt_us
 
 
 def bandwidth_trajectory(
@@ -81,7 +88,7 @@ def bandwidth_trajectory(
     >>> bandwidth_trajectory(1000.0, [3000, 2000, 2500], 5000).round(1)
     array([1000., 1000.,  800.,  640.])
     """
-    minimum = np.minimum.accumulate(np.asarray(min_rtts_us, dtype=float), axis=0)
+    minimum = np.minimum.accumulate(np.atleast_1d(not_negative("min_rtts_us", min_rtts_us)), axis=0)
     factors = next_bandwidth(1.0, minimum, mean_rtt_us, cwnd_gain, extra_us)
     start = np.ones((1, *factors.shape[1:]))
-    return bandwidth * np.cumprod(np.concatenate([start, factors]), axis=0)
+    return not_negative("bandwidth", bandwidth) * np.cumprod(np.concatenate([start, factors]), axis=0)

@@ -28,6 +28,8 @@ comes in a clump is served at the link's rate, so that ACKs never exceed it: E s
 Times in microseconds, rates in packets per microsecond.
 """
 
+from __future__ import annotations  # so that help() shows names of types
+
 import functools
 from collections.abc import Callable
 from dataclasses import replace

@@ -17,6 +17,8 @@ A distribution here is any object with `logsf(x)` and `mean()` that broadcasts: 
 `cctrace.analytic.bandwidth` has Eqs. (1) to (7).
 """
 
+from __future__ import annotations  # so that help() shows names of types
+
 from collections.abc import Callable
 from typing import Any
 

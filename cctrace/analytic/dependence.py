@@ -23,6 +23,8 @@ Sources: the recursion is what an order-preserving delay line does (tests compar
 extremal index from a series is [Ferro03]_'s intervals estimator.
 """
 
+from __future__ import annotations  # so that help() shows names of types
+
 import numpy as np
 from numpy.typing import ArrayLike
 

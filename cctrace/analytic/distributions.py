@@ -5,6 +5,8 @@ M samples has the survival function S(x)^M, so everything is computed from log S
 S(x) = 1 - 1e-6, where 1 - F(x) would keep ten digits and S(x)^M six.
 """
 
+from __future__ import annotations  # so that help() shows names of types
+
 from typing import Any, Protocol
 
 import numpy as np

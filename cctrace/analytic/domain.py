@@ -5,6 +5,9 @@ therefore has a `domain` function that returns a `Domain`: inside or outside, an
 computed either way and printed together with the reason.
 """
 
+from __future__ import annotations  # so that help() shows names of types
+
+import reprlib
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -58,8 +61,11 @@ def checked(
     high: float = np.inf,
     open_low: bool = False,
     open_high: bool = False,
+    infinite: bool = False,
 ) -> Floats:
     """Return `value` as a float array after checking that all of it lies between `low` and `high`.
+
+    Nothing may be infinite, unless `infinite`.
 
     Raises `ArgumentError`, naming the argument, the first offending value and the allowed interval.
 
@@ -68,9 +74,10 @@ def checked(
     """
     try:
         array = np.asarray(value, dtype=float)
-    except (TypeError, ValueError):
-        raise ArgumentError(f"{name} is {value!r}; it must be a number or an array of numbers") from None
-    wrong = ~np.isfinite(array)
+    except (OverflowError, TypeError, ValueError):
+        text = " ".join(reprlib.repr(value).split())
+        raise ArgumentError(f"{name} is {text}; it must be a number or an array of numbers") from None
+    wrong = np.isnan(array) if infinite else ~np.isfinite(array)
     wrong |= (array <= low) if open_low else (array < low)
     wrong |= (array >= high) if open_high else (array > high)
     if wrong.any():

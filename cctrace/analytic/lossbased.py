@@ -8,10 +8,12 @@ All windows are segments, RTT and timeouts seconds, p the loss rate per segment 
 segments per ACK. Sources: [Mathis97]_, [Padhye98]_, [RFC9438]_.
 """
 
+from __future__ import annotations  # so that help() shows names of types
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cctrace.analytic.domain import Domain, Real, checked, domain_of, positive
+from cctrace.analytic.domain import Domain, Real, checked, domain_of, not_negative, positive
 from cctrace.columns import Floats
 
 CUBIC_C = 0.4
@@ -88,8 +90,8 @@ def pftk_rate(
     """
     p, rtt, b = _loss(loss_rate), positive("rtt_s", rtt_s), positive("segments_per_ack", segments_per_ack)
     free = pftk_window(p, b)
-    limited = free >= max_window
-    w = np.minimum(free, max_window)
+    limited = free >= (largest := checked("max_window", max_window, 1, infinite=True))
+    w = np.minimum(free, largest)
     rounds = np.where(limited, b / 8 * w + (1 - p) / (p * w) + 2, b / 2 * w + 1)
     backoff = 1 + p + 2 * p**2 + 4 * p**3 + 8 * p**4 + 16 * p**5 + 32 * p**6
     q = pftk_timeout_share(w, p)
@@ -110,7 +112,9 @@ def pftk_rate_simple(
     """
     p, rtt, b = _loss(loss_rate), positive("rtt_s", rtt_s), positive("segments_per_ack", segments_per_ack)
     timeouts = positive("timeout_s", timeout_s) * np.minimum(1, 3 * np.sqrt(3 * b * p / 8)) * p * (1 + 32 * p**2)
-    return np.minimum(max_window / rtt, 1 / (rtt * np.sqrt(2 * b * p / 3) + timeouts))
+    return np.minimum(
+        checked("max_window", max_window, 1, infinite=True) / rtt, 1 / (rtt * np.sqrt(2 * b * p / 3) + timeouts)
+    )
 
 
 def cubic_k(window_max: Real, window_now: Real, c: Real = CUBIC_C) -> Floats:
@@ -121,7 +125,7 @@ def cubic_k(window_max: Real, window_now: Real, c: Real = CUBIC_C) -> Floats:
     >>> float(cubic_k(100.0, 70.0).round(3))
     4.217
     """
-    return np.cbrt((np.asarray(window_max) - window_now) / positive("c", c))
+    return np.cbrt((not_negative("window_max", window_max) - not_negative("window_now", window_now)) / positive("c", c))
 
 
 def cubic_window(time_s: ArrayLike, window_max: Real, k_s: Real, c: Real = CUBIC_C) -> Floats:
@@ -132,7 +136,8 @@ def cubic_window(time_s: ArrayLike, window_max: Real, k_s: Real, c: Real = CUBIC
     >>> cubic_window([0.0, 4.217, 6.0], 100.0, 4.217).round(1)  # regained after K = 4.217 s
     array([ 70. , 100. , 102.3])
     """
-    return c * (np.asarray(time_s) - k_s) ** 3 + window_max
+    since_s = checked("time_s", time_s) - checked("k_s", k_s)
+    return positive("c", c) * since_s**3 + not_negative("window_max", window_max)
 
 
 def cubic_mean_window(rtt_s: ArrayLike, loss_rate: ArrayLike, c: Real = CUBIC_C, beta: Real = CUBIC_BETA) -> Floats:

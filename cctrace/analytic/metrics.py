@@ -1,5 +1,7 @@
 """Kleinrock's operating point [Kleinrock79], Jain's index [Jain84]_, throughput gain [Yang22]_ Eqs. 1 and 2."""
 
+from __future__ import annotations  # so that help() shows names of types
+
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -34,7 +36,7 @@ def jain(throughputs: ArrayLike) -> Floats:
     >>> float(jain([30.0, 10.0]))
     0.8
     """
-    t = not_negative("throughputs", throughputs)
+    t = np.atleast_1d(not_negative("throughputs", throughputs))
     squares = t.shape[-1] * (t**2).sum(-1)
     return np.divide(t.sum(-1) ** 2, squares, out=np.ones_like(squares), where=squares > 0)
 

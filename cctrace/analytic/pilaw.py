@@ -14,6 +14,8 @@ Two errors in the text: the sigmoid of Eq. 6 must *decrease* in the loss rate (i
 cut-off 5 %), and "BBRx becomes BBR for beta = 1" must read "for small beta" (Eq. 3 with beta = 0 is BBR).
 """
 
+from __future__ import annotations  # so that help() shows names of types
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -42,8 +44,10 @@ def rate_step(
     >>> float(rate_step(1.0e6, 1.25e6, 20_000, 10_000, 0.1, 0.5, 0.04))
     900000.0
     """
-    surplus = np.subtract(queue_bytes, target_queue_bytes)
-    return (1 - alpha) * np.asarray(rate) + alpha * gamma * capacity - beta / positive("delta_s", delta_s) * surplus
+    surplus = not_negative("queue_bytes", queue_bytes) - not_negative("target_queue_bytes", target_queue_bytes)
+    alpha, fed = checked("alpha", alpha, 0, 1), not_negative("gamma", gamma) * not_negative("capacity", capacity)
+    correction = not_negative("beta", beta) / positive("delta_s", delta_s) * surplus
+    return (1 - alpha) * not_negative("rate", rate) + alpha * fed - correction
 
 
 def rate(capacity: Real, rtt_s: Real, target_rtt_s: Real, beta: Real, delta_s: Real, gamma: Real = 1.0) -> Floats:
@@ -54,8 +58,9 @@ def rate(capacity: Real, rtt_s: Real, target_rtt_s: Real, beta: Real, delta_s: R
     >>> float(rate(1.25e6, 0.05, 0.04, 0.5, 0.04))
     1093750.0
     """
-    surplus = np.subtract(rtt_s, target_rtt_s)
-    return np.asarray(capacity) * (gamma - beta / positive("delta_s", delta_s) * surplus)
+    surplus = positive("rtt_s", rtt_s) - not_negative("target_rtt_s", target_rtt_s)
+    correction = not_negative("beta", beta) / positive("delta_s", delta_s) * surplus
+    return not_negative("capacity", capacity) * (not_negative("gamma", gamma) - correction)
 
 
 def bbrx_rate(capacity: Real, rtt_s: Real, min_rtt_s: Real, beta: Real, k: Real = 4, gamma: Real = 1.0) -> Floats:
@@ -66,7 +71,8 @@ def bbrx_rate(capacity: Real, rtt_s: Real, min_rtt_s: Real, beta: Real, k: Real 
     >>> float(bbrx_rate(1.25e6, 0.05, 0.04, 0.5))
     1093750.0
     """
-    return rate(capacity, rtt_s, np.asarray(k) / 4 * min_rtt_s, beta, min_rtt_s, gamma)
+    base = positive("min_rtt_s", min_rtt_s)
+    return rate(capacity, rtt_s, not_negative("k", k) / 4 * base, beta, base, gamma)
 
 
 def loop_gain(omega: Real, beta: Real, delta_s: Real, rtt_s: Real, hold: Real = 0.0) -> NDArray[np.complex128]:
@@ -80,8 +86,9 @@ def loop_gain(omega: Real, beta: Real, delta_s: Real, rtt_s: Real, hold: Real = 
     1.25
     """
     omega = positive("omega", omega)
-    delay = positive("rtt_s", rtt_s) + hold * positive("delta_s", delta_s)
-    return positive("beta", beta) / delta_s * np.exp(-1j * omega * delay) / (1j * omega)
+    delta = positive("delta_s", delta_s)
+    delay = positive("rtt_s", rtt_s) + not_negative("hold", hold) * delta
+    return positive("beta", beta) / delta * np.exp(-1j * omega * delay) / (1j * omega)
 
 
 def margins(beta: Real, delta_s: Real, rtt_s: Real, hold: Real = 0.0) -> tuple[Floats, Floats]:
@@ -97,7 +104,7 @@ def margins(beta: Real, delta_s: Real, rtt_s: Real, hold: Real = 0.0) -> tuple[F
     (61.35, 3.142)
     """
     delta = positive("delta_s", delta_s)
-    turn = positive("beta", beta) / delta * (positive("rtt_s", rtt_s) + hold * delta)
+    turn = positive("beta", beta) / delta * (positive("rtt_s", rtt_s) + not_negative("hold", hold) * delta)
     return np.degrees(np.pi / 2 - turn), np.pi / 2 / turn
 
 
@@ -114,7 +121,7 @@ def largest_beta(delta_s: Real, rtt_s: Real, phase_margin_deg: Real = 0.0, hold:
     """
     phase = np.radians(checked("phase_margin_deg", phase_margin_deg, 0, 90, open_high=True))
     delta = positive("delta_s", delta_s)
-    return (np.pi / 2 - phase) * delta / (positive("rtt_s", rtt_s) + hold * delta)
+    return (np.pi / 2 - phase) * delta / (positive("rtt_s", rtt_s) + not_negative("hold", hold) * delta)
 
 
 def utility(throughput: Real, loss_rate: Real, slope: Real = SIGMOID_SLOPE) -> Floats:
@@ -139,4 +146,4 @@ def mean_utility(throughputs: Real, loss_rates: Real, slope: Real = SIGMOID_SLOP
     >>> float(mean_utility([1e6, 2e6], [0.0, 0.0]).round(3))
     1489960.724
     """
-    return utility(throughputs, loss_rates, slope).mean(-1)
+    return np.atleast_1d(utility(throughputs, loss_rates, slope)).mean(-1)

@@ -12,12 +12,15 @@ Sources: [Bi23]_ Sec. 3.1, [Ware19]_, [Mishra22]_. Every model has a `..._domain
 closed-loop runs.
 """
 
+from __future__ import annotations  # so that help() shows names of types
+
 import numpy as np
 from numpy.typing import ArrayLike
 
 from cctrace.analytic.domain import Domain, Real, checked, domain_of, not_negative, positive
 from cctrace.analytic.lossbased import CUBIC_BETA
 from cctrace.analytic.roots import first_root
+from cctrace.arguments import check_choice
 from cctrace.columns import Floats
 
 PROBE_RTT_S = 0.2
@@ -61,9 +64,10 @@ def share_domain(ratio: ArrayLike, bbr_flows: ArrayLike = 1, loss_based_flows: A
     False
     """
     r = positive("ratio", ratio)
-    shallow, many = np.all(r <= 1), np.all(np.asarray(bbr_flows) >= loss_based_flows)
+    bbr, loss_based = positive("bbr_flows", bbr_flows), positive("loss_based_flows", loss_based_flows)
+    shallow, many = np.all(r <= 1), np.all(bbr >= loss_based)
     return domain_of(
-        (np.all(np.asarray(bbr_flows) >= 2), "one BBR flow: its own PROBE_RTT gives way, 1 - p* is an upper bound"),
+        (np.all(bbr >= 2), "one BBR flow: its own PROBE_RTT gives way, 1 - p* is an upper bound"),
         (many, "more loss-based than BBR flows: 1 - p* is an upper bound"),
         (shallow or np.all(r >= 16), "buffer between 1 and 16 BDP: the RTT estimate lags, 1 - p* is an upper bound"),
     )
@@ -92,7 +96,8 @@ def adaptive_gain(latest_rtt: ArrayLike, min_rtt: ArrayLike, mu: ArrayLike, max_
     """
     base = positive("min_rtt", min_rtt)
     mu = checked("mu", mu, 0, 1, open_low=True)
-    return np.minimum(1 + mu * np.maximum(np.asarray(latest_rtt, dtype=float) - base, 0) / base, max_gain)
+    queued = np.maximum(not_negative("latest_rtt", latest_rtt) - base, 0) / base
+    return np.minimum(1 + mu * queued, positive("max_gain", max_gain))
 
 
 def recovered_gain(
@@ -105,7 +110,9 @@ def recovered_gain(
     >>> float(recovered_gain(1.5, 300_000, 100_000).round(3))
     1.53
     """
-    return np.minimum(gain + alpha * np.asarray(acked_bytes) / positive("bdp_bytes", bdp_bytes), max_gain)
+    acked = not_negative("acked_bytes", acked_bytes) / positive("bdp_bytes", bdp_bytes)
+    recovered = positive("gain", gain) + not_negative("alpha", alpha) * acked
+    return np.minimum(recovered, positive("max_gain", max_gain))
 
 
 # --- Ware ------------------------------------------------------------------------------------------------------------
@@ -163,7 +170,7 @@ def ware_domain(
     """
     x, base = positive("ratio", ratio), positive("base_rtt_s", base_rtt_s)
     drains = positive("duration_s", duration_s) / (x * base)
-    few = np.all(np.asarray(loss_based_flows) <= 4 * np.asarray(bbr_flows))
+    few = np.all(positive("loss_based_flows", loss_based_flows) <= 4 * positive("bbr_flows", bbr_flows))
     return domain_of(
         (np.all(x >= 16), "buffer below 16 BDP: the loss-based flows' back-off shows in BBR's RTT estimate"),
         (np.all(drains >= 250), "shorter than 250 drain times of the buffer: not converged"),
@@ -232,7 +239,9 @@ def mishra_domain(
     >>> mishra_domain(4.0).inside
     True
     """
-    r, equal = positive("ratio", ratio), np.all(np.asarray(bbr_flows) == loss_based_flows)
+    check_choice("stack", stack, ("linux", "quic"))
+    r = positive("ratio", ratio)
+    equal = np.all(positive("bbr_flows", bbr_flows) == positive("loss_based_flows", loss_based_flows))
     return domain_of(
         (np.all(r >= 1.5), "buffer below 1.5 BDP: the loss-based flows cannot keep packets in it at all times"),
         (np.all(r <= 4), "buffer above 4 BDP: the cubic's slow regrowth, which it ignores, gives BBR more"),
