@@ -134,10 +134,10 @@ CAUSES = {  # the most important first
     ),
     "fair_queueing": cause(
         "its share of a fair queue",
-        "The bottleneck serves its flows in turn: {flows} flows of this capture got equal shares of {link_bps} while "
-        "all had data (this one {share:percent}, within {share_deviation:percent} of that for three quarters of the "
-        "time)[; while it was alone it got {alone_bps}], and {whose} delays are those of a separate queue"
-        "[{never_alone?} (or each of them has its own limit)].",
+        "The bottleneck serves its flows in turn: {flows} flows of this capture got [{is_equal?}equal ]shares of "
+        "{link_bps} while all had data (this one {share:percent}[{is_equal?}, within {share_deviation:percent} of that "
+        "for three quarters of the time])[; while it was alone it got {alone_bps}], and {whose} delays are those of a "
+        "separate queue[{never_alone?} (or each of them has its own limit)].",
         "Nothing to repair: no flow can take another's share, and more data in flight only lengthens its own queue.",
         "Delays that a common queue explains, or shares that depend on the controllers.",
     ),

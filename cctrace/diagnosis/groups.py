@@ -145,7 +145,7 @@ class Sharing(NamedTuple):
 
 
 class Turns(NamedTuple):
-    """Flows with equal shares whenever all had data, from separate queues."""
+    """Flows served in turn, from separate queues: their shares while all had data."""
 
     flows: int
     share: float

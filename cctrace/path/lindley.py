@@ -194,6 +194,41 @@ def count_by_deficit(
     return 1
 
 
+def in_turn(sent_us, wire_bytes, flow, rate, last, leaves, out) -> None:
+    """Compute when each packet of flow 0 leaves a fair queue.
+
+    `sent_us`, `wire_bytes`, `flow`: of all flows' packets, in order of sending. `rate`: of the link, bytes per us.
+    `last`: zeros, one for each flow, for the virtual time at which its last packet leaves; `leaves`: as long as `out`,
+    for that of each packet of flow 0. `out`: receives the times, us.
+    """
+    now, virtual = sent_us[0], 0.0
+    came = gone = k = 0
+    while gone < len(out):
+        until = sent_us[k] if k < len(sent_us) else math.inf
+        waiting, soonest = 0, math.inf
+        for other in range(len(last)):
+            if last[other] > virtual:
+                waiting += 1
+                soonest = min(soonest, last[other])
+        if waiting:
+            after = min(virtual + (until - now) * rate / waiting, soonest)
+            while gone < came and leaves[gone] <= after:
+                out[gone] = now + (leaves[gone] - virtual) * waiting / rate
+                gone += 1
+            if after == soonest:  # a flow has no more packets: the others are served faster
+                now += (after - virtual) * waiting / rate
+                virtual = after
+                continue
+            virtual = after
+        now = until
+        if k < len(sent_us):
+            last[flow[k]] = max(last[flow[k]], virtual) + wire_bytes[k]
+            if flow[k] == 0:
+                leaves[came] = last[0]
+                came += 1
+            k += 1
+
+
 def sum_of_logs(values, count, centre, scale, limit) -> float:
     """Return the sum of log(1 + |x - centre| / scale) over the first `count` values, or a part of it beyond `limit`."""
     found, product = 0.0, 1.0
@@ -266,3 +301,4 @@ deviation_by_bucket = Machine(bucket_deviation)
 deviation_of_shaped = Machine(shaped_deviation)
 deficits_at = Machine(deficits)
 losses_by_deficit = Machine(count_by_deficit)
+served_in_turn = Machine(in_turn)

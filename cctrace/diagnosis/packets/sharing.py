@@ -15,9 +15,10 @@ from cctrace.diagnosis.record import Record
 from cctrace.display import endpoint
 from cctrace.path.bottleneck import deviation
 from cctrace.path.constants import COMMON
+from cctrace.path.fair import fair_queue
 from cctrace.path.neighbours import Shared
 from cctrace.path.own_queue import acked_evenly
-from cctrace.path.queue import Steps, constant
+from cctrace.path.queue import constant
 from cctrace.path.sent import Sent
 
 
@@ -110,7 +111,10 @@ def _others_show_turns(record: Record) -> bool:
 
 
 def _in_turns(record: Record, gain: float) -> _Turns | None:
-    """Return the `_Turns` if all flows had equal rates whenever they had data, else None."""
+    """Return the `_Turns` if all flows had equal rates whenever they had data, or a fair queue explains the delays.
+
+    There, a flow that backs off gets less than its share, and leaves the rest to the others.
+    """
     own, *others = record.path.parts.values()
     window_us = _window_us((own, *others))
     edges = np.arange(0.0, own.sent_us[-1] + window_us, window_us)
@@ -127,33 +131,20 @@ def _in_turns(record: Record, gain: float) -> _Turns | None:
     parts = rates[:, full] / total[full] * many[full]
     off = np.abs(np.where(busy[:, full], parts, 1.0) - 1)
     spread = float(np.quantile(off.max(axis=0), 0.75))
-    if spread > const.STEADY or np.median(off.max(axis=0)) > const.EQUAL:
-        return None
-    link = float(np.median(total[full]))
-    solo = rates[0, inside & busy[0] & (many == 1)]
     alone = deviation(own, constant(record.path.require_bottleneck.rate))
+    common = alone * (1 - gain)
+    link, in_turn = fair_queue(own, others, float(np.quantile(total[full], 0.9)))
+    if spread > const.STEADY and in_turn >= (1 - COMMON) * min(alone, common):
+        return None
+    solo = rates[0, inside & busy[0] & (many == 1)]
     return _Turns(
         link,
         float(np.median(solo)) if len(solo) >= const.ENOUGH / 4 else 0.0,
         float(np.median(rates[0, full] / total[full])),
         spread,
-        min(alone, deviation(own, _served(others, link, window_us))),
-        alone * (1 - gain),
+        min(alone, in_turn),
+        common,
     )
-
-
-def _served(others: list[Sent], link: float, pause_us: float) -> Steps:
-    """Return the `Steps` of the link's rate left to one flow while each of the other active ones takes its share."""
-    times, change = [0.0], [0]
-    for other in others:
-        sent_us = other.sent_us
-        first = np.flatnonzero(np.diff(sent_us, prepend=-np.inf) > pause_us)
-        times += [*sent_us[first], *sent_us[np.append(first[1:], len(sent_us)) - 1]]
-        change += [1] * len(first) + [-1] * len(first)
-    order = np.argsort(np.maximum(times, 0.0), kind="stable")
-    many, sorted_us = 1 + np.cumsum(np.array(change)[order]), np.maximum(times, 0.0)[order]
-    at = np.unique(sorted_us)
-    return Steps(at, link / many[np.searchsorted(sorted_us, at, side="right") - 1])
 
 
 def _rates(part: Sent, edges: Floats) -> Floats:

@@ -16,14 +16,16 @@ def policer(facts: Facts, found: Found) -> Iterator[Finding]:
 
 
 def fair_queueing(facts: Facts, found: Found) -> Iterator[Finding]:
-    """All flows had equal rates whenever they had data, from separate queues, and no other limit caused it."""
+    """Flows were served in turn, from separate queues, and no other limit caused their shares."""
     turns = facts.turns
     if turns is None or found.sure & {"receiver_limited", "pacing_limited"}:
         return
     alone = {"alone_bps": turns.solo_bps} if turns.solo_bps > 0 else {"never_alone": True}
     sure = const.COUNTED if turns.solo_bps > (1 - const.EQUAL) * turns.link_bps else const.LIKELY
     whose = "its" if turns.is_own else "the largest other flow's"
-    yield facts.finding("fair_queueing", sure, turns).saying(whose=whose, **alone)
+    yield facts.finding("fair_queueing", sure, turns).saying(
+        whose=whose, is_equal=turns.share_deviation <= const.STEADY, **alone
+    )
 
 
 def competition(facts: Facts, found: Found) -> Iterator[Finding]:
