@@ -1,7 +1,6 @@
 """Columns of integers kept packed: their values are made anew when they are asked for.
 
-A block of rows keeps the runs of equal values, or all values, as differences from the least one in as few bytes as hold
-them.
+A block of rows keeps all values, or those of its runs of equal ones, as differences in as few bytes as hold them.
 """
 
 from __future__ import annotations
@@ -12,12 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from cctrace.columns import Values
 
 BLOCK = 1 << 15  # rows
-_WIDTHS = (np.uint8, np.uint16, np.uint32)
+_TRIED = 64  # values that mostly show whether there are more than two
+_WIDTHS = tuple(map(np.dtype, ("u1", "u2", "u4", "u8")))
 
 
 class Packed(NamedTuple):
@@ -37,6 +35,16 @@ class Packed(NamedTuple):
         """Pack integers."""
         parts = (values[begin : begin + BLOCK] for begin in range(0, len(values), BLOCK))
         return cls([Block.of(np.ascontiguousarray(part)) for part in parts], values.dtype, len(values))
+
+    @classmethod
+    def of_records(cls, records: Values, names: Collection[str]) -> dict[str, Packed]:
+        """Pack columns of records, all of a block while it is in the processor's cache."""
+        columns = {name: cls([], records.dtype[name], len(records)) for name in names}
+        for begin in range(0, len(records), BLOCK):
+            block = records[begin : begin + BLOCK]
+            for name, column in columns.items():
+                column.blocks.append(Block.of(np.ascontiguousarray(block[name])))
+        return columns
 
     def part(self, begin: int, end: int) -> Values:
         """Return the values of the rows from `begin` to before `end`."""
@@ -89,37 +97,98 @@ class Columns(Mapping[str, "Values"]):
 
 
 class Block(NamedTuple):
-    """A column of a block: the least value, what is to be added to it, and where that changes; None: nowhere."""
+    """A column of a block: its values, or those of its runs and how long each is."""
 
-    least: Any
-    more: Values | None
-    begins: NDArray[np.uint16] | None
+    numbers: Numbers
+    lengths: Values | None
 
     @classmethod
     def of(cls, values: Values) -> Block:
         """Pack integers."""
-        least, most = values.min(), values.max()
-        if least == most:
-            return cls(least, None, None)
-        span = int(most) - int(least)
-        width = next((width for width in _WIDTHS if span <= np.iinfo(width).max), None)
+        every = Numbers.of(values)
+        if not every.nbytes:
+            return cls(every, None)
         begins = np.flatnonzero(np.append(True, values[1:] != values[:-1]))
-        size = np.dtype(width or values.dtype).itemsize
-        in_runs = len(begins) * (size + 2) < len(values) * size
-        kept = values[begins] if in_runs else values
-        if width is None:
-            least, kept = values.dtype.type(0), kept.copy()
-        else:
-            kept = (kept - least).astype(width)
-        return cls(least, kept, begins.astype(np.uint16) if in_runs else None)
+        if len(begins) >= every.nbytes:  # the length of a run takes a byte or more
+            return cls(every, None)
+        lengths = np.diff(begins, append=len(values))
+        runs, lengths = Numbers.of(values[begins]), lengths.astype(np.min_scalar_type(lengths.max()))
+        return cls(runs, lengths) if runs.nbytes + lengths.nbytes < every.nbytes else cls(every, None)
+
+    @property
+    def nbytes(self) -> int:
+        """What it takes."""
+        return self.numbers.nbytes + (0 if self.lengths is None else self.lengths.nbytes)
 
     def write(self, out: Values) -> None:
         """Write the values."""
-        if self.more is None:
-            out[:] = self.least
-            return
-        more = self.more
-        if self.begins is not None:
-            ends = np.append(self.begins[1:], len(out)).astype(np.int64)
-            more = np.repeat(more, ends - self.begins)
-        np.add(more, self.least, out=out, casting="unsafe")
+        if self.lengths is None:
+            self.numbers.write(out)
+        else:
+            values = np.empty(len(self.lengths), out.dtype)
+            self.numbers.write(values)
+            out[:] = np.repeat(values, self.lengths)
+
+
+class Numbers(NamedTuple):
+    """Integers in as few bytes as hold their differences from the least one, or from one to the next; bits if only two.
+
+    >>> [Numbers.of(np.array(values)).nbytes for values in ([7, 7, 7], [9, 1, 9], [1, 3, 2], [0, 1000, 2001])]
+    [0, 1, 3, 2]
+    """
+
+    first: int  # the least one, or with `step` the first one
+    step: int | None  # the least difference from one to the next; None: `more` counts from `first`
+    unit: int  # what each bit of `more` stands for; 0: these are no bits
+    more: Values | None  # beyond `first`, or beyond `step` from the one before; None: nothing
+
+    @classmethod
+    def of(cls, values: Values) -> Numbers:
+        """Pack integers."""
+        least, most = int(values.min()), int(values.max())
+        if least == most:
+            return cls(least, None, 0, None)
+        if _are(values[:_TRIED], least, most) and _are(values, least, most):
+            return cls(least, None, most - least, np.packbits(values == most))
+        dtype = _narrowest(most - least)
+        if dtype.itemsize > 1:
+            steps = np.diff(values.astype(np.int64, copy=False))
+            step, largest = int(steps.min()), int(steps.max())
+            narrower = _narrowest(largest - step)
+            if step == largest:
+                return cls(int(values[0]), step, 0, None)
+            if narrower.itemsize < dtype.itemsize:
+                return cls(int(values[0]), step, 0, (steps - step).astype(narrower))
+        return cls(least, None, 0, (values - values.dtype.type(least)).astype(dtype))
+
+    @property
+    def nbytes(self) -> int:
+        """What they take."""
+        return 0 if self.more is None else self.more.nbytes
+
+    def write(self, out: Values) -> None:
+        """Write the values."""
+        if self.step is not None:
+            values = np.empty(len(out), np.int64)
+            values[0], values[1:] = self.first, self.step
+            if self.more is not None:
+                values[1:] += self.more
+            np.cumsum(values, out=values)
+            out[:] = values
+        elif self.more is None:
+            out[:] = self.first
+        elif self.unit:
+            both = np.array([self.first, self.first + self.unit], out.dtype)
+            np.take(both, np.unpackbits(self.more, count=len(out)), out=out)
+        else:
+            np.add(self.more.astype(out.dtype, copy=False), out.dtype.type(self.first), out=out)
+
+
+def _are(values: Values, one: int, other: int) -> bool:
+    """Return whether all values are one of two."""
+    return np.count_nonzero(values == one) + np.count_nonzero(values == other) == len(values)
+
+
+def _narrowest(span: int) -> np.dtype[Any]:
+    """Return the narrowest unsigned integers that hold 0 to `span`."""
+    return next((dtype for dtype in _WIDTHS if span <= np.iinfo(dtype).max), _WIDTHS[-1])

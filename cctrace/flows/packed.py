@@ -208,8 +208,7 @@ class Records:
         """Keep their columns packed, by default all."""
         if self._records is None:
             return
-        for name in names or self._type.names or ():
-            self._packed[name] = Packed.of(self._records[name])
+        self._packed = Packed.of_records(self._records, names or self._type.names or ())
         self._records = None
 
 
