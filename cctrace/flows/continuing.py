@@ -9,21 +9,9 @@ tcp_rack_reo_timeout.
 
 import numpy as np
 
-from cctrace.flows import echoes, recovery, state, tcp_sender, timers
+from cctrace.flows import echoes, handover, recovery, state, tcp_sender, timers
 from cctrace.flows import scoreboard as sb
 from cctrace.flows.acks import clear
-from cctrace.flows.handover import (
-    ends_skb,
-    handled_ns,
-    is_too_short,
-    leaves_with_ack,
-    may_hand_over,
-    next_data,
-    note_made,
-    super_packet,
-    waits_in_fq,
-    written_by_now,
-)
 from cctrace.flows.sends import stamp_next
 from cctrace.schema import CLOCK_START_US, CWND_EVENT
 from cctrace.tcp.sequence import unwrap
@@ -54,7 +42,7 @@ def precede(tp, seg, rs, out, snap, p, at, sequence, k, packets, polls, told):
     _, due = told
     time_ns, direction, _, seq, _, _, payload, _, _, _, _, _, _ = packets
     q = sequence[k]
-    event_ns = handled_ns(p, time_ns[q], direction[q] == p.sender)
+    event_ns = handover.handled_ns(p, time_ns[q], direction[q] == p.sender)
     at.stamp = 0
     if p.fq == state.THROUGH_FQ:
         at.stamp = echoes.stamp_before(tp, p, sequence, k, packets)
@@ -62,7 +50,7 @@ def precede(tp, seg, rs, out, snap, p, at, sequence, k, packets, polls, told):
         if tcp_sender.clock_us(event_ns, p.start_ns) >= tp.reo_first_us - 1_000_000 // tp.hz:
             tp.ticks_matter = 1
         if at.stamp != 0 and tp.reo_first_us <= tcp_sender.clock_us(event_ns, p.start_ns):
-            q = sequence[next_data(p, sequence, max(k + 1, tp.handed), direction, payload)]
+            q = sequence[handover.next_data(p, sequence, max(k + 1, tp.handed), direction, payload)]
             if shows_timer(tp, seg, unwrap(seq[q], p.isn, tp.snd_nxt)):
                 timers.note_tick(tp, tp.reo_first_us, tcp_sender.clock_us(event_ns, p.start_ns))
         fires_ns = (timers.tick_by(tp, tp.reo_first_us) - CLOCK_START_US) * 1000 + p.start_ns
@@ -73,7 +61,7 @@ def precede(tp, seg, rs, out, snap, p, at, sequence, k, packets, polls, told):
             rs.ack = tp.snd_una
             recovery.reordering_timeout(tp, seg, rs, out)
             at.asks = BEFORE if p.fq == state.THROUGH_FQ else 0
-    if tp.due < due.shape[0] and tp.clock_ns < due[tp.due, 0] < event_ns and waits_in_fq(tp, due[tp.due, 0]):
+    if tp.due < due.shape[0] and tp.clock_ns < due[tp.due, 0] < event_ns and handover.waits_in_fq(tp, due[tp.due, 0]):
         tcp_sender.answer(tp, snap, at, polls, due[tp.due, 0], p.start_ns)
         tcp_sender.set_clock(tp, due[tp.due, 0], p.start_ns)
         at.stamp = at.stamp if at.stamp != 0 else np.int64(-1)
@@ -107,30 +95,30 @@ def hand_over(tp, seg, rs, out, log, sent, p, sequence, k, packets, told, stamp)
     """
     time_ns, direction, flags, seq, _, _, payload, tsval, tsecr, options, _, _, _ = packets
     _, due = told
-    written = written_by_now(tp, due)
+    written = handover.written_by_now(tp, due)
     room = HANDED_SEGMENTS - 1
     while tp.established:
-        first = next_data(p, sequence, max(k + 1, tp.handed), direction, payload)
+        first = handover.next_data(p, sequence, max(k + 1, tp.handed), direction, payload)
         if first == sequence.size:
             return
-        last, size = super_packet(p, sequence, first, time_ns, direction, flags, seq, payload)
+        last, size = handover.super_packet(p, sequence, first, time_ns, direction, flags, seq, payload)
         q = sequence[first]
         a = unwrap(seq[q], p.isn, tp.snd_nxt)
         room -= size // max(1, p.mss) + 1
         if a > tp.snd_nxt or a + size > written or room < 0 or echoes.is_early(tp, p, options[q], np.int64(tsecr[q])):
             return
-        with_ack = leaves_with_ack(p, sequence, k, first, time_ns, direction)
-        may = may_hand_over(tp, seg, time_ns[q], a, a + size, flags[sequence[last]], with_ack)
+        with_ack = handover.leaves_with_ack(p, sequence, k, first, time_ns, direction)
+        may = handover.may_hand_over(tp, seg, time_ns[q], a, a + size, flags[sequence[last]], with_ack)
         overdue = stamp >= 0 and echoes.is_overdue(tp, p, options[q], np.int64(tsecr[q]), stamp, size)
         if stamp >= 0:
             may = overdue or (may and a < tp.snd_nxt)
         if not may:
             return
-        short = not overdue and a == tp.snd_nxt and is_too_short(tp, seg, size, written - a)
-        if short and not ends_skb(tp, p, sequence, last, a + size, size, packets):
+        short = not overdue and a == tp.snd_nxt and handover.is_too_short(tp, seg, size, written - a)
+        if short and not handover.ends_skb(tp, p, sequence, last, a + size, size, packets):
             return
         again = a < tp.snd_nxt
-        note_made(tp, a, size, time_ns[q] - time_ns[sequence[first - 1]])
+        handover.note_made(tp, a, size, time_ns[q] - time_ns[sequence[first - 1]])
         for j in range(first, last + 1):
             q = sequence[j]
             data = np.int64(payload[q])

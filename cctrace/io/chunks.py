@@ -168,12 +168,7 @@ class Decoding:
 
 
 def frames_of_records(
-    source: Source,
-    decoder: Decoder,
-    chunks: Chunks,
-    frames: Frames,
-    find: Find,
-    damage: str,
+    source: Source, decoder: Decoder, chunks: Chunks, frames: Frames, find: Find, damage: str
 ) -> FrameIterator:
     """Yield (buffer, `Frames`, count) of a file of records; `find` fills `frames` and returns (count, end, status)."""
     need = 1

@@ -14,20 +14,10 @@ Sources: RFC 791, 8200, 9293, 7323, 2018, 9768.
 
 import numpy as np
 
-from cctrace.io import layout
+from cctrace.io import layout, packets
 from cctrace.io.fragments import gather, is_whole
 from cctrace.io.ipv6 import jumbo_length, skip_extensions
 from cctrace.io.link import NEAR, be16, be32, be64, inner_header, ip_header, u8
-from cctrace.io.packets import (
-    OPT_ACCURATE_ECN,
-    OPT_BAD,
-    OPT_COPY,
-    OPT_MSS,
-    OPT_SACK,
-    OPT_SACK_PERMITTED,
-    OPT_TIMESTAMPS,
-    OPT_WINDOW_SCALE,
-)
 from cctrace.io.tracking import fingerprint, is_copy, track
 from cctrace.schema import MAX_PACKET
 
@@ -116,7 +106,7 @@ def _options(b, q, stop, header_end, left, right, s, c, k, d, is_syn):
     """
     have, tsval, tsecr, counters_at = 0, 0, 0, np.int64(0)
     if q + 12 <= stop and be32(b, q) == 0x0101080A:  # two NOPs and time stamps, as [RFC7323] recommends
-        have, tsval, tsecr = OPT_TIMESTAMPS, be32(b, q + 4), be32(b, q + 8)
+        have, tsval, tsecr = packets.OPT_TIMESTAMPS, be32(b, q + 4), be32(b, q + 8)
         q += 12
     while q < stop:
         kind = u8(b, q)
@@ -131,28 +121,28 @@ def _options(b, q, stop, header_end, left, right, s, c, k, d, is_syn):
             return have, tsval, tsecr, s, False, counters_at
         if kind == 8 and length == 10:
             tsval, tsecr = be32(b, q + 2), be32(b, q + 6)
-            have |= OPT_TIMESTAMPS
+            have |= packets.OPT_TIMESTAMPS
         elif kind == 5 and length >= 10 and length % 8 == 2:
             for at in range(q + 2, min(q + length, stop) - 7, 8):
                 left[s], right[s] = be32(b, at), be32(b, at + 4)
                 s += 1
-                have |= OPT_SACK
+                have |= packets.OPT_SACK
             if is_cut:
                 return have, tsval, tsecr, s, False, counters_at
         elif kind == 2 and length == 4:
-            have |= OPT_MSS
+            have |= packets.OPT_MSS
             if is_syn:
                 c[k, layout.MSS + d] = be16(b, q + 2)
         elif kind == 3 and length == 3:
-            have |= OPT_WINDOW_SCALE
+            have |= packets.OPT_WINDOW_SCALE
             if is_syn:
                 c[k, layout.WSCALE + d] = u8(b, q + 2)
         elif kind == 4 and length == 2:
-            have |= OPT_SACK_PERMITTED
+            have |= packets.OPT_SACK_PERMITTED
             if is_syn:
                 c[k, layout.SACK_OK + d] = 1
         elif (kind == 172 or kind == 174) and length % 3 == 2 and length <= 11:
-            have |= OPT_ACCURATE_ECN
+            have |= packets.OPT_ACCURATE_ECN
             counters_at = q
         elif kind == 8 or (kind >= 2 and kind <= 5):  # a known option of impossible length
             return have, tsval, tsecr, s, False, counters_at
@@ -296,19 +286,19 @@ def decode_frames(
             b, p + 20, min(end, p + header), p + header, left, right, s, c, k, d, is_syn
         )
         if not good or p + header > end:
-            have |= OPT_BAD
+            have |= packets.OPT_BAD
             counters[layout.CUT_OPTIONS] += 1
-            if is_syn and not have & OPT_SACK_PERMITTED:
+            if is_syn and not have & packets.OPT_SACK_PERMITTED:
                 c[k, layout.SACK_OK + d] = -1
         counters[layout.ZERO_IP_LENGTH] += zero
         counters[layout.BEYOND_WIRE] += wire_end > frame_end
 
         # Mirror ports deliver packets twice. An IP ID distinguishes a copy from a retransmission; without one, only
         # time stamps on what occupies sequence numbers do.
-        if packet_id or (have & OPT_TIMESTAMPS and (payload_len or bits & 3)):
+        if packet_id or (have & packets.OPT_TIMESTAMPS and (payload_len or bits & 3)):
             print_ = fingerprint(seq_no, ack_no, value, echo, packet_id, bits, win, payload_len)
             if is_copy(c, k, d, print_, now, packet_id):
-                have |= OPT_COPY
+                have |= packets.OPT_COPY
                 counters[layout.DUPLICATES] += 1
         track(
             c, k, d, seq_no, (seq_no + payload_len + (bits & 1) + is_syn) & 0xFFFFFFFF, ack_no, bits & 16 != 0, counters
@@ -326,7 +316,7 @@ def decode_frames(
         if counted:
             ecn_e0[at], ecn_ce[at] = _ecn_counter(b, counted, 0), _ecn_counter(b, counted, 1)
             ecn_e1[at] = _ecn_counter(b, counted, 2)
-        if fragment and not have & OPT_COPY:
+        if fragment and not have & packets.OPT_COPY:
             counters[layout.FIRST_FRAGMENTS] += 1
             whole = gather(b, ip, p, wire_end - p, g, now)
             if whole:

@@ -11,15 +11,8 @@ import numpy as np
 from cctrace.columns import Bools, Floats, Ints
 from cctrace.lang.machine import Prepared
 from cctrace.path import constants as const
+from cctrace.path import lindley
 from cctrace.path.arrays import last_of_each
-from cctrace.path.lindley import (
-    IDLE,
-    deviation_by_bucket,
-    deviation_by_queue,
-    deviation_of_shaped,
-    residual_delays,
-    residual_delays_by_steps,
-)
 from cctrace.path.queue import Steps, backlog, departures
 from cctrace.path.transmissions import DELIVERED, LOST, Transmissions
 
@@ -81,7 +74,7 @@ class Sent:
         return tuple(map(Prepared, (sent_us, before, last, after, self.acked_us, rows)))
 
     def put_away(self) -> None:
-        """Drop what searches keep, seven columns of the packets' number; they are made anew when asked for."""
+        """Drop what searches cached, seven columns as long as the packets; it is computed again on demand."""
         for name in ("_work", "_timed_work", "_acked_work", "_kept"):
             vars(self).pop(name, None)
 
@@ -113,31 +106,31 @@ class Sent:
         found = np.empty(len(self.timed))
         delays = self._timed_work
         if len(steps.rate) == 1:
-            residual_delays(*delays, float(steps.rate[0]), found, 0, len(found), IDLE)
+            lindley.residual_delays(*delays, float(steps.rate[0]), found, 0, len(found), lindley.IDLE)
         else:
             spans_us, served = np.diff(steps.start_us), steps.served_at_starts
             sizes = np.diff(served)
-            residual_delays_by_steps(*delays, *steps, served, sizes / spans_us, spans_us / sizes, found)
+            lindley.residual_delays_by_steps(*delays, *steps, served, sizes / spans_us, spans_us / sizes, found)
         return found
 
     def deviation_at(self, rate: float, most: float, all_rows: bool = False) -> float:
         """Return `deviation` at one rate, up to rounding, or infinity where it exceeds `most`."""
         size = len(self.timed) if all_rows else self.window_rows
         scratch = self._scratch(size)
-        return deviation_by_queue(*self._timed_work, float(rate), size, const.SMALL_US, float(most), *scratch)
+        return lindley.deviation_by_queue(*self._timed_work, float(rate), size, const.SMALL_US, float(most), *scratch)
 
     def deviation_with_bucket(self, rate: float, most: float, share: float, least_us: float) -> float:
         """Return the cost that `shapers.refilled_shaper` minimises, or infinity where it exceeds `most`."""
         scratch = self._scratch(len(self.acked))
         limits = least_us, const.SMALL_US, float(most)
-        return deviation_by_bucket(*self._acked_work, float(rate), share, *limits, *scratch)
+        return lindley.deviation_by_bucket(*self._acked_work, float(rate), share, *limits, *scratch)
 
     def deviation_behind(
         self, rate: float, bucket_bytes: float, least_us: float, scale_us: float, most: float
     ) -> float:
         """Return the cost that `shapers.shaper_of` minimises, or infinity where it exceeds `most`."""
         shaped = float(rate), float(bucket_bytes / rate), least_us, scale_us, float(most)
-        return deviation_of_shaped(*self._acked_work, *shaped, self._scratch(len(self.acked))[0])
+        return lindley.deviation_of_shaped(*self._acked_work, *shaped, self._scratch(len(self.acked))[0])
 
     @functools.cached_property
     def _scratch_of_thread(self) -> dict[int, tuple[Floats, Floats]]:

@@ -128,7 +128,7 @@ def htb_debt(w, now, size):
 
 
 def ask_again(w, now):
-    """A packet arrives, and the token bucket is asked for the one that waits since before a change (tbf_dequeue).
+    """A packet arrives, and the token bucket is asked for the one that has waited since before a change (tbf_dequeue).
 
     That one leaves at once, and those behind it sooner than was known when they arrived.
     """
@@ -165,7 +165,7 @@ def which_ack(which):
 
 
 def arrive_sooner(w, which, sooner_ns):
-    """A transmission leaves the queue sooner than it was thought to, and so arrives; jitter and losses stay."""
+    """A transmission leaves the queue sooner than expected, and so arrives sooner; jitter and losses stay."""
     f, order = structs.flows(w.flows)[which % w.n], which // w.n
     k = f.arr_head
     while k < f.arr_tail and structs.coming(f.arr)[k & f.mask].order != order:
@@ -300,7 +300,7 @@ def first_instant(w, since, kind):
 
 
 def has_turn(w, now):
-    """When a process runs that a packet wakes at `now`: it waits for the one that polls, if that has the CPU."""
+    """When the process that a packet wakes at `now` runs: it waits for the one that polls, if that has the CPU."""
     instants = words(w.instants)
     k = first_instant(w, now + 1, structs.FREE)
     if k < instants[structs.FREE + 1] and instants[k - instants[structs.FREE] + instants[structs.BUSY]] <= now:

@@ -2,18 +2,9 @@
 
 from cctrace.lang.memory import words
 from cctrace.schema import SET_STATE
+from cctrace.sim.core import view
 from cctrace.sim.core.bridge import call_cc
 from cctrace.sim.core.structs import TRACE_WIDTH
-from cctrace.sim.core.view import (
-    CWND,
-    DRAWS,
-    LINUX_BITS,
-    LINUX_COLUMNS,
-    LINUX_SLOTS,
-    SSTHRESH,
-    fill_linux_view,
-    replace_used,
-)
 from cctrace.tcp.window import ssthresh_before
 
 
@@ -27,12 +18,12 @@ def call(w, f, event, arg, now):
     traced = is_traced(f, event)
     if f.entries >> event & 1 == 0 and not traced:
         return 0
-    fill_linux_view(w, f, event, arg, now)
+    view.fill_linux_view(w, f, event, arg, now)
     if traced:
-        trace_call(f, event, f.cc_view, LINUX_SLOTS, LINUX_COLUMNS)
+        trace_call(f, event, f.cc_view, view.LINUX_SLOTS, view.LINUX_COLUMNS)
     result = call_cc(w, f, event)
-    if words(f.state)[DRAWS] > 0:
-        replace_used(w, f, w.linux_draws, 0, LINUX_BITS)
+    if words(f.state)[view.DRAWS] > 0:
+        view.replace_used(w, f, w.linux_draws, 0, view.LINUX_BITS)
     return result
 
 
@@ -41,12 +32,12 @@ def is_traced(f, event):
     return f.trace_size > 0 and f.untraced >> event & 1 == 0
 
 
-def trace_call(f, event, view, slots, columns):
-    """Append a row to the flow's trace: the event, what controller and stack write in turn, the view."""
+def trace_call(f, event, address, slots, columns):
+    """Append a row to the flow's trace: the event, what controller and stack write in turn, the view at `address`."""
     row = words(f.trace_buffer)[f.trace_rows * TRACE_WIDTH : (f.trace_rows + 1) * TRACE_WIDTH]
     row[0] = event
     row[1 : 1 + slots] = words(f.state)[1 : 1 + slots]
-    row[1 + slots : 1 + slots + columns] = words(view)[:columns]
+    row[1 + slots : 1 + slots + columns] = words(address)[:columns]
     f.trace_rows += 1
 
 
@@ -63,4 +54,4 @@ def set_state(w, f, state, now):
 
 def current_ssthresh(w, f):
     """tcp_current_ssthresh."""
-    return ssthresh_before(f.ca_state, words(f.state)[SSTHRESH], words(f.state)[CWND])
+    return ssthresh_before(f.ca_state, words(f.state)[view.SSTHRESH], words(f.state)[view.CWND])

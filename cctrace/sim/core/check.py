@@ -1,21 +1,8 @@
 """Conservation checks of a simulated flow after every event, in debug mode."""
 
 from cctrace.lang.memory import words
+from cctrace.sim.core import structs
 from cctrace.sim.core.bottleneck import queued_packets
-from cctrace.sim.core.structs import (
-    CE,
-    DUALPI2,
-    FQ_CODEL,
-    LOST,
-    QUIC,
-    RETRANS,
-    SACKED,
-    aqms,
-    coming,
-    lanes,
-    segments,
-    transmissions,
-)
 
 
 def check_books(w, f):
@@ -32,35 +19,36 @@ def check_books(w, f):
     )
     packets = queued_packets(w)
     if w.aqm > 0:
-        q = aqms(w.aqm)[0]
+        q = structs.aqms(w.aqm)[0]
         queued, packets = q.serving + sum(int(lane.bytes) for lane in queues(w)), q.packets
     _equal("queued bytes", queued, w.queue_bytes)
     assert w.queue_bytes <= w.buffer_bytes, f"the queue holds {w.queue_bytes} of {w.buffer_bytes} bytes"
     most = w.buffer_packets or w.q_mask
     assert packets <= most, f"the queue holds {packets} of {most} packets"
-    if f.profile == QUIC:
+    if f.profile == structs.QUIC:
         sent = range(f.tx_head, f.tx_next)
-        open_packets = sum(not segments(f.seg)[k & f.mask].marks & (SACKED | LOST) for k in sent)
+        open_packets = sum(
+            not structs.segments(f.seg)[k & f.mask].marks & (structs.SACKED | structs.LOST) for k in sent
+        )
         _equal("bytes in flight", f.q_in_flight, open_packets * f.mss)
         return
-    expected = [coming(f.arr)[k & f.mask].order for k in range(f.arr_head, f.arr_tail)] + waiting(w, f)
-    _equal(
-        "CE marks", f.n_marked, f.n_ce + sum(transmissions(f.tx)[order & f.mask].marks & CE > 0 for order in expected)
-    )
+    expected = [structs.coming(f.arr)[k & f.mask].order for k in range(f.arr_head, f.arr_tail)] + waiting(w, f)
+    marked = sum(structs.transmissions(f.tx)[order & f.mask].marks & structs.CE > 0 for order in expected)
+    _equal("CE marks", f.n_marked, f.n_ce + marked)
     assert f.delivered_ce < f.delivered, "more marked segments delivered than segments"
-    marks = [int(segments(f.seg)[k & f.mask].marks) for k in range(f.una, f.nxt)]
-    _equal("sacked_out", f.sacked_out, sum(m & SACKED > 0 for m in marks))
-    _equal("lost_out", f.lost_out, sum(m & LOST > 0 for m in marks))
-    _equal("retrans_out", f.retrans_out, sum(m & RETRANS > 0 for m in marks))
+    marks = [int(structs.segments(f.seg)[k & f.mask].marks) for k in range(f.una, f.nxt)]
+    _equal("sacked_out", f.sacked_out, sum(m & structs.SACKED > 0 for m in marks))
+    _equal("lost_out", f.lost_out, sum(m & structs.LOST > 0 for m in marks))
+    _equal("retrans_out", f.retrans_out, sum(m & structs.RETRANS > 0 for m in marks))
     _equal("delivered", f.delivered, 1 + f.una + f.sacked_out + f.dsacks)  # the SYN counts
     assert f.una <= f.rcv_nxt <= f.rcv_high <= f.nxt, "the receiver has what was never sent"
 
 
 def queues(w):
     """Return the queues of a bottleneck under active management."""
-    q = aqms(w.aqm)[0]
-    count = {FQ_CODEL: int(w.n), DUALPI2: 2}.get(int(q.kind), 1)
-    return [lanes(w.lanes)[k] for k in range(count)]
+    q = structs.aqms(w.aqm)[0]
+    count = {structs.FQ_CODEL: int(w.n), structs.DUALPI2: 2}.get(int(q.kind), 1)
+    return [structs.lanes(w.lanes)[k] for k in range(count)]
 
 
 def waiting(w, f):

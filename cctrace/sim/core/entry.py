@@ -89,7 +89,7 @@ def is_full(w, now, size):
 
 
 def only_room_matters(w):
-    """Whether the queue's books are needed for nothing but to tell whether a packet has room."""
+    """Whether the queue's books serve only to tell whether a packet has room."""
     for i in range(w.n):
         if flows(w.flows)[i].losses_given == 1:
             return False

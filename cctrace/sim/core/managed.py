@@ -9,7 +9,7 @@ from cctrace.sim.core import aqm, structs
 from cctrace.sim.core.arrivals import arrive
 from cctrace.sim.core.bottleneck import drop, htb_debt, leave, mark, service_end, shaper_wait
 
-MAX_DROPPED = 64  # by fq_codel from a full queue at a time: drop_batch_size
+MAX_DROPPED = 64  # packets that fq_codel drops from a full queue at a time: drop_batch_size
 UNLISTED, NEW, OLD = range(3)
 
 

@@ -62,7 +62,7 @@ def joins(f, segment):
 
 
 def fragments(f, segment):
-    """Of how many page fragments a segment consists: two where the sender's page ends in it; only if skbs have any."""
+    """How many page fragments a segment consists of: two where the sender's page ends in it; only if skbs have any."""
     if f.rcv_frags == 0:
         return 1
     first = begins(f, segment)

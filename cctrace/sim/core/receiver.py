@@ -16,14 +16,7 @@ from cctrace.sim.core.bottleneck import has_turn, losing, step_up
 from cctrace.sim.core.lateness import lateness
 from cctrace.sim.core.positions import begins, lack_before, length
 from cctrace.sim.core.quic_receiver import quic_at_once
-from cctrace.sim.core.quick_acks import (
-    ato_min,
-    enter_quickack_mode,
-    leave_quickack_mode,
-    note_pause,
-    quick,
-    ticks_of,
-)
+from cctrace.sim.core.quick_acks import ato_min, enter_quickack_mode, leave_quickack_mode, note_pause, quick, ticks_of
 from cctrace.sim.core.rings import grow_acks, is_full
 from cctrace.sim.core.rng import PATH_STREAM, uniform
 from cctrace.sim.core.sack_blocks import coalesce_blocks, forget_blocks

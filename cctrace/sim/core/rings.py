@@ -6,23 +6,11 @@ are under way, and few arrivals wait to be reported: their rings are smaller, bo
 """
 
 from cctrace.lang.memory import words
-from cctrace.sim.core.structs import (
-    ACK,
-    COMING,
-    EVER_RETRANS,
-    LINUX,
-    QUIC,
-    SEGMENT,
-    TOLD,
-    TRANSMISSION,
-    coming,
-    lanes,
-    segments,
-    transmissions,
-)
+from cctrace.sim.core import structs
 
-SEGMENT_WORDS, TRANSMISSION_WORDS = SEGMENT.itemsize // 8, TRANSMISSION.itemsize // 8
-COMING_WORDS, ACK_WORDS, TOLD_WORDS = COMING.itemsize // 8, ACK.itemsize // 8, TOLD.itemsize // 8
+SEGMENT_WORDS, TRANSMISSION_WORDS, COMING_WORDS, ACK_WORDS, TOLD_WORDS = (
+    dtype.itemsize // 8 for dtype in (structs.SEGMENT, structs.TRANSMISSION, structs.COMING, structs.ACK, structs.TOLD)
+)
 RINGS = {  # words of an entry
     "seg": SEGMENT_WORDS, "tx": TRANSMISSION_WORDS, "resend": 1, "way": COMING_WORDS, "arr": COMING_WORDS,
     "log": 1, "got": 1, "ack": ACK_WORDS, "told": TOLD_WORDS, "wq_ends": 1, "lacks": 1,
@@ -49,7 +37,7 @@ def in_use(w, f):
     order, segment = oldest(w, f), f.rcv_read
     if f.nxt - f.small_sent <= f.mask:  # the receiver asks for the lengths of duplicates, too
         for k in range(order, f.tx_next):
-            segment = min(segment, transmissions(f.tx)[k & f.mask].seg)
+            segment = min(segment, structs.transmissions(f.tx)[k & f.mask].seg)
     used = max(f.tx_next - order + f.resend_tail - f.resend_head, f.nxt - segment)
     arriving = f.tx_next - order if w.n_lanes > 0 else f.arr_tail - f.arr_head + f.way_tail - f.way_head
     return max(used, max(arriving, f.wq_tail - f.wq_head + 1))
@@ -58,23 +46,23 @@ def in_use(w, f):
 def oldest(w, f):
     """The first transmission that sender, path or receiver still refer to."""
     found = f.tx_next
-    if f.profile != LINUX:
+    if f.profile != structs.LINUX:
         found = f.tx_head
         for k in range(f.log_seen, f.log_next):
             found = min(found, words(f.log)[k & f.ack_mask])
     if f.fq == 1:
         found = min(found, f.fq_next)
-    if f.profile != QUIC:
+    if f.profile != structs.QUIC:
         for index in range(f.una, f.nxt):  # of those never sent again the first is the oldest
-            found = min(found, segments(f.seg)[index & f.mask].order)
-            if not segments(f.seg)[index & f.mask].marks & EVER_RETRANS:
+            found = min(found, structs.segments(f.seg)[index & f.mask].order)
+            if not structs.segments(f.seg)[index & f.mask].marks & structs.EVER_RETRANS:
                 break
     for k in range(f.arr_head, f.arr_tail):
-        found = min(found, coming(f.arr)[k & f.mask].order)
+        found = min(found, structs.coming(f.arr)[k & f.mask].order)
     for k in range(f.way_head, f.way_tail):
-        found = min(found, coming(f.way)[k & f.mask].order)
+        found = min(found, structs.coming(f.way)[k & f.mask].order)
     for which in range(w.n_lanes):
-        lane = lanes(w.lanes)[which]
+        lane = structs.lanes(w.lanes)[which]
         for k in range(lane.head, lane.tail):
             if words(lane.flow)[k & w.q_mask] == f.index:
                 found = min(found, words(lane.order)[k & w.q_mask])
@@ -97,7 +85,7 @@ def grow(f):
 def resize(f, mask):
     """Move the entries of all rings but those of ACKs to their places for another `mask`."""
     everything = -1 - min(mask, f.mask)
-    end = f.tx_next if f.profile == QUIC else f.nxt
+    end = f.tx_next if f.profile == structs.QUIC else f.nxt
     move(f.mask, mask, f.seg, end + everything, end, SEGMENT_WORDS)
     move(f.mask, mask, f.tx, f.tx_next + everything, f.tx_next, TRANSMISSION_WORDS)
     move(f.mask, mask, f.resend, f.resend_head, f.resend_tail, 1)

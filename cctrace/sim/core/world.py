@@ -235,7 +235,7 @@ class World:
         return 1 << int(np.clip(np.ceil(np.log2(16 * pipe / 500 + 4096)), 12, 20))
 
     def _set_rings(self, f, size):
-        """Give a flow memory for its rings, which the system allocates on use; at first they turn in some of it."""
+        """Give a flow memory for its rings, which the system allocates on use; at first they use a part of it."""
         # In one piece, so that those of one index are not in one cache set.
         lengths = size * np.array(list(RINGS.values()))
         ends = np.cumsum(lengths + _CACHE_LINES_APART * 8)

@@ -47,7 +47,7 @@ def unsent(f):
 
 
 def count_unsent(f):
-    """Note up to which segment what was written goes; the last need not be full."""
+    """Note how many segments the written data fill; the last need not be full."""
     f.write_seq = f.nxt + (unsent(f) + f.mss - 1) // f.mss
 
 
