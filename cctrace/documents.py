@@ -32,6 +32,23 @@ def of_shape(name: str, what: str) -> Iterator[None]:
         raise FormatError(f"{name}: not of the shape of {what} ({reason})") from error
 
 
+def whole_items(text: str, at: int) -> tuple[list[Any], int]:
+    """Return the items of a JSON list that is cut short, from its place behind "[", and where they end.
+
+    >>> whole_items('[1, {"a": 2}, {"a"', 1)
+    ([1, {'a': 2}], 14)
+    """
+    decoder, items = json.JSONDecoder(), list[Any]()
+    while True:
+        while at < len(text) and (text[at].isspace() or text[at] == ","):
+            at += 1
+        try:
+            item, at = decoder.raw_decode(text, at)
+        except ValueError:
+            return items, at
+        items.append(item)
+
+
 @contextlib.contextmanager
 def json_file(file: str | os.PathLike[str], what: str) -> Iterator[Any]:
     """Yield the content of a JSON file, with `of_shape` around its use; `FormatError` if it cannot be read."""

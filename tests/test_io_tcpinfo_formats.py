@@ -203,6 +203,22 @@ def test_a_cut_iperf3_stream_yields_its_whole_lines_and_errors_are_passed_on():
         read(json.dumps({"start": {"connected": []}, "intervals": [], "end": {}, "error": "unable to connect"}))
 
 
+def test_cut_iperf3_json_yields_its_whole_intervals():
+    text = iperf3(False)
+    info = read(text[: text.rindex('"snd_cwnd"')])
+    assert info["rtt"].tolist() == [40_000, 40_000]
+    assert info.connections == [{"src": "1.1.1.1", "sport": 4, "dst": "2.2.2.2", "dport": 5201}]
+    assert any("read the first 2 intervals" in w for w in info.warnings)
+    with pytest.raises(FormatError, match="not JSON"):
+        read(text[: text.index('"timestamp"')])
+
+
+def test_a_test_of_udp_is_said_to_be_one():
+    start = {"connected": [], "test_start": {"protocol": "UDP"}}
+    with pytest.raises(FormatError, match="a test of UDP, of which iperf3 logs no TCP information"):
+        read(json.dumps({"start": start, "intervals": [{"streams": [{"socket": 5, "bytes": 10}]}], "end": {}}))
+
+
 # --- tcp_probe -------------------------------------------------------------------------------------------------------
 REST = "snd_nxt=0x10 snd_una=0xf snd_cwnd=10 ssthresh={ssthresh} snd_wnd=64 srtt=40178 rcv_wnd=99"
 OLD = "src=10.0.0.1:40001 dest=10.0.0.2:5001 mark=0x0 length=32 " + REST.format(ssthresh=2147483647)

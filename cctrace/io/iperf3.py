@@ -7,8 +7,10 @@ Source: [iperf3] iperf_api.c, iperf_tcp.c.
 """
 
 import json
+import re
 from typing import Any
 
+from cctrace.documents import whole_items
 from cctrace.errors import FormatError
 from cctrace.io import tcpinfo
 from cctrace.io.source import Source, reads
@@ -52,9 +54,17 @@ def read(source: Source) -> tcpinfo.TcpInfo:
             retransmitted[key] = retransmitted.get(key, 0) + stream.get("retransmits", 0)
             polls.append(_poll(stream, at, zero_ns, mss, retransmitted[key]))
     if not polls:
-        reason = end.get("error") or "no intervals of a sending TCP stream (is this the receiver's?)"
+        reason = end.get("error") or _without_tcp(start)
         raise FormatError(f"{name}: {reason}")
     return tcpinfo.build(polls.arrays(), connections, name, "iperf3", warnings)
+
+
+def _without_tcp(start: dict[str, Any]) -> str:
+    """Return why there are no intervals of a sending TCP stream."""
+    protocol = start.get("test_start", {}).get("protocol", "TCP")
+    if protocol != "TCP":
+        return f"a test of {protocol}, of which iperf3 logs no TCP information"
+    return "no intervals of a sending TCP stream (is this the receiver's?)"
 
 
 def _poll(stream: dict[str, Any], connection: int, zero_ns: int, mss: int | None, retransmitted: int) -> dict[Any, Any]:
@@ -78,13 +88,28 @@ def _poll(stream: dict[str, Any], connection: int, zero_ns: int, mss: int | None
     return poll
 
 
+def _salvage(text: str, error: ValueError, name: str, warnings: list[str]) -> dict[str, Any]:
+    """Return what JSON that is cut short holds: its start, and the intervals before the cut."""
+    match = re.search(r'"intervals"\s*:\s*\[', text)
+    try:
+        document: dict[str, Any] = json.loads(text[: match.end()] + "]}") if match else {}
+    except ValueError:
+        document = {}
+    if not match or not document:
+        raise FormatError(f"{name}: not JSON: {error}") from None
+    document["intervals"], _ = whole_items(text, match.end())
+    count = len(document["intervals"])
+    warnings.append(f"{name}: no sound JSON ({error}); read the first {count} intervals")
+    return document
+
+
 def _parse(text: str, name: str, warnings: list[str]) -> tuple[dict[str, Any], list[dict[str, Any]], dict[str, Any]]:
     """Return (start, intervals, end) of either form; of a truncated stream, what its complete lines hold."""
     if not text.lstrip().startswith('{"event"'):
         try:
             document = json.loads(text)
         except ValueError as error:
-            raise FormatError(f"{name}: not JSON: {error}") from None
+            document = _salvage(text, error, name, warnings)
         refused = {"error": document["error"]} if "error" in document else {}
         return document.get("start", {}), document.get("intervals", []), document.get("end", {}) | refused
     parts: dict[str, dict[str, Any]] = {"start": {}, "end": {}}

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from cctrace.columns import Values
+from cctrace.documents import whole_items
 from cctrace.errors import FormatError
 from cctrace.io import tcpinfo
 from cctrace.io.clock import parse_iso
@@ -153,15 +154,7 @@ def _salvage(text: str, error: ValueError, warnings: list[str], name: str) -> di
         last = document["traces"][-1]
     except (ValueError, LookupError):
         raise FormatError(f"{name}: not JSON: {error}") from None
-    decoder, at, events = json.JSONDecoder(), match.end(), []
-    while True:
-        while at < len(text) and (text[at].isspace() or text[at] == ","):
-            at += 1
-        try:
-            event, at = decoder.raw_decode(text, at)
-        except ValueError:
-            break
-        events.append(event)
+    events, at = whole_items(text, match.end())
     warnings.append(f"{name}: the JSON breaks off at offset {at}; read the {len(events)} events before")
     last["events"] = events
     return document
