@@ -31,6 +31,7 @@ from cctrace.diagnosis.packets.rates import queue
 from cctrace.diagnosis.remedies import with_commands
 from cctrace.diagnosis.rules import explained_away, judge
 from cctrace.diagnosis.wording import fill
+from cctrace.flows.capture import Capture
 from cctrace.path.changes import Change
 from tests.places import RECORDINGS
 
@@ -327,3 +328,18 @@ def test_a_receivers_capture_counts_retransmissions_as_its_table_does():
 def test_who_heeds_losses_is_not_advised_to_do_so(cause, remedy, controller, is_model_based, named):
     facts = Facts(PACKETS, 10.0, 9e6, is_model_based=is_model_based, controller=controller)
     assert (remedy in verdict(facts.finding(cause, 0.9, {"lost": 9})).advice) == named
+
+
+@pytest.mark.parametrize(("begins", "least"), [(0.0, False), (0.3, True)])
+def test_what_waited_as_a_capture_began_fills_the_queue_too(begins, least):
+    """A queue that never empties holds more than its delays show: 46 kB, of which the least RTT hides a part."""
+    path = cct.Path(rate="11.5Mbit", rtt="11ms", buffer="46kB")
+    packets = cct.simulate(path, cct.Sender("cubic6", ack_every=2), "12s", seed=5, packets=True).capture().packets
+    time = packets.columns["time_ns"].astype(np.int64)
+    late = time >= time[0] + begins * (time[-1] - time[0])
+    packets.columns = {name: column[late] for name, column in packets.columns.items()}
+    found = {one.name: one for one in cct.diagnose(Capture(packets).flow(0)).verdicts}
+    assert not set(found) & {"aqm", "shallow_buffer"}
+    assert ("at least" in found["congestive_loss"].text) == least
+    room = found["congestive_loss"].evidence["buffer_bytes"]
+    assert 20e3 < room < 40e3 if least else 44e3 < room < 48e3

@@ -285,6 +285,7 @@ class Losses(NamedTuple):
     met: Met | None = None
     clear_rank: float = 0.0  # rank from which the queue was long
     can_be_chance: bool = True
+    was_empty: bool = True  # whether the queue was empty at some time: otherwise it is longer than what showed
     of_polls: Mapping[str, float] = MappingProxyType({})  # dispersion of retransmissions
 
 

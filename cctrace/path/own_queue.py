@@ -45,6 +45,12 @@ class Bottleneck:
         """Whether a queue or its overflow determined the rate; otherwise it is just the delivered rate."""
         return self.explained > const.QUEUE_SHOWS or self.by_losses > const.LOSSES_SHOW
 
+    @property
+    def waited_us(self) -> float:
+        """Delay of the first round trip's packets beyond their own queue: in what waited as a capture began."""
+        first = self.rest_us[self.sent_us <= self.sent_us[0] + self.base_us]
+        return max(float(np.median(first)) - self.base_us, 0.0)
+
 
 class Uncongested(NamedTuple):
     """RTT without queue: mean, and standard deviation within periods of an RTT or more, us."""

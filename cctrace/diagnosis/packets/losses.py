@@ -1,5 +1,6 @@
 """Facts about losses, from packets: backlog at each lost packet, RTTs before, position in the burst."""
 
+from dataclasses import fields
 from typing import NamedTuple
 
 import numpy as np
@@ -49,6 +50,7 @@ def losses(record: Record, is_shared: bool = False, in_turn: bool = False) -> Lo
         least_rtt_us=record.path.least_rtt_us,
         is_gathered=lambda: _gathered(record, record.path.lost),
         met=met,
+        was_empty=_was_empty(record),
     )
 
 
@@ -62,9 +64,25 @@ class Server(NamedTuple):
 
 
 def own_queue(record: Record) -> Server:
-    """Return the flow's own queue at a constant rate."""
-    bottleneck = record.path.require_bottleneck
-    return Server(record.path.sent, constant(bottleneck.rate), bottleneck.base_us, bottleneck.bucket_bytes)
+    """Return the flow's own queue at a constant rate; with what was in it as a capture began in mid-connection."""
+    bottleneck, sent = record.path.require_bottleneck, record.path.sent
+    if not record.flow.facts["complete"]:
+        ahead = sent.sent_us[0], bottleneck.waited_us * bottleneck.rate, np.nan, -1, False, False
+        columns = (getattr(sent, each.name) for each in fields(Sent))
+        sent = Sent(*(np.concatenate(([one], column)) for one, column in zip(ahead, columns, strict=True)))
+    return Server(sent, constant(bottleneck.rate), bottleneck.base_us, bottleneck.bucket_bytes)
+
+
+def _was_empty(record: Record) -> bool:
+    """Return whether the queue was empty at some time, so that its length is known: otherwise some of it never showed.
+
+    What waited as a capture began seems to leave the link idle once it is gone, for as long as it took.
+    """
+    if record.flow.facts["complete"]:
+        return True
+    bottleneck, sent = record.path.require_bottleneck, record.path.sent
+    idle_us = np.maximum(sent.sent_us[1:] - sent.departures(constant(bottleneck.rate))[:-1], 0.0).sum()
+    return bool(idle_us > bottleneck.waited_us + const.EQUAL * bottleneck.base_us)
 
 
 def _queue(record: Record, is_shared: bool, in_turn: bool) -> Server | None:

@@ -136,7 +136,7 @@ def _full(facts: Facts, lost: Losses, dropped: int, rank: float) -> Finding:
     """A full queue that this flow's own data do not explain, or of unknown length; or a shallow one."""
     numbers = {"lost": dropped, "rtt_rank": rank} | dict(lost.of_polls)
     exact, long = facts.kind == PACKETS, rank > 0.5
-    if long and (exact or lost.can_be_chance) and lost.room_us < SHALLOW * lost.least_rtt_us:
+    if long and (exact or lost.can_be_chance) and lost.was_empty and lost.room_us < SHALLOW * lost.least_rtt_us:
         numbers |= {"buffer_us": lost.room_us, "buffer_bdp": lost.room_us / lost.least_rtt_us}
         return _shallow(facts, lost, const.LIKELY if exact else const.EXPLAINS, numbers)
     words = {
@@ -151,12 +151,12 @@ def _full(facts: Facts, lost: Losses, dropped: int, rank: float) -> Finding:
 
 def _overflow(facts: Facts, lost: Losses, met: Met, dropped: int) -> Finding:
     numbers = {"buffer_bytes": met.buffer_bytes, "buffer_bdp": met.buffer_bdp, "lost": dropped}
-    if met.buffer_bdp < SHALLOW:
+    if lost.was_empty and met.buffer_bdp < SHALLOW:
         longer = (met.buffer_bdp / SHALLOW - const.MOSTLY) / (1 - const.MOSTLY)
         sure = between(const.COUNTED, const.DOUBTFUL, longer)
         return _shallow(facts, lost, min(sure, 1 - met.early_share), numbers)
     sure = min(const.CLEAR, 1 - met.early_share)
-    return facts.finding("congestive_loss", sure, numbers, "overflow", span=lost.span)
+    return facts.finding("congestive_loss", sure, numbers, "overflow", span=lost.span).saying(least=not lost.was_empty)
 
 
 def _shallow(facts: Facts, lost: Losses, sure: float, numbers: dict[str, float]) -> Finding:
