@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any
 from cctrace.analysis.flow_analysis import FlowAnalysis
 from cctrace.analysis.inputs import Counters, Input
 from cctrace.analysis.one_flow import of_capture, of_counters, sender_to_simulate, senders_to_simulate
-from cctrace.arguments import check_choice, paths_of
+from cctrace.arguments import MAX_WORKERS, check_choice, paths_of, whole
 from cctrace.cc import controller as resolve
 from cctrace.cc import is_model_based
 from cctrace.columns import LONG, give_back
 from cctrace.diagnosis import GOALS
-from cctrace.display import Progress, connection, silent
+from cctrace.display import Progress, silent
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.fit.collapse import Collapse
 from cctrace.fit.fitted_path import path_of
-from cctrace.flows.counters import CounterFlow
+from cctrace.flows.counters import CounterFlow, title_of
 from cctrace.flows.flow import Flow
-from cctrace.lang.threads import ahead
+from cctrace.lang.threads import ahead, cores
 from cctrace.path.evidence import PathEvidence, evidence_of, forget
 from cctrace.refusals import Attempt, Refusal
 from cctrace.units import format_rate, format_share
@@ -40,6 +40,8 @@ SIMULATED = 8  # flows whose causes are simulated, two seconds each
 NO_PACKETS = Refusal("what-if", "the kernel's counters alone show no packets: a capture at the sender is needed")
 COLLAPSE = "forecast of minRTT collapse"
 EFFECTS = "effect of each cause"
+WORTH = 8  # flows that a further process is started for
+KILLED = "the process that analysed it was ended, by the system if memory was short"
 IDLE = 0.01  # of the path's rate: no controller with data to send gets less
 
 
@@ -53,6 +55,7 @@ class _Request:
     identifications: Mapping[Key, Identification | None] | None
     goal: str | None
     progress: Progress
+    workers: int
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
 
@@ -66,6 +69,7 @@ def analyze(
     identifications: Mapping[Key, Identification | None] | None = None,
     effects: bool = True,
     goal: str = "goodput",
+    workers: int | None = None,
     **options: Any,
 ) -> list[FlowAnalysis]:
     """Analyse the bulk flows of captures, or of counters alone.
@@ -93,6 +97,9 @@ def analyze(
         Simulate the cost of each cause, and order the verdicts by it (a second or two a flow, for the first 8).
     goal : {"goodput", "delay", "loss"}
         Primary objective of the order of verdicts.
+    workers : int, optional
+        Processes that share the flows of a file after the first 8, if they are many; default: one per core. The
+        results are the same.
     options
         `limit`, `decapsulate` of `cctrace.io.read_file`.
 
@@ -122,11 +129,13 @@ def analyze(
     if controller is not None:
         _require_replayable(controller)
     check_choice("goal", goal, GOALS)
-    request = _Request(controller, what_if, keep, identifications, goal if effects else None, progress)
+    workers = cores() if workers is None else whole("workers", workers, 1, MAX_WORKERS)
+    request = _Request(controller, what_if, keep, identifications, goal if effects else None, progress, workers)
     inputs = [Input(file, progress, options) for file in paths_of("files", files)]
     counters = Counters.of_files(paths_of("tcpinfo", tcpinfo), progress, options)
     if identifications is None and all(given.is_held for given in inputs):  # before minutes of work would be lost
-        counters.require_used_by(flow for given in inputs for flow in given.flows if isinstance(flow, Flow))
+        held = itertools.chain.from_iterable(itertools.chain.from_iterable(given.batches for given in inputs))
+        counters.require_used_by(flow for flow in held if isinstance(flow, Flow))
     analyses = [one for given in inputs for one in _analyses(given, counters, request)]
     if analyses and all(one.view is None and one.diagnosis is None and one.counters is None for one in analyses):
         raise StreamError(analyses[0].notes[0])
@@ -137,44 +146,103 @@ def analyze(
 
 def _analyses(given: Input, counters: Counters, request: _Request) -> Iterator[FlowAnalysis]:
     chosen = request.identifications
-    for flow in given.flows:
-        if isinstance(flow, CounterFlow):
-            number = next(request.numbers)
-            found = of_counters(given.file, flow, request.controller)
-            if request.goal:
-                found = _with_effects(flow, found, number, request.goal, request.progress)
-            yield replace(found, whatif=NO_PACKETS) if request.what_if else found
-            continue
-        if chosen is not None and flow.key not in chosen:
-            continue
-        request.progress(f"analysing {connection(*flow.key)} of {given.file}")
-        attached, others = counters.attach(flow)
-        if isinstance(given.flows, list) and len(given.flows) == 1 and flow.row["packets"] > LONG:
-            flow.capture.pack(read=False)
-        number, forecast = next(request.numbers), None
-        simulates = request.goal is not None and chosen is None and number <= SIMULATED
-        early = simulates and flow.row["packets"] <= LONG  # else evidence and replay take too much memory together
-        with ahead(_look_ahead, evidence_of(attached)) if early else contextlib.nullcontext():
-            found = of_capture(given.file, attached, others, request.controller, (chosen or {}).get(flow.key))
-            evidence_of(attached).put_away("sent_s", "rtt_us")  # which only a diagnosis asks for again and again
-            give_back(flow.row["packets"])
-            if found.view is not None and chosen is None:
-                forecast = _forecast(flow, found.variant, number, request.progress)
-        if given.is_held:
-            found = replace(found, flow=attached)
-        elif request.keep:
-            found = _with_packets(found, request.keep, attached)
-        if found.view is not None:
-            whatif = _what_if(flow, found, number, request) if request.what_if else None
-            found = replace(found, collapse=forecast, whatif=whatif)
-            if request.goal is not None and chosen is None:
-                found = _with_effects(attached, found, number, request.goal, request.progress)
-            forget(attached)
-        yield found
-    for flow in given.flows if given.is_held else ():
-        if isinstance(flow, Flow):
-            flow.capture.forget()
+    for flows in given.batches:
+        wanted = [flow for flow in flows if isinstance(flow, CounterFlow) or chosen is None or flow.key in chosen]
+        # What is simulated uses all cores by itself, and only one long flow at a time fits into the memory.
+        alone = [k for k, flow in enumerate(wanted) if k < SIMULATED or (isinstance(flow, Flow) and _is_long(flow))]
+        first = alone[-1] + 1 if alone else 0
+        for flow in wanted[:first]:
+            yield _analysis(given, flow, counters, request, next(request.numbers))
+        yield from _shared(given, wanted[first:], counters, request)
+        for flow in flows if given.is_held else ():
+            if isinstance(flow, Flow):
+                flow.capture.forget()
     give_back()
+
+
+def _shared(
+    given: Input, flows: Sequence[Flow | CounterFlow], counters: Counters, request: _Request
+) -> Iterator[FlowAnalysis]:
+    """Yield the analyses of flows, which several processes share if they are many."""
+    numbers = [next(request.numbers) for _ in flows]
+    workers = min(request.workers, len(flows) // WORTH)
+    if workers <= 1:
+        for flow, number in zip(flows, numbers, strict=True):
+            yield _analysis(given, flow, counters, request, number)
+        return
+    from cctrace.sim.processes import BrokenProcessPool, made_in_order  # 20 ms, which one flow need not wait for
+
+    quiet = replace(request, progress=silent, keep=None)
+
+    def made(k: int) -> FlowAnalysis:
+        return replace(_analysis(given, flows[k], counters, quiet, numbers[k]), flow=None, counters=None)
+
+    with contextlib.closing(made_in_order(made, len(flows), workers)) as analyses:
+        for flow, found in zip(flows, analyses, strict=True):
+            request.progress(_doing(given, flow))
+            if isinstance(found, BrokenProcessPool):
+                found = FlowAnalysis(given.file, flow.row, (KILLED,))
+            if isinstance(flow, CounterFlow):
+                yield replace(found, counters=flow)
+            else:
+                yield _whole(given, counters.attach(flow)[0], found, request)
+
+
+def _analysis(
+    given: Input, flow: Flow | CounterFlow, counters: Counters, request: _Request, number: int
+) -> FlowAnalysis:
+    """Return the analysis of a flow, the `number`-th of all; what fails is a note."""
+    request.progress(_doing(given, flow))
+    with Attempt("analysis") as part:
+        if isinstance(flow, CounterFlow):
+            return _of_counters(given, flow, request, number)
+        return _of_capture(given, flow, counters, request, number)
+    return FlowAnalysis(given.file, flow.row, (part.refused.note,))
+
+
+def _doing(given: Input, flow: Flow | CounterFlow) -> str:
+    return f"analysing {title_of(flow)} of {given.file}"
+
+
+def _of_counters(given: Input, flow: CounterFlow, request: _Request, number: int) -> FlowAnalysis:
+    found = of_counters(given.file, flow, request.controller)
+    if request.goal:
+        found = _with_effects(flow, found, number, request.goal, request.progress)
+    return replace(found, whatif=NO_PACKETS) if request.what_if else found
+
+
+def _of_capture(given: Input, flow: Flow, counters: Counters, request: _Request, number: int) -> FlowAnalysis:
+    chosen, forecast = request.identifications, None
+    attached, others = counters.attach(flow)
+    if given.has_one and _is_long(flow):
+        flow.capture.pack(read=False)
+    simulates = request.goal is not None and chosen is None and number <= SIMULATED
+    early = simulates and not _is_long(flow)  # else evidence and replay take too much memory together
+    with ahead(_look_ahead, evidence_of(attached)) if early else contextlib.nullcontext():
+        found = of_capture(given.file, attached, others, request.controller, (chosen or {}).get(flow.key))
+        evidence_of(attached).put_away("sent_s", "rtt_us")  # which only a diagnosis asks for again and again
+        give_back(flow.row["packets"])
+        if found.view is not None and chosen is None:
+            forecast = _forecast(flow, found.variant, number, request.progress)
+    found = _whole(given, attached, found, request)
+    if found.view is not None:
+        whatif = _what_if(flow, found, number, request) if request.what_if else None
+        found = replace(found, collapse=forecast, whatif=whatif)
+        if request.goal is not None and chosen is None:
+            found = _with_effects(attached, found, number, request.goal, request.progress)
+        forget(attached)
+    return found
+
+
+def _is_long(flow: Flow) -> bool:
+    return flow.row["packets"] > LONG
+
+
+def _whole(given: Input, flow: Flow, analysis: FlowAnalysis, request: _Request) -> FlowAnalysis:
+    """Return an analysis with its flow or, of a file too large for that, with the packets kept of it."""
+    if given.is_held:
+        return replace(analysis, flow=flow)
+    return _with_packets(analysis, request.keep, flow) if request.keep else analysis
 
 
 def _look_ahead(evidence: PathEvidence) -> None:

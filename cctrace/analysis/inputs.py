@@ -9,21 +9,29 @@ from cctrace.errors import ArgumentError
 from cctrace.flows.align import is_of_receiver
 from cctrace.flows.capture import read
 from cctrace.flows.flow import Flow
-from cctrace.flows.large import bulk_of_file
+from cctrace.flows.large import batches_of_file
 from cctrace.io.tcpinfo import TcpInfo
 
 
 class Input:
-    """A file, read: its bulk flows, or the largest. `options` are those of `cctrace.io.read_file`."""
+    """A file, read: its bulk flows, or the largest. `options` are those of `cctrace.io.read_file`.
+
+    `batches`: lists of flows, the packets of one list at a time in memory if the file is too large for all of them.
+    """
 
     def __init__(self, file: str, progress: Progress, options: dict[str, Any]) -> None:
         progress(f"reading {file}")
-        self.file, self.flows = file, bulk_of_file(file, **options)
+        self.file, self.batches = file, batches_of_file(file, **options)
 
     @property
     def is_held(self) -> bool:
-        """Whether all packets are in memory; of a file too large for that, those of a few flows at a time."""
-        return isinstance(self.flows, list)
+        """Whether all packets are in memory."""
+        return isinstance(self.batches, list)
+
+    @property
+    def has_one(self) -> bool:
+        """Whether all packets are in memory, and only one flow is analysed."""
+        return isinstance(self.batches, list) and sum(map(len, self.batches)) == 1
 
 
 class Counters:

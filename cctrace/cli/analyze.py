@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from cctrace.arguments import MAX_WORKERS
 from cctrace.cli.arguments import FOLDER, controller_option, options, paths, tcpinfo_option, trust_option
 from cctrace.cli.common import (
     command_options,
@@ -50,6 +51,8 @@ FURTHER, LIKELY = 3, 0.5  # verdicts printed after the first, and how sure they 
     click.option("--effects/--no-effects", default=True,
                  help="Simulate the cost of each cause, and order the causes by it; --no-effects is faster."),
     click.option("--goal", type=click.Choice(GOALS), default=GOALS[0], help="What the causes are ordered by first."),
+    click.option("--workers", type=click.IntRange(1, MAX_WORKERS), metavar="N",
+                 help="Processes that share the flows if they are many; default: one per core."),
 )  # fmt: skip
 @reading_options
 @trust_option
@@ -60,10 +63,9 @@ def analyze(
     controller: str | None,
     folder: str,
     what_if: bool,
-    effects: bool,
-    goal: str,
     reading: dict[str, Any],
     as_json: bool,
+    **options: Any,
 ) -> int:
     """Explain every bulk flow of captures taken at the sender, or of counters alone (ss, NDT7, iperf3, qlog, ...).
 
@@ -78,7 +80,7 @@ def analyze(
 
     share_heap()
     listed = (len(files) > _TOGETHER and not tcpinfo) or any(map(os.path.isdir, files))
-    options: dict[str, Any] = reading | {"effects": effects, "goal": goal}
+    options |= reading
     if listed:
         return _index(_files(files), controller, folder, options | {"what_if": what_if}, as_json)
     from cctrace.analysis.analyze import analyze as run

@@ -3,6 +3,7 @@
 `bulk_flows` does so for captures larger than memory: it reads once for the table, and again for as many flows as fit.
 """
 
+import itertools
 import os
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeGuard
@@ -61,27 +62,37 @@ def bulk_connections(table: TcpInfo) -> list[CounterFlow]:
     return [flows[row] for row in bulk_rows([flow.row["bytes_sent"] for flow in flows])]
 
 
-def bulk_of_file(file: str, **options: Any) -> Iterable[Flow | CounterFlow]:
-    """Return the bulk flows of a capture or of counters, or the largest; of a large capture one by one.
+def batches_of_file(file: str, **options: Any) -> Iterable[list[Flow] | list[CounterFlow]]:
+    """Return the bulk flows of a capture or of counters, or the largest: in one list, of a large capture in several.
 
     `options`: `limit`, `decapsulate` of `cctrace.io.read_file`. Raises `FormatError` if the file cannot be read,
     `ArgumentError` if it holds no flows, `StreamError` if a capture has no TCP connection.
     """
     if is_large(file, options.get("limit")):
-        return bulk_flows(file, **options)
+        return bulk_batches(file, **options)
     data = read(file, **options)
     if isinstance(data, CounterTable):
-        return bulk_connections(data)
+        return [bulk_connections(data)]
     if not isinstance(data, Capture):
         raise ArgumentError(f"{file}: holds neither packets nor counters of connections")
     if not len(data):
         raise StreamError(f"{file}: no TCP connection in this capture")
-    return bulk_or_largest(data)
+    return [bulk_or_largest(data)]
 
 
-def bulk_flows(
+def bulk_of_file(file: str, **options: Any) -> Iterable[Flow | CounterFlow]:
+    """Return the flows of `batches_of_file`, of a large capture one by one."""
+    return itertools.chain.from_iterable(batches_of_file(file, **options))
+
+
+def bulk_flows(source: Any, **options: Any) -> Iterator[Flow]:
+    """Yield the flows of `bulk_batches`, which takes the same options."""
+    return itertools.chain.from_iterable(bulk_batches(source, **options))
+
+
+def bulk_batches(
     source: Any, hz: int | None = None, at_least: float = BULK_BYTES, batch: int = BATCH, **options: Any
-) -> Iterator[Flow]:
+) -> Iterator[list[Flow]]:
     """Yield the flows of a capture that carried at least `at_least` bytes, largest first; the largest if none did.
 
     The columns of at most `batch` packets are held at a time, or of one flow if that is larger; each batch is one more
@@ -102,4 +113,4 @@ def bulk_flows(
         wanted = np.zeros(len(sent), bool)
         wanted[rows] = True
         capture = Capture(joined(part.select(wanted) for part in stream(source, **options)), hz)
-        yield from (capture.flow(int(row)) for row in rows)
+        yield [capture.flow(int(row)) for row in rows]

@@ -1,0 +1,139 @@
+"""Many flows of a capture are shared by processes, and nothing that is said of them depends on it."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import warnings
+
+import pytest
+
+import cctrace as cct
+from cctrace.analysis import analyze as module
+from cctrace.cli import main
+from cctrace.errors import PartFailed
+from cctrace.sim.processes import made_in_order
+
+FLOWS = 8
+
+
+@pytest.fixture(scope="module")
+def capture(tmp_path_factory):
+    """A capture of 8 flows of about 300 kB."""
+    path = cct.Path(rate="25Mbit", rtt="20ms", buffer="2bdp")
+    sim = cct.simulate(path, ["cubic6"] * FLOWS, "1s", seed=3, packets=True)
+    file = tmp_path_factory.mktemp("many") / "many.pcap"
+    sim.to_pcap(file)
+    return file
+
+
+@pytest.fixture(autouse=True)
+def _shared_early(monkeypatch):
+    """Share all flows but two, by as many processes as there are; do not simulate."""
+    monkeypatch.setattr(module, "SIMULATED", 2)
+    monkeypatch.setattr(module, "WORTH", 2)
+
+
+def test_reports_do_not_depend_on_the_number_of_processes(capture, tmp_path, capsys):
+    said, files = [], []
+    for workers in (1, 2, 5):
+        folder = tmp_path / str(workers)
+        assert main(["analyze", str(capture), "--no-effects", "--json", f"--workers={workers}", "-o", str(folder)]) == 0
+        out = capsys.readouterr()
+        said.append((out.out, [line for line in out.err.splitlines() if "warning" in line]))
+        files.append({file.name: file.read_bytes() for file in folder.iterdir()})
+    assert said[0] == said[1] == said[2]
+    assert files[0] == files[1] == files[2]
+    assert len(files[0]) > FLOWS
+
+
+def test_flows_of_files_too_large_for_the_memory_are_shared_with_the_same_results(capture, monkeypatch):
+    monkeypatch.setattr("cctrace.flows.large.LARGE_FILE", 1)
+    monkeypatch.setattr("cctrace.flows.large.BATCH", 1500)
+
+    def found(workers):
+        kept = []
+        analyses = cct.analyze(capture, effects=False, workers=workers, keep=lambda flow: kept.append(flow.key))
+        return [one.to_dict() for one in analyses], kept
+
+    assert found(1) == found(3)
+
+
+def test_a_shared_flow_is_that_of_this_process(capture):
+    analyses = cct.analyze(capture, effects=False, workers=2)
+    assert len(analyses) == FLOWS
+    assert len({id(one.flow.capture) for one in analyses}) == 1
+    assert all(one.flow.key == tuple(one.row[name] for name in ("src", "sport", "dst", "dport")) for one in analyses)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_error_in_one_flow_is_a_note_on_that_flow_alone(capture, monkeypatch, workers):
+    analysed = module.of_capture
+
+    def of_capture(file, flow, *given):
+        if flow.index == FLOWS - 1:
+            raise ZeroDivisionError("of this flow")
+        return analysed(file, flow, *given)
+
+    monkeypatch.setattr(module, "of_capture", of_capture)
+    with pytest.warns(PartFailed, match="ZeroDivisionError: of this flow"):
+        analyses = cct.analyze(capture, effects=False, workers=workers)
+    (failed,) = (one for one in analyses if one.diagnosis is None)
+    assert failed.flow is None or failed.flow.index == FLOWS - 1
+    assert "ZeroDivisionError" in failed.notes[0]
+
+
+def test_a_process_that_is_killed_loses_only_its_flow(capture, monkeypatch):
+    analysed = module.of_capture
+
+    def of_capture(file, flow, *given):
+        if flow.index == FLOWS - 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return analysed(file, flow, *given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "of_capture", of_capture)
+        analyses = cct.analyze(capture, effects=False, workers=2)
+    expected = cct.analyze(capture, effects=False, workers=1)
+    for one, other in zip(analyses, expected, strict=True):
+        if one.flow.index == FLOWS - 1:
+            assert one.notes == (module.KILLED,)
+        else:
+            assert one.to_dict() == other.to_dict()
+
+
+def test_warnings_of_processes_are_given_here_in_order_once():
+    def task(k):
+        warnings.warn(f"number {k // 2}", PartFailed, stacklevel=1)
+        return k
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        assert list(made_in_order(task, 6, 3)) == [0, 1, 2, 3, 4, 5]
+    assert [str(one.message) for one in caught] == ["number 0", "number 1", "number 2"]
+
+
+def test_an_error_of_a_task_is_raised():
+    with pytest.raises(ZeroDivisionError):
+        list(made_in_order(lambda k: 1 // (3 - k), 10, 2))
+
+
+INTERRUPTED = """
+import time
+from cctrace.sim.processes import made_in_order
+
+print("at work", flush=True)
+list(made_in_order(lambda k: time.sleep(600), 4, 2))
+"""
+
+
+def test_ctrl_c_ends_it_and_all_its_processes():
+    """They hold the other end of the pipe, which therefore ends with the last of them."""
+    command = [sys.executable, "-c", INTERRUPTED]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as running:
+        assert running.stdout.readline() == b"at work\n"
+        time.sleep(1)
+        running.send_signal(signal.SIGINT)
+        assert running.stdout.read() == b""
+        assert running.wait(60) != 0
