@@ -242,12 +242,10 @@ class CounterFlow(Carded):
     @property
     def rtt(self) -> pd.DataFrame:
         """RTTs of the polls, in the format of a captured flow: DataFrame of time_s, time_ns and rtt_us."""
-        import pandas as pd
-
         rows = self.events.rows[self.events.of("on_ack")]
         rows = rows[rows["rs_rtt_us"] >= 0]
         times = {"time_s": self.seconds(rows["time_ns"]), "time_ns": rows["time_ns"]}
-        return pd.DataFrame(times | {"rtt_us": rows["rs_rtt_us"]})
+        return frame_of(times | {"rtt_us": rows["rs_rtt_us"]})
 
     @property
     def facts(self) -> dict[str, Any]:

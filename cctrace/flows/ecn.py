@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cctrace.columns import frame_of
 from cctrace.display import Summarized
 from cctrace.errors import StreamError
 from cctrace.flows.state import RST, SYN
@@ -180,8 +181,6 @@ class Ecn(Summarized):
             1/16, of the share of marks per round trip [RFC8257]_ §3.3; NaN with classic feedback, which does not
             count marks.
         """
-        import pandas as pd
-
         time_s, delivered, marked = self._acks.time_s, self._acks.delivered, self._acks.marked
         alpha = self._acks.alpha if self.feedback == FEEDBACK[ACCURATE_ECN] else np.full(len(time_s), np.nan)
         edges = np.linspace(0.0, float(time_s[-1]) if len(time_s) else 0.0, bins + 1)
@@ -192,7 +191,7 @@ class Ecn(Summarized):
         middle = (edges[1:] + edges[:-1]) / 2
         at_end = np.concatenate([[np.nan], alpha])[last[1:]]
         columns = {"time_s": middle, "delivered": got, "delivered_ce": ce, "ce_share": share, "alpha": at_end}
-        return pd.DataFrame(columns)
+        return frame_of(columns)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain objects, ready for json."""

@@ -283,11 +283,9 @@ class Flow(Carded):
     @functools.cached_property
     def sends(self) -> pd.DataFrame:
         """The sender's packets, in the order of `events`: DataFrame, time_s and `schema.SENDS`, one row per packet."""
-        import pandas as pd
-
         sent = self.events.sends
         columns = {name: np.ascontiguousarray(sent[name]) for name in sent.dtype.names}
-        return pd.DataFrame({"time_s": self.seconds(sent["time_ns"]), **columns})
+        return frame_of({"time_s": self.seconds(sent["time_ns"]), **columns})
 
     @property
     def rtt(self) -> pd.DataFrame:

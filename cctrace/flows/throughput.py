@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cctrace.columns import frame_of
 from cctrace.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -49,9 +50,7 @@ def throughput(flow: Flow, bin_s: float | None = None) -> pd.DataFrame:
     >>> table["time_s"].tolist(), (table["acked_bps"] / 1e6).round(1).tolist()
     ([0.0, 5.0, 10.0, 15.0], [3.8, 2.8, 2.9, 3.3])
     """
-    import pandas as pd
-
-    return pd.DataFrame(throughput_columns(flow, bin_s))
+    return frame_of(throughput_columns(flow, bin_s))
 
 
 def throughput_columns(flow: Flow, bin_s: float | None = None) -> dict[str, Floats]:

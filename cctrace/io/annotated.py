@@ -17,6 +17,7 @@ from cctrace.errors import ArgumentError, FormatError
 from cctrace.io import pcapng
 from cctrace.io.frames import Decoder, Frames
 from cctrace.io.layout import BYTE_ORDERS, ENHANCED, INTERFACE, MAX_BLOCK, PACKET, SECTION, SIMPLE, ByteOrder
+from cctrace.io.options import options_of
 from cctrace.io.source import Source
 
 COMMENT, APPLICATION, RESOLUTION = 1, 4, 9  # options: opt_comment, shb_userappl, if_tsresol
@@ -146,22 +147,15 @@ def _packet_blocks(
         yield tails[4 * i : 4 * i + 4]
 
 
-def _end_of_options(block: bytes, at: int, order: ByteOrder) -> int:
-    """Return where the options that begin at `at` end; -1 if one extends beyond the block."""
-    while at + 4 <= len(block) - 4:
-        code, length = (int.from_bytes(block[at + i : at + i + 2], order) for i in (0, 2))
-        if code == 0:
-            break
-        at += 4 + (length + 3 & ~3)
-    return at if at <= len(block) - 4 else -1
-
-
 def _with_option(block: bytes, at: int, order: ByteOrder, option: bytes) -> bytes:
     """Return a block with one more option after those that begin at `at`; unchanged where these are damaged."""
-    end = _end_of_options(block, at, order)
-    if end < 0:
+    try:
+        at += sum(4 + (len(value) + 3 & ~3) for _, value in options_of(block, at, order))
+    except ValueError:
         return block
-    body = block[8:end] + option + _END_OF_OPTIONS
+    if at > len(block) - 4:
+        return block
+    body = block[8:at] + option + _END_OF_OPTIONS
     length = (len(body) + 12).to_bytes(4, order)
     return block[:4] + length + body + length
 

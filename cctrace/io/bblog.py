@@ -8,6 +8,7 @@ The packets are read as a capture; this reader takes the structs. The unit of `t
 Source: [FreeBSD] sys/netinet/tcp_log_buf.h, tcplog_dumper; draft-ietf-opsawg-pcapng (custom options).
 """
 
+import contextlib
 import socket
 import struct
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from typing import Any
 from cctrace.errors import FormatError
 from cctrace.io import tcpinfo
 from cctrace.io.layout import BYTE_ORDERS, ENHANCED, MAX_BLOCK, SECTION, SECTION_BYTES, ByteOrder
+from cctrace.io.options import options_of
 from cctrace.io.siftr import ESTABLISHED
 from cctrace.io.source import Source, reads
 from cctrace.tcp.sequence import unwrap
@@ -48,19 +50,15 @@ def sniff(head: bytes) -> bool:
         return False
     order = BYTE_ORDERS.get(head[8:12], "big")
     end = int.from_bytes(head[4:8], order)
-    return any(kind == _VERSION for kind, _ in options_of(head[:end], 24, order))
+    return any(kind == _VERSION for kind, _ in _netflix_options(head[:end], 24, order))
 
 
-def options_of(block: bytes, at: int, order: ByteOrder) -> Iterator[tuple[int, bytes]]:
-    """Yield (type, value) of Netflix's options from `at` on, up to the end of the block."""
-    while at + 4 <= len(block) - 4:
-        code, length = (int.from_bytes(block[at + i : at + i + 2], order) for i in (0, 2))
-        if code == 0 or at + 4 + length > len(block) - 4:
-            return
-        value = block[at + 4 : at + 4 + length]
-        if code in _CUSTOM and length >= 8 and int.from_bytes(value[:4], order) == NETFLIX:
-            yield int.from_bytes(value[4:8], "little"), value[8:]
-        at += 4 + (length + 3 & ~3)
+def _netflix_options(block: bytes, at: int, order: ByteOrder) -> Iterator[tuple[int, bytes]]:
+    """Yield (type, value) of Netflix's options from `at` on, up to one that exceeds the block."""
+    with contextlib.suppress(ValueError):
+        for code, value in options_of(block, at, order):
+            if code in _CUSTOM and len(value) >= 8 and int.from_bytes(value[:4], order) == NETFLIX:
+                yield int.from_bytes(value[4:8], "little"), value[8:]
 
 
 @reads("a BBLog")
@@ -107,15 +105,15 @@ class _Log:
 
     def _take(self, kind: int, block: bytes) -> None:
         if kind == SECTION:
-            self._enter(dict(options_of(block, 24, self._order)))
+            self._enter(dict(_netflix_options(block, 24, self._order)))
         elif kind == ENHANCED:
             captured = int.from_bytes(block[20:24], self._order)
-            self._poll(options_of(block, 28 + (captured + 3 & ~3), self._order))
+            self._poll(_netflix_options(block, 28 + (captured + 3 & ~3), self._order))
         elif kind in _EVENT and int.from_bytes(block[8:12], self._order) == NETFLIX:
             if int.from_bytes(block[12:16], "little") == 2:
                 self.skipped += int.from_bytes(block[16:20], "little")
             else:
-                self._poll(options_of(block, 16, "little"))
+                self._poll(_netflix_options(block, 16, "little"))
 
     def _enter(self, custom: dict[int, bytes]) -> None:
         """Read the options of a section header: version, connection, offset of the clock, name of the stack."""

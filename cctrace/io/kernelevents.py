@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
+from cctrace.columns import frame_of
 from cctrace.display import endpoint
 from cctrace.errors import ArgumentError
 
@@ -57,9 +58,7 @@ class KernelEvents:
 
     def frame(self) -> pd.DataFrame:
         """Return the columns as a pandas DataFrame."""
-        import pandas as pd
-
-        return pd.DataFrame(self.columns)
+        return frame_of(self.columns)
 
     def beside(self, flow: CapturedFlow) -> Beside:
         """Return the tool's events of a captured flow next to what the capture shows, a `Beside`.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cctrace.arguments import number
+from cctrace.columns import frame_of
 from cctrace.errors import ArgumentError
 from cctrace.units import format_rate
 
@@ -92,6 +93,4 @@ class LinkTrace:
 
     def frame(self) -> pd.DataFrame:
         """Return the columns as a pandas DataFrame."""
-        import pandas as pd
-
-        return pd.DataFrame(self.columns)
+        return frame_of(self.columns)

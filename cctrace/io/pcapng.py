@@ -17,6 +17,7 @@ from cctrace.io import bblog, layout, records
 from cctrace.io.chunks import CHUNK, Chunks, Decoding, Window, window_of
 from cctrace.io.frames import Decoder, FrameIterator, Frames
 from cctrace.io.layout import BYTE_ORDERS, MAX_BLOCK, SECTION_BYTES, ByteOrder
+from cctrace.io.options import options_of
 from cctrace.io.source import Source
 from cctrace.lang.machine import Machine
 
@@ -138,7 +139,8 @@ class _Section:
                 raise ValueError(f"section of version {number(12, 2)}.{number(14, 2)}; 1.x is known")
         elif number(0, 4) == layout.STATISTICS:
             # Both counts grow over a capture: drops by the interface and by the system.
-            drops = [int.from_bytes(value, self.order) for code, value in self._options(block, 20) if code in (5, 7)]
+            options = options_of(block, 20, self.order)
+            drops = [int.from_bytes(value, self.order) for code, value in options if code in (5, 7)]
             self.dropped = max(self.dropped, sum(drops))
         else:
             self._add_interface(number(8, 2), number(12, 4), block)
@@ -149,7 +151,7 @@ class _Section:
         row = self.interfaces[self.n_interfaces]
         row[:] = link, layout.MULTIPLY, 1000, 0, snaplen  # microseconds unless an option says otherwise
         self.n_interfaces += 1
-        for code, value in self._options(block, 16):
+        for code, value in options_of(block, 16, self.order):
             if code == 9 and len(value) == 1:
                 row[layout.MODE], row[layout.FACTOR] = _resolution(value[0])
             elif code == 14 and len(value) == 8:
@@ -157,19 +159,6 @@ class _Section:
                 if abs(seconds) >= 1 << 32:
                     raise ValueError(f"if_tsoffset of {seconds} s ignored: it would leave the range of time_ns")
                 row[layout.OFFSET_NS] = seconds * 1_000_000_000
-
-    def _options(self, block: bytes, at: int) -> Iterator[tuple[int, bytes]]:
-        """Yield (code, value) of the options that start at `at`; ValueError where they leave the block."""
-        while at + 4 <= len(block) - 4:
-            code, length = (int.from_bytes(block[at + i : at + i + 2], self.order) for i in (0, 2))
-            if code == 0:
-                return
-            if at + 4 + length > len(block) - 4:
-                raise ValueError(
-                    f"option {code} of {length} bytes exceeds the block; it and the following ones are ignored"
-                )
-            yield code, block[at + 4 : at + 4 + length]
-            at += 4 + (length + 3 & ~3)
 
     def report(self, source: Source, decoder: Decoder, chunks: Chunks | Window) -> None:
         """Warn about what was unusual, and if the file ends inside a block."""

@@ -14,6 +14,7 @@ import numpy as np
 
 from cctrace.arguments import as_list, check_argument, check_choice, whole
 from cctrace.cc import controller
+from cctrace.columns import frame_of
 from cctrace.errors import ArgumentError
 from cctrace.lang.fields import MODES, fields_of
 from cctrace.sim.capture import ends
@@ -195,8 +196,6 @@ def _check_watched(watch: Sequence[str], flows: Sequence[Sender], sample: str | 
 
 def _timeline(samples: Sequence[_Sample], watch: Sequence[str], flows: Sequence[Sender], world: World) -> pd.DataFrame:
     """Return the samples as a table: a row per instant and flow."""
-    import pandas as pd
-
     f = dict(zip(_SAMPLED, np.stack([sample.counters for sample in samples], axis=1), strict=True))
     quic = f["profile"] == QUIC
     out = f["nxt"] - f["una"] - f["sacked_out"] - f["lost_out"] + f["retrans_out"]
@@ -220,7 +219,7 @@ def _timeline(samples: Sequence[_Sample], watch: Sequence[str], flows: Sequence[
         columns_of(flow.cc, one, int(world.flows[k].mss)) for k, (flow, one) in enumerate(zip(flows, held, strict=True))
     ]
     state = {name: np.stack([part[name] for part in parts], axis=1) for name in parts[0] if name not in table}
-    return pd.DataFrame({name: values.ravel() for name, values in (table | state).items()})
+    return frame_of({name: values.ravel() for name, values in (table | state).items()})
 
 
 def _of_all(values: Sequence[float], flows: Sequence[Sender]) -> Floats:
