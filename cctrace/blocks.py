@@ -77,6 +77,11 @@ class Columns(Mapping[str, "Values"]):
     def __len__(self) -> int:
         return len(self._kept)
 
+    def first(self, name: str, rows: int) -> Values:
+        """Return the first rows of a column."""
+        found = self._kept[name]
+        return found.part(0, min(rows, found.rows)) if isinstance(found, Packed) else found[:rows]
+
     @property
     def rows(self) -> int:
         """How long each column is."""

@@ -100,7 +100,7 @@ class Changing:
 @pytest.mark.parametrize("controller", ["bbr2022", "bbr3"])
 def test_what_was_inferred_before_ticks_mattered_is_inferred_once(tmp_path, controller):
     def follower():
-        return Follower(events, events.sends, cls, params, ("mode",))
+        return Follower(events, events.sends, cls, params, ("mode",), in_runs=True)
 
     (cls, given), events = resolve(controller), sent(tmp_path, controller, 250, "14s").events
     params, judge = checked_params(cls, given | {"hz": 250}), Changing()
@@ -117,7 +117,7 @@ def test_what_comes_after_the_last_probe_rtt_is_not_replayed_for_it(tmp_path):
     flow = sent(tmp_path, "bbr2022", 250, "9s")
     cls, given = resolve("bbr2022")
     params = checked_params(cls, given | {"hz": 250})
-    follower = Follower(flow.events, flow.events.sends, cls, params, ("mode",))
+    follower = Follower(flow.events, flow.events.sends, cls, params, ("mode",), in_runs=True)
     dips = hz._Dips(hz._Plain(follower, infer(Follower(flow.events, flow.events.sends, cls, params)).script), (250, 0))
     assert dips.next() is None
     assert 0 < follower.row < len(follower.rows)
@@ -128,10 +128,12 @@ def test_which_ticks_are_tried_changes_nothing_in_the_replay_that_comes_to_the_n
     flow = sent(tmp_path, "bbr2022", 250, "25s", start_us=1700)
     cls, given = resolve("bbr2022")
     params = checked_params(cls, given | {"hz": 250})
-    follower = Follower(flow.events, flow.events.sends, cls, params, ("mode",))
+    follower = Follower(flow.events, flow.events.sends, cls, params, ("mode",), in_runs=True)
     script = infer(follower).script
     ended = np.flatnonzero(np.diff((follower.recorded["mode"] == cls.states.index("PROBE_RTT")).astype(int)) == -1) + 1
-    dips = hz._Dips(hz._Plain(Follower(flow.events, flow.events.sends, cls, params, ("mode",)), script), (250, 0))
+    dips = hz._Dips(
+        hz._Plain(Follower(flow.events, flow.events.sends, cls, params, ("mode",), in_runs=True), script), (250, 0)
+    )
     times_us = []
     while found := dips.next():
         end, ended_us = found
@@ -169,7 +171,7 @@ def test_what_a_hand_over_inferred_is_inferred_anew_where_a_draw_comes_in_anothe
 
     def follower():
         cls, given = resolve("bbr3")
-        return Follower(events, events.sends, cls, checked_params(cls, given | {"hz": 250}), ("mode",))
+        return Follower(events, events.sends, cls, checked_params(cls, given | {"hz": 250}), ("mode",), in_runs=True)
 
     fits = infer(follower()).script
     assert len(fits.draws) > 1

@@ -105,13 +105,14 @@ def of_capture(
 
 
 def _handed_over(flow: Flow, notes: list[str]) -> Flow:
-    """Return a flow whose packets count from their hand-over by TCP; pack the packets of a long one that was not."""
+    """Return a flow whose packets count from their hand-over by TCP; pack the packets of a long one."""
+    if flow.capture.packets.is_packed:
+        flow.capture.pack(read=True)  # of which only the beginning is re-enacted, unless it was sent through fq
+        give_back(flow.row["packets"])
     with Attempt("hand-over to fq", notes, once=True):
         flow = at_hand_over(flow)
     if flow.through_fq:
         notes.append(SENT_THROUGH_FQ)
-    elif flow.capture.packets.is_packed:
-        flow.capture.pack(read=True)  # only another re-enactment would read them until the sender has been replayed
     give_back(flow.row["packets"])
     return flow
 
@@ -122,8 +123,6 @@ def _viewed(flow: Flow, run: Run | None) -> FlowView:
     for seen in (flow, run.source if run is not None else None):
         if isinstance(seen, Flow) and len(seen.events) > PACKED:
             seen.events.pack()
-            if seen.capture.packets.is_packed:
-                seen.capture.pack(read=True)
     view = FlowView.of(flow, run)
     if view.events.is_packed:
         give_back()

@@ -323,7 +323,7 @@ class Capture(Gridded):
             kept = asked, self._of_connections(rows, most)
             self._read = kept if most is not None else (None, None)
         clock, order, first = kept[1]
-        packets = (clock, *(self.packets[name] for name in _READ))
+        packets = (clock, *(self.packets.first(name, len(clock)) for name in _READ))
         sacks = (self.packets.sacks["left"], self.packets.sacks["right"])
         polls = np.zeros((0, 2), np.int64) if polls is None else np.ascontiguousarray(polls, np.int64)
         if polls.ndim != 2 or polls.shape[1] != 2:
@@ -346,6 +346,8 @@ class Capture(Gridded):
         if most is not None:
             order = order[first[0] :][:most].copy()  # not kept with all others
             first = np.array([0, len(order)])
+            clock = clock[: order.max(initial=-1) + 1]
+            clock = clock.copy() if self.packets.is_packed else clock  # where all are made anew, see `pack`
         return clock, order, first
 
     @functools.cached_property

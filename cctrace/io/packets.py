@@ -69,6 +69,10 @@ class Packets(Framed):
     def __getitem__(self, name: str) -> Values:
         return self.columns[name]
 
+    def first(self, name: str, rows: int) -> Values:
+        """Return the first rows of a column, without the others if they are packed."""
+        return self.columns.first(name, rows) if isinstance(self.columns, Columns) else self.columns[name][:rows]
+
     def __repr__(self) -> str:
         connections = format_counted(len(self.connections["sport"]), "connection", "connections")
         return f"<Packets {self.source}: {format_counted(len(self), 'packet', 'packets')}, {connections}>"

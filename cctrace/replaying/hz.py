@@ -120,7 +120,7 @@ class _Plain(Inference):
     def probing(self, first: int) -> tuple[Ints, Bools]:
         """Return the times of the calls from the `first` on, us, and whether they left the controller in PROBE_RTT."""
         follower = self.follower
-        modes = follower.recorded["mode"][first : follower.row]
+        modes = follower.held.part(first, follower.row)["mode"]
         return self.now_us[first : follower.row], modes == follower.cls.states.index("PROBE_RTT")
 
 
@@ -327,7 +327,7 @@ class Judge:
         other = next(rate for rate in RATES if rate != own)
         follower = None
         if {"mode", "min_rtt_stamp"} <= set(fields_of(cls)) and "PROBE_RTT" in cls.states:
-            follower = Follower(source.events, source.events.sends, cls, params, ("mode",))
+            follower = Follower(source.events, source.events.sends, cls, params, ("mode",), in_runs=True)
         if follower is None or not (follower.counts_ticks and follower.times_probe_rtt):
             self._settled = Ticking(own, 0, (own, other))
             return False
