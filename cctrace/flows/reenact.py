@@ -352,7 +352,7 @@ class Pass:
 
 
 def are_equal(one: Values, other: Values) -> bool:
-    """Whether records without gaps between their fields are the same, by words, which is faster than by field."""
+    """Whether records without padding are the same; compared by words, which is faster than by field."""
     one, other = one.view(np.uint8), other.view(np.uint8)
     whole = min(len(one), len(other)) // 8 * 8
     words, others = one[:whole].view(np.uint64), other[:whole].view(np.uint64)

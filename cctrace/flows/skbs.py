@@ -23,10 +23,10 @@ def skb_of(tp, seg, i):
 
 
 def fragment(tp, seg, i):
-    """Let a super-packet end before segment `i`, if it does not [Linux] tcp_fragment.
+    """Split a super-packet before segment `i`, unless it ends there [Linux] tcp_fragment.
 
-    Its first part counts as sent by itself, into what was in flight before it, and the second after the first [BBRv3];
-    the first as with the second, and the second without the first [BBRv2alpha].
+    The data in flight when each part was sent then count, in BBRv3, as if the first part had been sent alone and the
+    second after it; in BBRv2alpha, the first part's include the second, and the second's leave out the first.
     """
     mask = seg.size - 1
     first, end = skb_of(tp, seg, i)

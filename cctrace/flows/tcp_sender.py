@@ -133,7 +133,7 @@ def answer(tp, snap, at, polls, until_ns, start_ns):
 
 
 def most_answers(polls, poll, until_ns):
-    """Return how many polls, from number `poll` on, the states until `until_ns` can reach into."""
+    """Return how many polls, from number `poll` on, a state that lasts until `until_ns` can overlap."""
     i = poll
     while i < polls.shape[0] and polls[i, 0] < until_ns:
         i += 1

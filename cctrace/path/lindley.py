@@ -41,7 +41,7 @@ def residuals_of_steps(
     """
     final = len(rates) - 1
     arrival = arriving = leaving = 0
-    ahead = -1e300  # of what a server that was always busy has sent, the most that came to late
+    ahead = -1e300  # the most that a server that is always busy has sent beyond what had arrived
     for k in range(len(rows)):
         while arrival <= last[k]:
             at = sent_us[arrival]

@@ -1,6 +1,6 @@
 """A simulated TCP connection as a capture, as by tcpdump at the sender's or the receiver's host.
 
-The simulation records when segments left and arrived, and when ACKs did (`sim.tap`). The contents of an ACK follow
+The simulation records when segments left and arrived, and when ACKs did (`sim.core.tap`). The contents of an ACK follow
 from the arrivals before it, so a receiver's scoreboard is kept here: cumulative ACK, at most three SACK blocks,
 newest first [RFC2018], a duplicate as the first of them [RFC2883], the time stamp to echo [RFC7323].
 """
@@ -33,7 +33,7 @@ _COLUMNS = ("time_ns", "direction", "flags", "seq", "ack", "window", "payload", 
 
 
 class Ends(NamedTuple):
-    """Records of one flow; `rows` are those of `sim.tap`, None for QUIC."""
+    """Records of one flow; `rows` are those of `sim.core.tap`, None for QUIC."""
 
     rows: Ints | None
     mss: int

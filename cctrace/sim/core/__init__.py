@@ -1,1 +1,1 @@
-"""The packet-level simulation: plain functions over numpy records, run interpreted or compiled (see `build`)."""
+"""The packet-level simulation: plain functions over numpy records, run interpreted or compiled (`lang.machine`)."""

@@ -345,7 +345,7 @@ def send_ack(w, f, now):
         told.right = right
     f.ack_tail += 1
     if f.ack_late_ns > 0 and w.window_ns > 0:
-        ack.ns = at  # as yet: see `take_window`
+        ack.ns = at  # as yet: see `windows.take_window`
         return
     ack.ns = f.last_ack = max(at, f.last_ack)
     if w.shared == 0:

@@ -228,7 +228,7 @@ ECHOED_ECN = 3  # beside those of `tcp.ecn`: echoed packet by packet, as DCTCP w
 FEEDBACK = {"none": NO_ECN, "classic": CLASSIC_ECN, "echoed": ECHOED_ECN, "accurate": ACCURATE_ECN}
 MAX_QUICK_ACKS = 16  # TCP_MAX_QUICKACKS
 TRUESIZE_BYTES = 2304  # memory that a segment of MSS_BYTES takes, received one by one
-DELAY_WORDS, DELAY_REALS = 8, 4  # of a step of a leg's delay, see `legs.next_delay`
+DELAY_WORDS, DELAY_REALS = 8, 4  # of a step of a leg's delay, see `delay.next_delay`
 
 # Fields of a flow that have these values unless its `Sender` is told otherwise, and do not change either.
 USUAL = {"kernel": LINUX_6_18, "hz": 1000, "app_kind": BULK, "rcv_truesize": TRUESIZE_BYTES, "rcv_frags": 0}

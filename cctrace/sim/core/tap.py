@@ -6,7 +6,7 @@ from cctrace.sim.core.structs import ECHO, TAP_ECHO, TAP_LACKS, TAP_SENT, TAP_WI
 
 
 def tap(f, now, what, marks, value):
-    """Note a packet: when, what (`layout.TAP_SYN`, …) with its marks, and which one."""
+    """Note a packet: when, what (`structs.TAP_SYN`, …) with its marks, and which one."""
     if f.tap_size == 0:
         return
     at = f.tap_rows * TAP_WIDTH
