@@ -10,7 +10,7 @@ from urllib.parse import unquote
 import pytest
 
 import cctrace as cct
-from cctrace import corpus
+from cctrace import corpus, datasets
 from cctrace.cli.common import print_json, print_table, progress
 from cctrace.display import visible
 from cctrace.io.source import file_path, file_url
@@ -73,6 +73,17 @@ def test_a_link_leads_below_its_page_or_is_refused():
     for parts in (("..", "x"), ("",), ("a/../../b",)):
         with pytest.raises(ValueError, match="below the page"):
             link(*parts)
+
+
+def test_tables_are_written_where_a_name_is_not_utf_8(run, tmp_path):
+    folder = tmp_path / NOT_UTF8
+    capture = datasets.path("loss_cubic_1pct", "sender.pcap.zst")
+    assert run("analyze", capture, "--no-effects", "-o", folder)[0] == 0
+    assert (folder / "flow0-events.parquet").exists()
+    assert run("convert", capture, folder / f"{NOT_UTF8}.parquet")[0] == 0
+    assert run("flows", folder / f"{NOT_UTF8}.parquet")[0] == 0
+    simulation = cct.simulate(cct.Path(rate="1Mbit"), "reno", "1s")
+    assert simulation.to_parquet(folder / f"{NOT_UTF8}.pq") == 1
 
 
 @pytest.mark.parametrize("command", ["flows", "analyze", "identify", "replay", "convert"])

@@ -4,6 +4,7 @@ A table is columns of one length plus metadata; the metadata travels as JSON und
 what the table is: packets, tcp_info, link, events. Who knows the kind checks the values (`validation`).
 """
 
+import contextlib
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -32,18 +33,17 @@ def save(path: str | os.PathLike[str], kind: str, parts: Iterable[Mapping[str, A
     pq = needed("pyarrow.parquet", "parquet")
 
     writer, rows = None, 0
-    try:
+    with contextlib.ExitStack() as opened:
         for columns in parts:
             table = pa.table({name: _arrow(column) for name, column in columns.items()})
-            writer = writer or pq.ParquetWriter(os.fspath(path), table.schema, compression="zstd")
+            if writer is None:
+                file = opened.enter_context(open(path, "wb"))  # pyarrow takes only names that are UTF-8
+                writer = opened.enter_context(pq.ParquetWriter(file, table.schema, compression="zstd"))
             writer.write_table(table.cast(writer.schema))
             rows += len(table)
         if writer:
             about = {"kind": kind, "version": __version__, "meta": meta() if callable(meta) else meta}
             writer.add_key_value_metadata({_KEY.decode(): json.dumps(about, default=_plain)})
-    finally:
-        if writer:
-            writer.close()
     return rows
 
 

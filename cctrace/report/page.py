@@ -197,7 +197,7 @@ def _table(report: Report, flows: Mapping[int, FlowSection]) -> str:
 
 
 def _cell(text: str) -> str:
-    return escape(text).replace(" %", "\u00a0%")  # where a cell wraps, a number keeps its unit
+    return escape(text).replace(" %", "&nbsp;%")  # where a cell wraps, a number keeps its unit
 
 
 def _row(columns: Sequence[str], cells: Iterable[str]) -> str:

@@ -33,7 +33,8 @@ def save(table: Table, folder: Path, name: str, nullable: Collection[str] = ()) 
         path = folder / f"{name}.parquet"
         parts = arrow_tables(table, nullable)
         part: Any = next(parts)
-        with replacing(str(path)) as file, pq.ParquetWriter(file, part.schema) as writer:
+        # pyarrow takes only names that are UTF-8, but any file that is open.
+        with replacing(str(path)) as file, open(file, "wb") as raw, pq.ParquetWriter(raw, part.schema) as writer:
             while part is not None:
                 writer.write_table(part)
                 part = None  # before the next one is made

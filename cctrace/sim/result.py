@@ -105,7 +105,8 @@ class Simulation(Gridded):
         """Write the timeline, or `flows` where there is none, as Parquet; returns the rows written."""
         needed("pyarrow", "parquet")
         table = self.flows if self.timeline is None else self.timeline
-        table.to_parquet(path)
+        with open(path, "wb") as file:  # pyarrow takes only names that are UTF-8
+            table.to_parquet(file)
         return len(table)
 
     def flow(self, index: int = 0) -> View:
