@@ -21,15 +21,14 @@ if TYPE_CHECKING:
 
 Card = tuple[str, list[tuple[str, object]], list[str]]  # title, figures and remarks of an object, see `card`
 Progress = Callable[[str], object]  # receives lines of progress, for the argument `progress=` of what takes long
+_TABLE = "border-collapse:collapse;margin:2px 0"
+_HEAD = "text-align:left;padding:1px 14px 1px 0;font-weight:600"
+_CELL = "text-align:left;padding:1px 14px 1px 0"
+_BYTES_OF_NAMES = range(0xDC80, 0xDD00)  # what surrogateescape makes of bytes that are not UTF-8 [PEP 383]
 
 
 def silent(line: str) -> None:
     """Receive a line of progress and do nothing with it."""
-
-
-_TABLE = "border-collapse:collapse;margin:2px 0"
-_HEAD = "text-align:left;padding:1px 14px 1px 0;font-weight:600"
-_CELL = "text-align:left;padding:1px 14px 1px 0"
 
 
 def visible(text: object, keep: str = "\n\t") -> str:
@@ -50,9 +49,6 @@ def visible(text: object, keep: str = "\n\t") -> str:
     if printed.isprintable():
         return text
     return "".join(one if one.isprintable() or one in keep else _written_out(one) for one in text)
-
-
-_BYTES_OF_NAMES = range(0xDC80, 0xDD00)  # what surrogateescape makes of bytes that are not UTF-8 [PEP 383]
 
 
 def _written_out(character: str) -> str:

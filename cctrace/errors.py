@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+_PACKAGE = os.path.dirname(__file__) + os.sep
+
 
 class CctraceError(Exception):
     """Base of every error that a user's input can cause; the CLI prints it as one line and exits with 2.
@@ -147,9 +149,6 @@ def warn_caller(text: str, category: type[CctraceWarning]) -> None:
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         level, frame = level + 1, frame.f_back
     warnings.warn(text, category, level)
-
-
-_PACKAGE = os.path.dirname(__file__) + os.sep
 
 
 class FitError(CctraceError, ValueError):

@@ -21,6 +21,8 @@ from cctrace.replaying.run import Run
 if TYPE_CHECKING:
     import pandas as pd
 
+_BINS = 200  # of the drawn throughput; more would show the bursts of single round trips
+
 
 @dataclass(frozen=True)
 class FlowView(Public):
@@ -84,9 +86,6 @@ class FlowView(Public):
             return self.seconds(model), {name: model[name] for name in names}
         rows = model.changes(*names)
         return self.seconds({"time_ns": model.at("time_ns", rows)}), {name: model.at(name, rows) for name in names}
-
-
-_BINS = 200  # of the drawn throughput; more would show the bursts of single round trips
 
 
 def _bin_s(flow: Flow) -> float:

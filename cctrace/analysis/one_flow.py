@@ -30,6 +30,19 @@ from cctrace.replaying.run import Run, replay
 from cctrace.replaying.through_fq import SENT_THROUGH_FQ, at_hand_over
 
 PACKED = 300_000  # rows of an event stream that is packed when its sender has been replayed
+# Guessed attributes that a reader should know of; for `start_ns` the note on the place of capture says so.
+_GUESSED = {
+    "isn": "initial sequence number",
+    "wscale": "window scale",
+    "sack_ok": "use of SACK",
+    "ecn_ok": "use of ECN",
+    "initial_cwnd": "initial window",
+    "handshake_rtt_us": "RTT of the handshake",
+    "mss": "segment size",
+}
+LIKELY = 0.05  # least probability of a possible sender
+MAX_SENDERS = 2  # that are simulated if the sender is unknown
+USUAL = ("cubic6", "bbr2022")  # simulated without any evidence
 
 
 class _Sender(NamedTuple):
@@ -235,28 +248,11 @@ def _agreement(run: Run, notes: list[str]) -> tuple[Any, Any]:
     return None, None
 
 
-# Guessed attributes that a reader should know of; for `start_ns` the note on the place of capture says so.
-_GUESSED = {
-    "isn": "initial sequence number",
-    "wscale": "window scale",
-    "sack_ok": "use of SACK",
-    "ecn_ok": "use of ECN",
-    "initial_cwnd": "initial window",
-    "handshake_rtt_us": "RTT of the handshake",
-    "mss": "segment size",
-}
-
-
 def _assumptions(quality: dict[str, Any]) -> Iterator[str]:
     if quality["unexplained_retransmissions"]:
         yield f"retransmissions that no rule of Linux TCP explains: {quality['unexplained_retransmissions']}"
     if guessed := [_GUESSED[name] for name in quality["inferred"] if name in _GUESSED]:
         yield f"guessed, because the capture does not show it: {', '.join(guessed)}"
-
-
-LIKELY = 0.05  # least probability of a possible sender
-MAX_SENDERS = 2  # that are simulated if the sender is unknown
-USUAL = ("cubic6", "bbr2022")  # without any evidence
 
 
 def senders_to_simulate(analysis: FlowAnalysis) -> list[str]:

@@ -36,6 +36,7 @@ from cctrace.errors import ArgumentError
 COLLAPSED = 0.5  # of the mean RTT: a window of two such min_rtt no longer fills the path
 PAPER_SAMPLES = 10_000  # M and L in Sec. III-E
 PAPER_PROBE_RTT_SAMPLES = 160  # N: 4 packets per RTT of 5 ms for 200 ms
+PARAMETERS = ("sd_us", "mean_us", "cwnd_gain", "samples", "queue_delay_us")  # that `Collapse` may vary
 
 
 def min_rtt(probe_rtt_minimum_us: ArrayLike, probe_bw_minimum_us: ArrayLike) -> Floats:
@@ -155,9 +156,6 @@ def collapse_domain(
         (np.all(np.asarray(samples) >= 1), "fewer than one sample"),
         (np.all(np.asarray(half_rtt_us) > floor_us), "half the RTT lies below the propagation delay: never reached"),
     )
-
-
-PARAMETERS = ("sd_us", "mean_us", "cwnd_gain", "samples", "queue_delay_us")
 
 
 class Collapse(Carded):

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 COLUMNS = ("file", "flow", "key", "expected", "found", "holds")
+_NAMED = 4  # flows that an error names
 
 
 class Check(NamedTuple):
@@ -209,9 +210,6 @@ def _selected(which: str, subjects: list[Subject]) -> list[Subject]:
     there = ", ".join(subject.title for subject in subjects[:_NAMED])
     more = f" and {len(subjects) - _NAMED} more" if len(subjects) > _NAMED else ""
     raise ArgumentError(f"flows={which!r}: {subjects[0].file} has no such flow; it has {there}{more}")
-
-
-_NAMED = 4  # flows that an error names
 
 
 def _found(term: Term, group: Sequence[Subject]) -> tuple[str, bool, float | None]:

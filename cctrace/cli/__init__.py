@@ -25,6 +25,8 @@ _NAMES = (
     "plot", "predict", "replay", "reproduce", "simulate", "stream", "stress", "sweep", "validate", "variants", "verify",
     "whatif", "wireshark",
 )  # fmt: skip
+_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100, "show_default": True}
+_COLLECTED = 100_000  # objects; with Python's 700, cycles are sought during imports: a fifteenth of `analyze`
 
 
 class _Commands(Mapping[str, click.Command]):
@@ -42,7 +44,6 @@ class _Commands(Mapping[str, click.Command]):
         return getattr(import_module(f"cctrace.cli.{name}"), name)
 
 
-_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100, "show_default": True}
 _commands: Any = _Commands()  # click asks for a MutableMapping, and only reads it
 
 
@@ -51,9 +52,6 @@ _commands: Any = _Commands()  # click asks for a MutableMapping, and only reads 
 @command_options(json=False)
 def commands() -> None:
     """Explain, replay and predict TCP congestion control from captures and kernel counters."""
-
-
-_COLLECTED = 100_000  # objects; with Python's 700, cycles are sought during imports: a fifteenth of `analyze`
 
 
 _status: list[int] = []  # of the command that ends this process

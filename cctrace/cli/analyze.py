@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 _OFTEN = 3  # flows for which the same is said one by one
 FAILED = 2  # exit status where a capture among many could not be analysed
 FURTHER, LIKELY = 3, 0.5  # verdicts printed after the first, and how sure they must be
+_TOGETHER = 8  # files on one page
 
 
 @click.command(short_help="Explain every bulk flow of captures; write a report.")
@@ -144,9 +145,6 @@ def _effect(verdict: Verdict) -> str:
     from cctrace.counterfactual.effects import effect_words
 
     return "" if verdict.effect is None else f"{effect_words(verdict.effect)}."
-
-
-_TOGETHER = 8  # files on one page
 
 
 def _files(given: Iterable[str]) -> list[str | Path]:

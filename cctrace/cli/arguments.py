@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 Decorator = Callable[[Any], Any]
 _PATTERN = "*?["
 MAX_ROWS = 100_000_000  # packets held at a time: 6 GB of columns
+_TRUST = "cctrace.trust"  # in a command's context: whether files may be run, and which the user has allowed
 
 
 def options(*declared: Decorator) -> Decorator:
@@ -161,9 +162,6 @@ def controller_name(text: str, called: str) -> str:
         return canonical(text)
     except ArgumentError as error:
         raise ArgumentError(f"{called} {text}: {error}") from None
-
-
-_TRUST = "cctrace.trust"  # in a command's context: whether files may be run, and which the user has allowed
 
 
 def trust_option(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -24,6 +24,11 @@ from cctrace.cli.arguments import SIZE_BYTES
 from cctrace.display import plain, visible
 
 Heading = tuple[int, Callable[[Sequence[Any]], str]]
+_INDENT = "  "
+_WITH_UNIT = re.compile(r"(?<=\d) (?=\S)")
+_PATIENCE_S = 0.9  # after which what swallowed an interrupt, or cleans up, is interrupted again
+SILENT_S = 2.0  # that a command may take without saying what it does
+_LONGEST_S = 60.0  # between the lines that say so
 
 
 def warn(text: object) -> None:
@@ -140,9 +145,6 @@ def print_table(
         echo("\n".join(rest))  # at once: a flood of SYNs has millions
 
 
-_INDENT = "  "
-
-
 def _stacked(
     name: str, columns: Sequence[str], rows: Sequence[tuple[str, Sequence[Any]]], width: int
 ) -> tuple[list[str], int]:
@@ -174,9 +176,6 @@ def _stacked(
         lines += [_INDENT + block[k] for block in blocks if block[k].strip()]
         lines += [line for i in long if cells[i] for line in wrapped(f"{columns[i]}: {cells[i]}", width, _INDENT)]
     return lines, head
-
-
-_WITH_UNIT = re.compile(r"(?<=\d) (?=\S)")
 
 
 def wrapped(text: str, width: int, indent: str = "") -> list[str]:
@@ -220,9 +219,6 @@ def _are_quantities(rows: Sequence[Sequence[Any]], i: int) -> bool:
     return all(cell[0].isdigit() and ":" not in cell for cell in cells)
 
 
-_PATIENCE_S = 0.9  # after which what swallowed an interrupt, or cleans up, is interrupted again
-
-
 @contextlib.contextmanager
 def interruptible() -> Iterator[list[int]]:
     """Make Ctrl-C end what runs within a second, even where a library swallows it; gives a list, empty until then."""
@@ -243,10 +239,6 @@ def interruptible() -> Iterator[list[int]]:
         signal.setitimer(signal.ITIMER_REAL, 0)
         for number, handler in before:
             signal.signal(number, handler)
-
-
-SILENT_S = 2.0  # that a command may take without saying what it does
-_LONGEST_S = 60.0  # between the lines that say so
 
 
 @contextlib.contextmanager

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     import numpy as np
 
 _EXTENSIONS = (".pdf", ".svg", ".png")
+_QUANTILES = {"min": 0.0, "p5": 0.05, "p25": 0.25, "median": 0.5, "p75": 0.75, "p95": 0.95, "max": 1.0}
+_GRAPHS = ("time-sequence", "segment-sizes", "throughput", "rtt", "windows", "ladder")
+_OF_A_PART = ("time-sequence", "ladder")
 
 
 def _check_drawing(file: str, called: str) -> None:
@@ -83,9 +86,6 @@ def _over_runs(name: str, help: str) -> click.Command:
     return command
 
 
-_QUANTILES = {"min": 0.0, "p5": 0.05, "p25": 0.25, "median": 0.5, "p75": 0.75, "p95": 0.95, "max": 1.0}
-
-
 def _summary(group: str, values: np.ndarray) -> dict[str, Any]:
     import numpy as np
 
@@ -96,10 +96,6 @@ def _summary(group: str, values: np.ndarray) -> dict[str, Any]:
 
 _over_runs("cdf", "Cumulative distributions of a quantity over many flows.")
 _over_runs("boxes", "A quantity of many flows as boxes: median, quartiles, 5 and 95 %.")
-
-
-_GRAPHS = ("time-sequence", "segment-sizes", "throughput", "rtt", "windows", "ladder")
-_OF_A_PART = ("time-sequence", "ladder")
 
 
 @plot.command(short_help="A graph of one flow: time-sequence, throughput, ladder, and others.")

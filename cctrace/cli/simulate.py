@@ -17,6 +17,7 @@ DEFAULT = ParameterSource.DEFAULT
 KEYS = (
     "goodput_bps", "retransmit_ratio", "rtt_mean_us", "rtt_p95_us", "queue_delay_mean_us", "queue_delay_p95_us",
 )  # fmt: skip
+_OF_SCENARIO = ("ack", "ack_every", "ecn", "send_buffer", "profile")  # options that its senders have
 
 
 @click.command(short_help="Simulate controllers over a path.")
@@ -119,9 +120,6 @@ def _print(sim: Any, rows: list[dict[str, Any]], shown: str) -> None:
         f"{jain([row[shown + 'goodput_bps'] for row in rows]):.3f}; utilisation over the whole run "
         f"{format_percent(sim.link['utilisation'], 1)}",
     )
-
-
-_OF_SCENARIO = ("ack", "ack_every", "ecn", "send_buffer", "profile")  # options that its senders have
 
 
 def _scenario(options: dict[str, Any], controllers: list[str], duration: str, seed: int) -> Any:

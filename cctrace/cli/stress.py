@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 FOUND = 1  # exit status
 _KINDS = ("rate", "rtt", "loss", "acks", "app")  # `stressing.history.KINDS`, which takes time to import
 _AIMS = ("floor", "stall", "delay", "starve", "state")
+SAMPLES = 10  # of the flow's course within a window
 
 
 def _kinds(text: str, called: str) -> tuple[str, ...]:
@@ -159,9 +160,6 @@ def _parts(cc: str, options: dict[str, Any]) -> tuple[Any, Any, Any]:
     if aim.kind == "state":
         _check_state(cc, aim.state)
     return setting, aim, bounds
-
-
-SAMPLES = 10  # of a window
 
 
 def _check_state(cc: str, state: str) -> None:

@@ -29,6 +29,8 @@ from cctrace.units import parse_rate_bps, parse_share, parse_size_bytes, parse_t
 if TYPE_CHECKING:
     from cctrace.flows.flow import Flow
 
+_CHANGED = "or x and a factor"
+
 
 def _size(text: str, name: str) -> int | None:
     return parse_size_bytes(text, name=name)
@@ -38,9 +40,6 @@ def _app(text: str, name: str) -> None:
     from cctrace.sim.sender import Sender
 
     Sender("reno", app=text)
-
-
-_CHANGED = "or x and a factor"
 
 
 @click.command(short_help="How would another controller have performed?")

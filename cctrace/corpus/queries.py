@@ -29,6 +29,7 @@ from cctrace.extras import needed
 
 PARTITIONS = ("date", "source")
 NOT_IDENTIFIED = "not identified"  # a controller that no counters name, in a corpus without the task identify
+_ENDS = (("", "value"), ("_low", "low"), ("_high", "high"))
 
 
 def open(where: str | os.PathLike[str]) -> Corpus:
@@ -344,9 +345,6 @@ class Corpus:
     def plot_drift(self, quantity: str = "goodput_bps", every: str = "D", by: str | None = None, ax: Any = None) -> Any:
         """Draw how a quantity of flows changed over time: median, and a band that holds 80 % of the flows."""
         return plots.drift(self.drift(quantity, every, by), quantity, by, ax)
-
-
-_ENDS = (("", "value"), ("_low", "low"), ("_high", "high"))
 
 
 def _pooled(frame: pd.DataFrame, quantity: str, by: str | None) -> pd.DataFrame:

@@ -27,6 +27,9 @@ Rows = dict[str, list[Row]]  # by table
 NAMES = ("flows", "explain", "identify", "fit", "replay", "whatif")
 _ALLOWED = "allowed are flows, explain, identify, fit, replay=NAME, whatif=NAME+NAME"
 DEFAULT = ("flows", "explain")
+_FIGURES = ("retransmitted_share", "receiver_share", "application_share", "rtt_min_us", "rtt_median_us",
+            "in_flight_bdp")  # fmt: skip
+_CHANGES = {"goodput_change": "goodput_bps", "rtt_change": "rtt_mean_us", "share_change": "retransmitted_share"}
 
 
 def parse(text: str | Sequence[str]) -> tuple[str, ...]:
@@ -121,10 +124,6 @@ def _explain(flow: Any, key: dict[str, Any]) -> Rows:
     return {"verdicts": [row], "limits": limits, "events": events}
 
 
-_FIGURES = ("retransmitted_share", "receiver_share", "application_share", "rtt_min_us", "rtt_median_us",
-            "in_flight_bdp")  # fmt: skip
-
-
 def _identify(flow: Any, key: dict[str, Any]) -> Rows:
     from cctrace.identification.identify import identify
 
@@ -210,9 +209,6 @@ def _agreement(run: Any, flow: Any) -> Row:
         return {}
     names = {"bw_1%": "bw_within_1_percent", "min_rtt_1%": "min_rtt_within_1_percent", "cwnd_2": "cwnd_within_2"}
     return {column: shares[name] for name, column in names.items() if name in shares}
-
-
-_CHANGES = {"goodput_change": "goodput_bps", "rtt_change": "rtt_mean_us", "share_change": "retransmitted_share"}
 
 
 def _whatif(flow: Any, key: dict[str, Any], variant: str) -> Rows:

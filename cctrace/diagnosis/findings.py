@@ -25,6 +25,8 @@ LIMITS = (
     "pacing",  # sends are released by the pacing timer
     "unknown",  # the record does not reveal it
 )
+# Causes at the ends of the connection.
+ENDS = {"receiver_limited", "application_limited", "slow_start_only", "send_buffer_limited", "pacing_limited"}
 
 
 @dataclass(frozen=True)
@@ -259,10 +261,6 @@ class Verdict(Public):
             "effect": known,
             "bounded": effect is not None and effect.is_bounded,
         }
-
-
-# Causes at the ends of the connection.
-ENDS = {"receiver_limited", "application_limited", "slow_start_only", "send_buffer_limited", "pacing_limited"}
 
 
 class Found:

@@ -12,6 +12,8 @@ from cctrace.fit.threshold import Threshold
 from cctrace.special import special
 from cctrace.units import format_number, format_percent, format_time
 
+_ANSWERS = {"yes": "yes", "close": "perhaps", "no": "no"}
+
 
 class Forecast(NamedTuple):
     """Forecast of a collapse.
@@ -82,9 +84,6 @@ def updated_chance(chance: Estimate, found: Threshold) -> Estimate:
     low, high = special.betaincinv(found.collapsed + 0.5, found.tried - found.collapsed + 0.5, [0.025, 0.975])
     _, least, most = chance.sides()
     return Estimate(found.collapsed / found.tried, min(least, float(low)), max(most, float(high)))
-
-
-_ANSWERS = {"yes": "yes", "close": "perhaps", "no": "no"}
 
 
 def answer_text(forecasts: Mapping[str, Forecast]) -> str:

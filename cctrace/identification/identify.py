@@ -47,6 +47,18 @@ from cctrace.units import format_rate
 # Newest kernel first: the order in which indistinguishable candidates are listed.
 CANDIDATES = ("cubic6", "bbr3", "bbr2", "bbr2plus", "bbr2022", "bbr2019", "cubic", "reno", "bbr2016")
 HEED_MARKS = ("dctcp", *L4S_SENDERS)  # differ from others only if queues mark (ECN)
+_WHAT = {
+    "sends": "when packets left, and how many at a time",
+    "flights": "what was in flight, and how fast it was sent",
+    "counters": "how cwnd, ssthresh and pacing rate went on",
+}
+_EACH = {"sends": f"intervals of {BLOCK_US / 1e6:g} s", "flights": "half round trips", "counters": "polls"}
+_PACES, _WINDOW = "packets leave by a pacing timer, at the rate", "packets leave upon ACKs, as many as the window"
+_PACED = "packets leave as cwnd allows, paced, as under fq or SO_MAX_PACING_RATE, by the window"
+# Of Linux's others, not replayed [Linux618] net/ipv4/tcp_lp.c, tcp_htcp.c htcp_alpha_update, tcp_vegas.c
+# tcp_vegas_cong_avoid: a segment a round trip until two are queued, which only the sender's capture tells apart.
+_LIKE_RENO = "; LP would send the same as reno, and so would H-TCP where losses are less than a second apart"
+_NEARLY_RENO = ", and Vegas, to a segment, where losses come before a queue"
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -245,21 +257,6 @@ def _concluded(judgement: Judgement, record: Record | None, began: float) -> Ide
             "; later a fixed amount in flight held it, as a full send buffer does, which distinguishes no candidates"
         )
     return Identification(candidates, group, reason, time.perf_counter() - began, judgement.paced[group[0]])
-
-
-_WHAT = {
-    "sends": "when packets left, and how many at a time",
-    "flights": "what was in flight, and how fast it was sent",
-    "counters": "how cwnd, ssthresh and pacing rate went on",
-}
-_EACH = {"sends": f"intervals of {BLOCK_US / 1e6:g} s", "flights": "half round trips", "counters": "polls"}
-_PACES, _WINDOW = "packets leave by a pacing timer, at the rate", "packets leave upon ACKs, as many as the window"
-_PACED = "packets leave as cwnd allows, paced, as under fq or SO_MAX_PACING_RATE, by the window"
-
-# Of Linux's others, not replayed [Linux618] net/ipv4/tcp_lp.c, tcp_htcp.c htcp_alpha_update, tcp_vegas.c
-# tcp_vegas_cong_avoid: a segment a round trip until two are queued, which only the sender's capture tells apart.
-_LIKE_RENO = "; LP would send the same as reno, and so would H-TCP where losses are less than a second apart"
-_NEARLY_RENO = ", and Vegas, to a segment, where losses come before a queue"
 
 
 def _in_favour(judgement: Judgement, group: tuple[str, ...], record: Record | None) -> str:

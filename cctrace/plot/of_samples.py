@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _BESIDE = 6  # groups from which on the legend is placed beside the axes
 _STEPS = 5000  # of a curve: more than a page resolves
 _DASHES = ("-", "--", ":", "-.")
+_SHARES = np.arange(1, 200) / 200  # at which `qq` compares quantiles
 
 
 def cdf(
@@ -164,9 +165,6 @@ def qq(
     axes.set(xlabel=f"{label} of {reference}".strip(), ylabel=label)
     finish(axes, loc="upper left")
     return drawing
-
-
-_SHARES = np.arange(1, 200) / 200
 
 
 def _known(of: Any, quantity: str | None, by: str | None) -> Columns:

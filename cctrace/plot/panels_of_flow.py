@@ -15,6 +15,17 @@ from cctrace.replaying.words import UNBOUNDED
 from cctrace.schema import MISSING
 from cctrace.units import format_time
 
+# The controller's bounds on data in flight: column, label, colour, dashed.
+_BOUNDS = (
+    ("ssthresh_segments", "ssthresh", "ssthresh", True),
+    ("inflight_hi_segments", "inflight_hi", "limit", False),
+    ("inflight_lo_segments", "inflight_lo", "limit", True),
+)
+_AGAINST = (
+    " Where the replay's curve lies on what the sender's kernel reported at each poll, the replay decided what the "
+    "kernel did."
+)
+
 
 def flow_panels(view: FlowView, packets: Any | None = None, progress: bool = True) -> list[Panel]:
     """Return the panels of a flow.
@@ -175,13 +186,6 @@ def _receive_window(view: FlowView, packets: Any) -> list[Series]:
     return [Series("receive window", time_s, window, "bound", "steps", stretches=False)]
 
 
-_BOUNDS = (
-    ("ssthresh_segments", "ssthresh", "ssthresh", True),
-    ("inflight_hi_segments", "inflight_hi", "limit", False),
-    ("inflight_lo_segments", "inflight_lo", "limit", True),
-)
-
-
 def _bdp(view: FlowView) -> Series:
     """Return the bandwidth-delay product in bytes: the model's where there is one, else one figure for the flow."""
     if view.model is not None and "bw_Bps" in view.model:
@@ -261,12 +265,6 @@ def _gains(view: FlowView) -> Panel | None:
         "Gain",
         [*series, *kernel],
     )
-
-
-_AGAINST = (
-    " Where the replay's curve lies on what the sender's kernel reported at each poll, the replay decided what the "
-    "kernel did."
-)
 
 
 def _model_series(view: FlowView, column: str, label: str, colour: str, scale: float) -> list[Series]:
