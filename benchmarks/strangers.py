@@ -52,8 +52,8 @@ class Scalable(Rule):
 class Delay(Reno):
     """Keeps two to four segments in the queue."""
 
-    base_us: int = 0x7FFFFFFF
-    least_us: int = 0x7FFFFFFF
+    base_us: int = NEVER_US
+    least_us: int = NEVER_US
     round_end: int = 0
 
     def pkts_acked(self, ack):
@@ -68,7 +68,7 @@ class Delay(Reno):
             return
         self.round_end = ack.snd_nxt
         queued = self.snd_cwnd * (self.least_us - self.base_us) // self.least_us
-        self.least_us = 0x7FFFFFFF
+        self.least_us = NEVER_US
         if self.in_slow_start():
             if queued > 1:
                 self.snd_ssthresh = min(self.snd_ssthresh, max(self.snd_cwnd - 1, 2))
@@ -139,7 +139,7 @@ class Quick(BBR2022):
 class Westwood(Reno):
     """After losses, what it was delivered in a minimum RTT."""
 
-    least_us: int = 0x7FFFFFFF
+    least_us: int = NEVER_US
     rate: float = 0.0
     since_us: int = 0
     counted: int = 0
@@ -163,7 +163,7 @@ class Westwood(Reno):
 class Hamilton(Rule):
     """Grows with the square of the time since the last loss, keeps the share of minimum and maximum RTT."""
 
-    least_us: int = 0x7FFFFFFF
+    least_us: int = NEVER_US
     most_us: int = 0
     lost_us: int = 0
     credit: float = 0.0
@@ -201,7 +201,7 @@ class Hamilton(Rule):
 class Illinois(Reno):
     """Steps from 10 down to 0.3 segments a round, and factors of 1/8 to 1/2, by the queueing delay."""
 
-    least_us: int = 0x7FFFFFFF
+    least_us: int = NEVER_US
     most_us: int = 0
     total_us: int = 0
     samples: int = 0
@@ -254,7 +254,7 @@ class Illinois(Reno):
 class RateAimd(LinuxController):
     """A paced rate: up by a segment a round, down by a sixth on growing delay or losses, once a round."""
 
-    least_us: int = 0x7FFFFFFF
+    least_us: int = NEVER_US
     rate: float = 0.0  # segments/us
     round_end: int = 0
     lost_before: int = 0
@@ -285,7 +285,7 @@ class RateAimd(LinuxController):
 class Copa(LinuxController):
     """A paced window whose rate aims at 1 / (0.5 x queueing delay)."""
 
-    least_us: int = 0x7FFFFFFF
+    least_us: int = NEVER_US
     credit: float = 10.0
     speed: float = 1.0
     up: bool = True

@@ -176,7 +176,6 @@ class Guard:
         except (BrokenPipeError, ConnectionResetError, TimeoutError):
             return index, self._end(child, capture)
 
-    # -----------------------------------------------------------------------------------------------------------------
     def _watch(self) -> None:
         self._began, self._used = time.monotonic(), None
 

@@ -269,8 +269,8 @@ def _work(store: Store, order: Order, executor: Executor, summary: Summary, prog
     stale = _stale(store, order.tasks, {one.name for one in todo})
     executor.begin(tally)
     waiting = collections.deque(todo)
-    under_way: dict[str, manifest.Batch] = {}
-    accused: list[manifest.Batch] = []  # single captures; another one on the same worker may have brought it down
+    under_way: dict[str, Batch] = {}
+    accused: list[Batch] = []  # single captures; another one on the same worker may have brought it down
     retried: set[str] = set()
     while waiting or under_way or accused:
         if not waiting and not under_way:  # alone, so that nothing else can bring its worker down

@@ -1,7 +1,7 @@
 """Removal of each cause from the inferred path.
 
     INTERVENTIONS["random_loss"].words          "no random loss"
-    INTERVENTIONS["random_loss"].changed(path, verdict), .hosts, .is_alone
+    INTERVENTIONS["random_loss"].change(path, verdict), .hosts, .is_alone
 
 The removal of other causes cannot be simulated; `NOT_SIMULATED` says why.
 """

@@ -32,8 +32,8 @@ class HalfRounds:
     super-packet to which half of the data belong, or longer ones; 1 in a capture not taken at the sender, in which they
     have come apart) and, of such captures, `held_back` (whether something other than cwnd mostly limited the sender),
     `steady` (whether that was a fixed window or a pacing limit, which hide what a controller would do otherwise),
-    `policed` (whether bursts were lost without a queue) and
-    `blur` (relative error of the flight due to jitter: half of it at each end of an RTT).
+    `policed` (whether bursts were lost without a queue) and `blur` (relative error of the flight due to jitter: half of
+    it at each end of an RTT).
     """
 
     def __init__(self, events: Events) -> None:
