@@ -220,5 +220,5 @@ def check_keys(where: str, table: Mapping[str, Any], allowed: Iterable[str]) -> 
     for key in table:
         if key not in allowed:
             raise ArgumentError(
-                f"{where}: {key}={table[key]!r}: {key} is none of {', '.join(allowed)}{suggestion(key, allowed)}"
+                f"{where}: {key}={table[key]!r}: {key} is not one of {', '.join(allowed)}{suggestion(key, allowed)}"
             )

@@ -36,7 +36,7 @@ def parse_rate_bps(text: object, name: str | None = None) -> float:
     Parameters
     ----------
     text, name : str
-        The rate with its unit, and what the `ArgumentError` calls it if it is none.
+        The rate with its unit, and what the `ArgumentError` calls it if it is not one.
 
     Examples
     --------
@@ -53,7 +53,7 @@ def parse_time_ns(text: object, name: str | None = None) -> int:
     Parameters
     ----------
     text, name : str
-        The duration with its unit, and what the `ArgumentError` calls it if it is none, or longer than three years.
+        The duration with its unit, and what the `ArgumentError` calls it if it is not one, or longer than three years.
 
     Examples
     --------
@@ -72,7 +72,7 @@ def parse_size_bytes(text: object, bdp_bytes: float | None = None, name: str | N
     Parameters
     ----------
     text, name : str
-        The size with its unit, and what the `ArgumentError` calls it if it is none, or more than a petabyte.
+        The size with its unit, and what the `ArgumentError` calls it if it is not one, or more than a petabyte.
     bdp_bytes : float, optional
         The bandwidth-delay product; if it is given, `text` may be a multiple of it ("2bdp").
 
@@ -115,7 +115,7 @@ def parse_share(text: object, name: str | None = None) -> float:
 
 
 def parse_factor(text: object, name: str | None = None) -> float | None:
-    """Return the factor that ``"x2"`` stands for; None for any text that is no factor.
+    """Return the factor that ``"x2"`` stands for; None for any other text.
 
     Parameters
     ----------

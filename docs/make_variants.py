@@ -101,7 +101,7 @@ def family(root):
     return "\n\n".join(
         [
             f"### The family of {root}",
-            "Whose step each takes (a name that is no controller is a part that several share):",
+            "Whose step each takes (a name that is not a controller is a part that several share):",
             table(("step", *classes), differing(steps, who)),
             "Defaults of parameters that differ:",
             table(("parameter", *classes), differing(params, default)),

@@ -26,14 +26,8 @@ class Conversation:
 
     def __init__(self, rtt_ms=40.0, handshake=True, sack=True, timestamps=True, wscale=7, ecn=(0, 0, 0)):
         self.rows, self.sacks = [], []
-        self.rtt_ms, self.timestamps, self.wscale, self.sack, self.handshake = (
-            rtt_ms,
-            timestamps,
-            wscale,
-            sack,
-            handshake,
-        )
-        self.last_tsval = TS0
+        self.rtt_ms, self.timestamps, self.wscale = rtt_ms, timestamps, wscale
+        self.sack, self.handshake = sack, handshake
         if handshake:
             options = 4 | 8 | (16 if sack else 0)
             asked, answered, third = (code << 6 for code in ecn)

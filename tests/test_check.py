@@ -146,7 +146,7 @@ def test_the_action_and_the_entry_point_name_what_there_is():
         ("goodput = '35Mbit'", "goodput='35Mbit': a bound with >= or <=, for example '>= 35Mbit'"),
         ("goodput = '>= 35'", "goodput='35' is not a rate; write it with its unit"),
         ("jain = 0.9", "jain=0.9: a bound with"),
-        ("rtt_p96 = '<= 1ms'", "rtt_p96='<= 1ms': rtt_p96 is none of goodput, rtt_p95"),
+        ("rtt_p96 = '<= 1ms'", "rtt_p96='<= 1ms': rtt_p96 is not one of goodput, rtt_p95"),
         ("verdict = ['path_ful']", "verdict='path_ful': none of the verdicts, "),
         ("controller = 'bbbr'", "controller='bbbr': "),
         ("controller = []", "controller=[]: a name, or a list of names"),

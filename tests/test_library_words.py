@@ -60,7 +60,7 @@ def flow():
         (lambda flow: cct.corpus.open(None), "where=None must be a path, or a URL"),
         (lambda flow: cct.streaming.play("5Mbit", "reno"), "path='5Mbit' must be a cctrace.Path"),
         (lambda flow: cct.streaming.play(PATH, "reno", seed=None), "seed=None must be an integer from 0"),
-        (lambda flow: cct.papers.find([], "2"), "paper .. is none of kumar"),
+        (lambda flow: cct.papers.find([], "2"), "paper .. is not one of kumar"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

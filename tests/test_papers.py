@@ -169,9 +169,9 @@ def test_sources_are_compared_without_comments_docstrings_and_annotations(tmp_pa
 
 # --- names -----------------------------------------------------------------------------------------------------------
 def test_a_wrong_name_lists_what_there_is():
-    with pytest.raises(ArgumentError, match=r"paper 'kumra' is none of kumar, .*; did you mean 'kumar'\?"):
+    with pytest.raises(ArgumentError, match=r"paper 'kumra' is not one of kumar, .*; did you mean 'kumar'\?"):
         papers.figures("kumra")
-    with pytest.raises(ArgumentError, match="figure of kumar '9' is none of 1, 2, 3, 4, 8"):
+    with pytest.raises(ArgumentError, match="figure of kumar '9' is not one of 1, 2, 3, 4, 8"):
         papers.find("kumar", "9")
     with pytest.raises(ArgumentError, match="has no parameter 'sd'; there are: cc, "):
         papers.find("kumar", "fig2")(sd=1)
@@ -182,7 +182,7 @@ def test_the_command_lists_papers_and_figures(capsys):
     listed = json.loads(capsys.readouterr().out)
     assert {(row["paper"], row["figure"]) for row in listed} == set(FIGURES)
     assert main(["reproduce", "nothing"]) == 2
-    assert "is none of kumar, " in capsys.readouterr().err
+    assert "is not one of kumar, " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("paper", papers.papers())

@@ -293,7 +293,7 @@ def test_a_controller_that_raises_is_named_with_its_line(run, tmp_path):
     ("arguments", "said"),
     [
         (["stress", "bbrr"], "CONTROLLER bbrr"),
-        (["stress", "bbr3", "--vary", "rates"], "--vary rates: 'rates' is none of rate, rtt"),
+        (["stress", "bbr3", "--vary", "rates"], "--vary rates: 'rates' is not one of rate, rtt"),
         (["stress", "bbr3", "--aim", "delay"], "--aim delay needs --delay"),
         (["stress", "bbr3", "--aim", "state", "--state", "DRAINING"], "no such state; there are STARTUP, DRAIN"),
         (["stress", "bbr3", "--least-rate", "0%"], "--least-rate 0% must be above 0 %"),

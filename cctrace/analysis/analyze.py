@@ -92,7 +92,7 @@ def analyze(
         Receives each flow of a file too large to hold all its packets, and returns what to keep of them.
     identifications : dict of (str, int, str, int) to Identification or None, optional
         Analyse only these flows of captures, by (src, sport, dst, dport), without a forecast; known identifications
-        are reused. Counters that belong to none of them are no error.
+        are reused. Counters that belong to none of them are not an error.
     effects : bool
         Simulate the cost of each cause, and order the verdicts by it (a second or two a flow, for the first 8).
     goal : {"goodput", "delay", "loss"}

@@ -150,7 +150,7 @@ def controller_name(text: str, called: str) -> str:
 
     ``FILE.py:CLASS`` is loaded, if the command has --trust and the user allows it.
 
-    Raises `ArgumentError` if there is none of that name; calls the argument `called` and suggests the nearest.
+    Raises `ArgumentError` if there is no such controller; calls the argument `called` and suggests the nearest.
     """
     from cctrace.cc import canonical, own
 

@@ -37,7 +37,7 @@ def _kinds(text: str, called: str) -> tuple[str, ...]:
     kinds = tuple(part.strip() for part in text.split(","))
     for kind in kinds:
         if kind not in _KINDS:
-            raise ArgumentError(f"{called} {text}: {kind!r} is none of {', '.join(_KINDS)}")
+            raise ArgumentError(f"{called} {text}: {kind!r} is not one of {', '.join(_KINDS)}")
     return kinds
 
 

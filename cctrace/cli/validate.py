@@ -17,7 +17,7 @@ def validate(recordings: tuple[str, ...], as_json: bool) -> int:
     """Compare the reconstruction from sender.pcap with tcpinfo.csv, for each recording (a folder).
 
     If the sender's controller is known, it is replayed, and its state compared as well. A missed target is marked
-    in the table; it is no error.
+    in the table; it is not an error.
     """
     from cctrace.analysis import validate as validation
 

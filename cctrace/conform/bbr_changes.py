@@ -163,7 +163,7 @@ def few_ranges(stage: Stage) -> Scene:
 
 @case("B.3", "A spurious recovery whose losses ended STARTUP", least_bdp=SIX_LOSSES_BDP)
 def spurious_startup(stage: Stage) -> Scene:
-    """Packets of an app-limited Startup overtake each other for two RTTs: what ended it were no losses."""
+    """Packets of an app-limited Startup overtake each other for two RTTs: it was not losses that ended it."""
     rtt, at_s = stage.cell.rtt_s, stage.settled_s / 2
     r = stage.record(at_s + 20 * rtt, path=sc.overtaking(stage, at_s, 2), sender=sc.app(stage, LIMITED))
     if not r.has("state"):

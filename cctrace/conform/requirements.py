@@ -70,7 +70,7 @@ class Spec(NamedTuple):
 def spec_of(name: str) -> Spec:
     """Return a specification.
 
-    Raises `ArgumentError` if there is none of that name; the known ones are listed.
+    Raises `ArgumentError` if there is no such specification, and lists those there are.
 
     >>> spec_of("bbr").title
     'draft-ietf-ccwg-bbr-06 (BBRv3)'

@@ -29,7 +29,7 @@ def groups(name: str, rules: Rules, limit: int | None) -> Iterator[Capture]:
 
     `name`: path or URL of the archive. `rules`: which counters belong to which capture; counters of no capture are
     analysed by themselves. `limit`: largest size that a member may have, and that all may have together. Raises
-    `FormatError` if it is no archive, is damaged, or unpacks to too much: after the captures that precede the damage.
+    `FormatError` if it is not an archive, is damaged, or unpacks to too much: after the captures before the damage.
     """
     with open_source(name, limit) as source:
         if not archive.sniff(source.head):

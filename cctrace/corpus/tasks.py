@@ -76,7 +76,7 @@ def rows_of(task: str, flow: Any, key: dict[str, Any]) -> Rows:
 
 
 def network_of(address: str) -> str:
-    """Return the network of an address: its /24, of IPv6 its /48; "" if it is none.
+    """Return the network of an address: its /24, of IPv6 its /48; "" if it is not one.
 
     >>> network_of("10.99.0.2"), network_of("fd99::2")
     ('10.99.0.0/24', 'fd99::/48')

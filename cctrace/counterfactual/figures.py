@@ -110,7 +110,7 @@ def interval(values: ArrayLike, *further: float) -> tuple[float, float, float]:
     `further` are half widths of independent errors. Sample quantiles would be too narrow: of 12 runs they cover 76
     %. The interval is the prediction interval of a normal sample, sqrt(1 + 1/n) times Student's quantile
     ([Hahn91]_), with a separate spread on each side of the median, and holds every run: one of twelve that takes
-    another course (half of a queue that just sufficed overflows) is no tail of a normal distribution.
+    another course (half of a queue that just sufficed overflows) is not a tail of a normal distribution.
     """
     given = np.asarray(values, float)
     n, middle = len(given), float(np.median(given))

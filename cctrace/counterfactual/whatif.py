@@ -61,7 +61,7 @@ class WhatIf(Summarized, Jsonable):
     reproduces : bool
         Whether these match the recording: within 10 % of the goodput, 20 % of the mean RTT, a factor of 2 or 0.3
         points of the retransmitted share; or within the scatter of runs over one path. If not, the inferred path is
-        wrong, and the candidates' figures are no advice.
+        wrong, and the candidates' figures are not advice.
     candidates : dict
         {name: figures}.
     differences : dict

@@ -100,7 +100,7 @@ def by_effect(verdicts: Sequence[Verdict], goal: str) -> list[Verdict]:
             return (2 if place < ORDER.index("path_full") else 4), 0, 0.0, 0
         # Effects that differ by less than a tie are in the catalogue's order.
         for rank, wanted in ((1, first), (3, second)):
-            is_longer = one.name in DOUBLED and wanted != "goodput"  # a longer queue is no gain
+            is_longer = one.name in DOUBLED and wanted != "goodput"  # a longer queue is not a gain
             gain = _least_gain(effect, wanted) if is_longer else _size(one, effect, wanted, goal)
             size = -round(gain / (const.LOSS_TIE if wanted == "loss" else const.RATIO_TIE))
             if _may_matter(one, wanted, goal):

@@ -88,7 +88,7 @@ class Record:
 
     @functools.cached_property
     def bursts(self) -> Bursts:
-        """New data sent, in bursts: arrays of a `Bursts`. A FIN alone is no data."""
+        """New data sent, in bursts: arrays of a `Bursts`. A FIN alone is not data."""
         new = (self.events.sent["retransmitted"] == 0) & (self.events.sent["payload"] > 0)
         if not new.any() or not len(self.ack_s):
             return Bursts(*(np.zeros(0),) * 3, *(np.zeros(0, np.int64),) * 2)

@@ -49,7 +49,7 @@ BESIDE = ("cubic6", "bbr2022", "bbr3")  # candidates if no verdict names a remed
 def remedies(verdict: str, own: Own = None) -> dict[str, Question]:
     """Return the questions that follow from a verdict's advice: {name: (controller or None for its own, changes)}.
 
-    `verdict`: its name. `own`: the flow's controller, by its own or the kernel's name: it is no remedy for itself.
+    `verdict`: its name. `own`: the flow's controller, by its own or the kernel's name: it is not a remedy for itself.
 
     >>> remedies("random_loss", "bbr")
     {'bbr3': ('bbr3', {}), 'its own, loss 0%': (None, {'loss': '0%'})}

@@ -2,7 +2,7 @@
 
 # --- fitted paths ----------------------------------------------------------------------------------------------------
 RATE_SHOWS = 0.01  # share | set | least reduction of the delays' deviation by the queue, for the rate to be known
-UNSURE = 0.2  # share | set | standard error from which a rate is no estimate
+UNSURE = 0.2  # share | set | standard error from which a rate is not an estimate
 GRAIN_US = 2.0  # us | set | resolution of delays
 STANDS = 200.0  # times the sd | set | duration of a standing queue from which delays alone determine the rate
 MAX_ROUNDS = 3  # rounds | accuracy | of alternating delays and rate

@@ -128,7 +128,7 @@ def identify(flow: Flow | CounterFlow, check: str | None = None) -> Identificati
     check : str, optional
         The candidate named by the kernel's counters: a quarter of the capture's first CHECKED_ROWS events suffices
         if it confirms the name, otherwise all of them are used, and the entire capture if nothing explains these. The
-        name is no evidence: the result may contradict it.
+        name is not evidence: the result may contradict it.
 
     Returns
     -------

@@ -157,7 +157,7 @@ class Agent:
 
     @classmethod
     def load(cls, file: str | os.PathLike[str]) -> Self:
-        """Return the agent that `save` wrote. Raises `FormatError` if the file is no agent's."""
+        """Return the agent that `save` wrote. Raises `FormatError` if the file is not an agent's."""
         with json_file(file, "the state of a learning agent") as state:
             if state["form"] != _FORM:
                 raise ValueError(f"its form is {state['form']!r}")

@@ -1,6 +1,7 @@
 """Tools about recorded flows: senders, limits, events, packets."""
 
 import functools
+from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -120,8 +121,8 @@ class Captures:
             {"name": one.name, "start_s": one.start_s, "end_s": one.end_s, "text": one.text, "evidence": one.evidence}
             for one in found
         ]
-        names = sorted({one.name for one in found})
-        return answer({"by_name": {name: sum(one.name == name for one in found) for name in names}} | some(rows, limit))
+        by_name = Counter(sorted(one.name for one in found))
+        return answer({"by_name": by_name} | some(rows, limit))
 
     def packets(
         self,
@@ -139,7 +140,7 @@ class Captures:
         """
         check_choice("kind", kind, KINDS_OF_PACKETS)
         one = self.flow(file, flow)
-        c = self._columns_of(file, flow)
+        c: PacketColumns = self._columns(file, self._version(file), self._index(file, flow))
         sent, received = packets_of(one)
         time_s = np.empty(len(c))
         time_s[c.sent], time_s[~c.sent] = one.seconds(sent.time_ns), one.seconds(received.time_ns)
@@ -148,10 +149,10 @@ class Captures:
         rows = np.flatnonzero(wanted & (time_s >= from_s) & (time_s <= (np.inf if to_s is None else to_s)))
         place = np.where(c.sent, np.cumsum(c.sent), np.cumsum(~c.sent)) - 1
         words = resent(c)
-        reasons = [words[int(code)][0] for code in c.kind[rows[again[rows]]]]
+        reasons = Counter(sorted(words[int(code)][0] for code in c.kind[rows[again[rows]]]))
         found = some(rows.tolist(), limit)
         found["rows"] = [_packet(c, i, time_s[i], sent, received, int(place[i]), words) for i in found["rows"]]
-        return answer({"by_reason": {name: reasons.count(name) for name in sorted(set(reasons))}} | found)
+        return answer({"by_reason": reasons} | found)
 
     def state_at(
         self, file: str, time_s: float, flow: int | None = None, controller: str | None = None
@@ -240,9 +241,6 @@ class Captures:
         if found.diagnosis is None:
             raise ArgumentError(f"file {file!r}: {'; '.join(found.notes[:1]) or 'nothing is known of this flow'}")
         return found.diagnosis
-
-    def _columns_of(self, file: str, flow: int | None) -> PacketColumns:
-        return self._columns(file, self._version(file), self._index(file, flow))
 
     def _make_columns(self, file: str, version: Version, index: int) -> PacketColumns:
         return columns_of(at_hand_over(self.flow(file, index)), self._analysis(file, index))

@@ -26,7 +26,7 @@ class Files:
 
     @classmethod
     def below(cls, folder: str | os.PathLike[str]) -> Files:
-        """Return the files below a folder; `ArgumentError` if it is none."""
+        """Return the files below a folder; `ArgumentError` if it is not one."""
         if not os.path.isdir(folder):
             raise ArgumentError(f"--root {os.fspath(folder)}: no such folder")
         return cls(Path(folder).resolve())

@@ -102,7 +102,6 @@ def plot(
     from cctrace import plot as plots
 
     check_choice("graph", graph, GRAPHS)
-    whole("packets", packets, 1, 400)
     one = captures.flow(file, flow)
     if graph == "overview":
         drawing = plots.plot_flow(one)

@@ -110,7 +110,7 @@ def find(paper: str, name: str) -> Figure:
 def _known(what: str, name: str, there: Iterable[str], given: str | None = None) -> None:
     if str(name) not in there:
         meant = suggestion(str(name), there, likeness=0.5)
-        raise ArgumentError(f"{what} {given or name!r} is none of {', '.join(there)}{meant}")
+        raise ArgumentError(f"{what} {given or name!r} is not one of {', '.join(there)}{meant}")
 
 
 def reproduce(

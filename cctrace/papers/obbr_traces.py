@@ -36,8 +36,8 @@ RTT_MS = 40.0  # of a trace without pings
 def own_trace(file: str) -> tuple[Fields, Fields]:
     """Read a Mahimahi trace or UCC log: the columns of Table 1 with rate (bit/s) and RTT (ms) over time, and the path.
 
-    ``trace`` is the table's name of the paper's logs, else the file's. Raises `ArgumentError` if the file is no trace
-    of a link, or its rate is always 0.
+    ``trace`` is the table's name of the paper's logs, else the file's. Raises `ArgumentError` if the file is not a
+    trace of a link, or its rate is always 0.
     """
     trace = read_trace(file)
     rtts, fields, over_time = np.array([RTT_MS]), {"rtt": f"{RTT_MS:g}ms"}, []

@@ -16,7 +16,7 @@ from cctrace.io.linktrace import LinkTrace
 from cctrace.papers.measure import simulation
 from cctrace.sim.traces import REPEATED_NS, trace_steps
 
-OF_FILE = ("content", "rtt_column", "burst", "feed")  # arguments of a run that are no fields of `Path`
+OF_FILE = ("content", "rtt_column", "burst", "feed")  # arguments of a run that are not fields of `Path`
 
 
 def of_preset(name: str, seed: int, seconds: int = 120) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def own(file: str | FilePath, **fields: Any) -> dict[str, Any]:
 
 
 def read_trace(file: str | FilePath) -> LinkTrace:
-    """Read a Mahimahi trace or UCC log. Raises `ArgumentError` if the file is no trace of a link."""
+    """Read a Mahimahi trace or UCC log. Raises `ArgumentError` if the file is not a trace of a link."""
     trace = read_file(file)
     if not isinstance(trace, LinkTrace):
         raise ArgumentError(f"traces: {file} is neither a Mahimahi trace nor a UCC log")

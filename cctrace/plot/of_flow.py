@@ -115,7 +115,7 @@ def _mean_bps(time_s: Values, total: Values, at: Values, span_s: float) -> Value
 def _acknowledged(flow: Flow, received: Any) -> tuple[Values, Values]:
     """Return when the receiver's packets, in the order of time, arrived, and what they had acknowledged: s, bytes."""
     known = np.flatnonzero(received.ack >= 0)
-    acked = np.maximum.accumulate(np.maximum(received.ack[known] - 1, 0))  # the SYN is no payload
+    acked = np.maximum.accumulate(np.maximum(received.ack[known] - 1, 0))  # the SYN is not payload
     return flow.seconds(received.time_ns)[known], acked
 
 

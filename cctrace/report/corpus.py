@@ -46,7 +46,7 @@ def write_pages(
 
     `folder`: made if it does not exist; default: "report" in the corpus, of a remote one in the working directory.
     `by`: column of the groups: source, date, network. `pages`: of how many flows to draw a page: the largest of every
-    verdict in turn. Raises `ArgumentError` if the corpus has no flows (its tasks were others), or `by` is no column.
+    verdict in turn. Raises `ArgumentError` if the corpus has no flows (its tasks were others), or `by` is not a column.
     """
     if "flows" not in corpus.tables:
         raise ArgumentError(f"{corpus.where}: a report needs the task flows, its tasks are {','.join(corpus.tasks)}")

@@ -38,7 +38,7 @@ def read_periods(file: str | os.PathLike[str]) -> list[Period]:
     Raises
     ------
     FormatError
-        If the file is no such trace; `play_rates` refuses periods of which none has a rate.
+        If the file is not such a trace; `play_rates` refuses periods of which none has a rate.
 
     Examples
     --------

@@ -73,7 +73,6 @@ class Sender:
         self.now_us, self.echo_ms = now_us, echo_ms
         prior_una, self.una = self.una, una
         highest = max(self.sacked, default=prior_una - 1)  # before this ACK
-        self.is_duplicate = False
         self.fresh = []  # newly delivered
         self.progressed = una > prior_una
         self._note_reordering(self._tag(blocks, prior_una, highest))
@@ -88,11 +87,9 @@ class Sender:
         if blocks and self._is_duplicate_report(blocks):
             left, right = blocks[0]
             self.duplicates += right - left
-            if self.duplicates > self.total_again:
-                blocks = blocks[1:]  # Linux: the network duplicates, not this sender
-            else:
+            if self.duplicates <= self.total_again:  # else the network duplicates, not this sender [Linux]
                 late += self._tag_duplicate(left, right, prior_una)
-                blocks = blocks[1:]
+            blocks = blocks[1:]
         covered = {i for left, right in blocks for i in range(left, right)}
         for i in sorted(covered & set(self.outstanding()) - self.sacked):
             if i not in self.ever and i < highest:
@@ -110,7 +107,6 @@ class Sender:
 
     def _tag_duplicate(self, left, right, prior_una):
         """A retransmission was needless [RFC3708]; return segments whose originals were late."""
-        self.is_duplicate = True
         self.delivered += right - left
         self.duplicate_pending = self.duplicate_pending or self.reordering_seen
         for i in range(left, right):

@@ -27,7 +27,7 @@ def rate_changes(record: Record, limits: list[Limit]) -> RateChanges | None:
         return RateChanges(changes, stale=None if worst is None else _stale(record, worst, limits))
     bottleneck = record.path.require_bottleneck
     lasting = bottleneck.bucket_bytes > bottleneck.rate * bottleneck.base_us
-    if varied and not lasting:  # the tokens of a bucket that outlasts an RTT return: that is no rate change
+    if varied and not lasting:  # the tokens of a bucket that outlasts an RTT return: that is not a rate change
         low, high = varied
         return RateChanges([], low, high, record.path.median_rtt_us, record.path.least_rtt_us)
     return None
