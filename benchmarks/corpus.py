@@ -48,11 +48,11 @@ def run_seconds(*arguments, **options):
 def analysis_seconds(folder, tasks=("flows", "explain")):
     """CPU and clock seconds of the analyses alone: a loop in a process of one thread, nothing around it."""
     script = (
-        "import sys, time; from cctrace.corpus import one, zygote; zygote._warm()\n"
+        "import sys, time; from cctrace.corpus import capture, zygote; zygote._warm()\n"
         "paths, tasks = open(sys.argv[2]).read().split(), tuple(sys.argv[1].split(','))\n"
-        "one.analyse(paths[0], paths[0], [], 0, tasks)\n"
+        "capture.analyse(paths[0], paths[0], [], 0, tasks)\n"
         "cpu, clock = time.process_time(), time.perf_counter()\n"
-        "for path in paths: one.analyse(path, path, [], 0, tasks)\n"
+        "for path in paths: capture.analyse(path, path, [], 0, tasks)\n"
         "print(time.process_time() - cpu, time.perf_counter() - clock)"
     )
     from cctrace.corpus.guard import _ENVIRONMENT

@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 import cctrace as cct
-from cctrace.corpus.holdback import FIGURES, MARGIN, compared, kinds
+from cctrace.corpus.whatif import FIGURES, MARGIN, compared, kinds
 
 TRUTH = Path(__file__).with_name("whatif_lab.json")
 CONTROLLERS = {"bbr2022": "bbr", "cubic6": "cubic", "reno": "reno"}

@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 
 import cctrace as cct
-from cctrace.corpus.holdback import compared, kinds, median, share
 from cctrace.corpus.tables import TABLES
 from cctrace.corpus.tasks import parse, rows_of
+from cctrace.corpus.whatif import compared, kinds, median, share
 from cctrace.errors import ArgumentError
 from cctrace.flows.counters import CounterFlow
 from cctrace.report.corpus import write_pages

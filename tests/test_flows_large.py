@@ -7,7 +7,7 @@ from pandas.testing import assert_frame_equal
 import cctrace as cct
 from cctrace import datasets
 from cctrace.analysis import analyze as analysis
-from cctrace.corpus import one
+from cctrace.corpus import capture
 from cctrace.flows import large as large_files
 from cctrace.flows.large import bulk_flows
 from cctrace.io.packets import joined
@@ -62,6 +62,6 @@ def test_a_large_file_is_analysed_like_a_small_one(monkeypatch):
 
 
 def test_a_large_file_of_a_corpus_is_analysed_like_a_small_one(monkeypatch):
-    small = one.analyse("a", str(FILE), [], 1, ["flows", "explain"])
+    small = capture.analyse("a", str(FILE), [], 1, ["flows", "explain"])
     monkeypatch.setattr(large_files, "LARGE_FILE", 1)
-    assert one.analyse("a", str(FILE), [], 1, ["flows", "explain"]) == small
+    assert capture.analyse("a", str(FILE), [], 1, ["flows", "explain"]) == small

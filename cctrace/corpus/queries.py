@@ -20,10 +20,10 @@ import pandas as pd
 
 from cctrace.corpus import plots, tables
 from cctrace.corpus.compaction import committed_parts
-from cctrace.corpus.holdback import MARGIN, compared
 from cctrace.corpus.runs import identity
 from cctrace.corpus.store import Store, open_store
 from cctrace.corpus.tasks import Row, tables_of
+from cctrace.corpus.whatif import MARGIN, compared
 from cctrace.errors import ArgumentError
 from cctrace.extras import needed
 
@@ -241,7 +241,7 @@ class Corpus:
         Returns
         -------
         DataFrame
-            See `cctrace.corpus.holdback.compared`.
+            See `cctrace.corpus.whatif.compared`.
 
         Raises
         ------

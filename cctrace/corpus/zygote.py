@@ -93,13 +93,13 @@ def _become_child(libc: ctypes.CDLL, control: socket.socket, fd: int) -> NoRetur
 def _warm() -> None:
     """Import what children need, and load compiled code, so that no child has to."""
     import cctrace as cct
+    import cctrace.corpus.capture
     import cctrace.corpus.members
-    import cctrace.corpus.one
     import cctrace.diagnosis.diagnose
 
     with contextlib.suppress(Exception):  # a broken installation shows in every capture
         capture = cct.read(cct.datasets.path("tso_bbr_300m_veth", "sender.pcap.zst"))
-        cct.corpus.one.analyse("warm", capture.packets.source, [], 0, ("flows", "explain"))
+        cct.corpus.capture.analyse("warm", capture.packets.source, [], 0, ("flows", "explain"))
 
 
 def _serve(connection: socket.socket) -> None:
@@ -118,10 +118,10 @@ def _serve(connection: socket.socket) -> None:
 
 def _messages(order: Row) -> Iterator[Row]:
     """Yield messages about every capture of one input: its begin (in archives), then its rows or its error."""
-    from cctrace.corpus import one
+    from cctrace.corpus import capture
 
     entry, index = order["entry"], -1
-    found = iter(one.captures_of(entry, order["rules"], order["limit"]))
+    found = iter(capture.captures_of(entry, order["rules"], order["limit"]))
     while True:
         index += 1
         name, began = entry["capture"], time.process_time()
@@ -136,10 +136,10 @@ def _messages(order: Row) -> Iterator[Row]:
                 yield {"begin": index, "capture": name}
             source, counters = load()
             size = entry["size"] if isinstance(source, str) else len(source.data)
-            rows, date = one.analyse(name, source, counters, size, order["tasks"], order["limit"])
+            rows, date = capture.analyse(name, source, counters, size, order["tasks"], order["limit"])
             message = {"rows": rows, "date": date}
         except Exception as error:
-            kind, reason = one.reason_of(error)
+            kind, reason = capture.reason_of(error)
             message = {"error": kind, "reason": reason, "capture": name, "index": index}
         message["cpu"] = time.process_time() - began
         if name == entry["capture"]:  # a single capture, or an archive that cannot be read any further

@@ -17,8 +17,8 @@ import pandas as pd
 
 import cctrace
 from cctrace.columns import Floats
+from cctrace.corpus.capture import reason_of
 from cctrace.corpus.inputs import is_archive
-from cctrace.corpus.one import reason_of
 from cctrace.corpus.queries import Corpus
 from cctrace.diagnosis.catalogue import CAUSES
 from cctrace.display import Progress, connection, escape, silent

@@ -4,8 +4,8 @@ import math
 from collections.abc import Hashable, Mapping
 from typing import Any
 
-from cctrace.corpus.holdback import FIGURES, MARGIN
 from cctrace.corpus.queries import Corpus
+from cctrace.corpus.whatif import FIGURES, MARGIN
 from cctrace.counterfactual.figures import NEAR_POINTS
 from cctrace.display import escape
 from cctrace.report.elements import text_table
