@@ -330,15 +330,29 @@ def test_who_heeds_losses_is_not_advised_to_do_so(cause, remedy, controller, is_
     assert (remedy in verdict(facts.finding(cause, 0.9, {"lost": 9})).advice) == named
 
 
+def begun(path, seed, share):
+    """Diagnose a CUBIC flow of 12 s over a path, of whose capture this share is missing at the beginning."""
+    packets = cct.simulate(path, cct.Sender("cubic6", ack_every=2), "12s", seed=seed, packets=True).capture().packets
+    time = packets.columns["time_ns"].astype(np.int64)
+    late = time >= time[0] + share * (time[-1] - time[0])
+    packets.columns = {name: column[late] for name, column in packets.columns.items()}
+    return cct.diagnose(Capture(packets).flow(0))
+
+
+@pytest.mark.parametrize(("share", "words"), [(0.0, "token bucket of about"), (0.3, "token bucket of at least")])
+def test_a_bucket_that_was_not_full_as_a_capture_began_is_larger_than_what_it_passed(share, words):
+    path = cct.Path(rate="100Mbit", rtt="30ms", buffer="1bdp", policer=("40Mbit", "516kB"))
+    first = begun(path, 1, share).verdicts[0]
+    assert first.name == "policer"
+    assert words in first.text
+    assert first.evidence["bucket_bytes"] < 525e3
+
+
 @pytest.mark.parametrize(("begins", "least"), [(0.0, False), (0.3, True)])
 def test_what_waited_as_a_capture_began_fills_the_queue_too(begins, least):
     """A queue that never empties holds more than its delays show: 46 kB, of which the least RTT hides a part."""
     path = cct.Path(rate="11.5Mbit", rtt="11ms", buffer="46kB")
-    packets = cct.simulate(path, cct.Sender("cubic6", ack_every=2), "12s", seed=5, packets=True).capture().packets
-    time = packets.columns["time_ns"].astype(np.int64)
-    late = time >= time[0] + begins * (time[-1] - time[0])
-    packets.columns = {name: column[late] for name, column in packets.columns.items()}
-    found = {one.name: one for one in cct.diagnose(Capture(packets).flow(0)).verdicts}
+    found = {one.name: one for one in begun(path, 5, begins).verdicts}
     assert not set(found) & {"aqm", "shallow_buffer"}
     assert ("at least" in found["congestive_loss"].text) == least
     room = found["congestive_loss"].evidence["buffer_bytes"]

@@ -220,6 +220,7 @@ class Policer(NamedTuple):
 
     rate_bps: float
     bucket_bytes: float
+    was_full: bool  # as the capture began, with the connection: otherwise it is larger by what was missing then
     explained_share: float
     lost: int
     span: Span
@@ -265,8 +266,7 @@ class Met(NamedTuple):
     is_managed_length: bool  # longer than a few packets, and not a shaper's
     early_share: float  # of the overflows, that began before the queue was longest
     avoids_short: bool  # every lost packet avoids short queues
-    # queueing delay of the other losses, 10, 50 and 90 %; longest of all packets
-    waits_us: tuple[float, float, float, float]
+    waits_us: tuple[float, float, float, float]  # of the other losses 10, 50 and 90 %; longest of all packets
     is_gathered: Callable[[], bool]  # whether the other losses cluster in time more than random ones would
 
 

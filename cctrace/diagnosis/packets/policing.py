@@ -34,7 +34,8 @@ def policer(record: Record) -> Policer | None:
         return None
     lost, times = tables[0].state == LOST, record.path.sent_s[record.path.lost]
     explained = float(bucket.explained[lost].mean())
-    return Policer(rate * 8e6, size, explained, int(lost.sum()), (float(times.min()), float(times.max())))
+    was_full = bool(record.flow.facts["complete"])
+    return Policer(rate * 8e6, size, was_full, explained, int(lost.sum()), (float(times.min()), float(times.max())))
 
 
 def _is_the_links(record: Record, rate: float) -> bool:

@@ -12,7 +12,7 @@ def policer(facts: Facts, found: Found) -> Iterator[Finding]:
     """A token bucket explains the losses."""
     if facts.policer is not None:
         sure = min(max(facts.policer.explained_share, const.DOUBTFUL), const.MAX_CONFIDENCE)
-        yield facts.finding("policer", sure, facts.policer)
+        yield facts.finding("policer", sure, facts.policer).saying(least=not facts.policer.was_full)
 
 
 def fair_queueing(facts: Facts, found: Found) -> Iterator[Finding]:
