@@ -13,6 +13,7 @@ import cctrace as cct
 from cctrace.analysis import analyze as module
 from cctrace.cli import main
 from cctrace.errors import PartFailed
+from cctrace.report import overview
 from cctrace.sim.processes import made_in_order
 
 FLOWS = 8
@@ -33,6 +34,7 @@ def _shared_early(monkeypatch):
     """Share all flows but two, by as many processes as there are; do not simulate."""
     monkeypatch.setattr(module, "SIMULATED", 2)
     monkeypatch.setattr(module, "WORTH", 2)
+    monkeypatch.setattr(overview, "_MANY", 2)
 
 
 def test_reports_do_not_depend_on_the_number_of_processes(capture, tmp_path, capsys):
@@ -101,6 +103,20 @@ def test_a_process_that_is_killed_loses_only_its_flow(capture, monkeypatch):
             assert one.notes == (module.KILLED,)
         else:
             assert one.to_dict() == other.to_dict()
+
+
+def test_tables_are_written_here_where_a_process_that_writes_them_is_killed(capture, tmp_path, monkeypatch):
+    here, tables = os.getpid(), overview._tables
+    analyses = cct.analyze(capture, effects=False)
+
+    def tables_of(analysis):
+        if analysis is analyses[3] and os.getpid() != here:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return tables(analysis)
+
+    monkeypatch.setattr(overview, "_tables", tables_of)
+    overview.write_report(analyses, tmp_path, workers=2)
+    assert {f"flow{i}-events" for i in range(FLOWS)} <= {file.name.partition(".")[0] for file in tmp_path.iterdir()}
 
 
 def test_warnings_of_processes_are_given_here_in_order_once():

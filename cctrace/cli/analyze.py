@@ -89,7 +89,7 @@ def analyze(
 
     with progress("loading") as update:
         analyses = run(files, tcpinfo, controller, update, what_if, keeper(), **options)
-        page = write_report(analyses, folder, update)
+        page = write_report(analyses, folder, update, options["workers"])
     for note in _notes(analyses):
         warn(note)
     if as_json:

@@ -58,7 +58,7 @@ def write_index(
         progress(f"{k} of {len(files)}: {file}")
         try:
             analyses = analyze([file], controller=controller, keep=keeper(), **options)
-            write_report(analyses, folder / name)
+            write_report(analyses, folder / name, workers=options.get("workers"))
             lines = [
                 (link(name, PAGE, fragment=f"flow{i}"), [*row_of(one), one.sentence], one.to_dict())
                 for i, one in enumerate(analyses)

@@ -2,7 +2,7 @@
 
 import contextlib
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +19,7 @@ from cctrace.flows.counters import CounterFlow
 from cctrace.flows.flow import Flow
 from cctrace.identification.words import sender_words
 from cctrace.io.write import replacing
+from cctrace.lang.threads import cores
 from cctrace.plot.packets import Received, Sent, packets_of
 from cctrace.plot.panels_of_counters import counter_panels, counter_phases
 from cctrace.plot.panels_of_flow import flow_panels, flow_phases
@@ -40,6 +41,7 @@ _FIGURES = (
     ("pacing_gain", "gain", "gain = kernel"),
     ("cwnd_2", "cwnd", "cwnd = kernel"),
 )
+_MANY = 200  # flows whose tables processes share, each of which has to import pyarrow
 _SECTIONS = 24  # flows drawn on one page; all are in the table and in the Parquet files
 
 
@@ -76,14 +78,16 @@ def _sender(analysis: FlowAnalysis) -> str:
     )
 
 
-def write_report(analyses: Sequence[FlowAnalysis], folder: str | Path, progress: Progress = silent) -> Path:
+def write_report(
+    analyses: Sequence[FlowAnalysis], folder: str | Path, progress: Progress = silent, workers: int | None = None
+) -> Path:
     """Write report.html and the tables of an analysis into a folder, made if it does not exist; return the page.
 
     Beside it: flows.parquet, and per flow flowN-events.parquet; where the kernel's counters were given
     flowN-tcpinfo.parquet; where a controller was replayed flowN-replay.parquet; with both flowN-agreement.parquet;
     where what-if was asked flowN-whatif.parquet. Without pyarrow (the extra "parquet") these are compressed CSV,
-    flows.csv.gz and so on. The tables of an earlier report are removed. Raises `OSError` if the folder cannot be
-    written.
+    flows.csv.gz and so on. The tables of an earlier report are removed. `workers`: processes that share the tables of
+    many flows, default one per core. Raises `OSError` if the folder cannot be written.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -92,8 +96,12 @@ def write_report(analyses: Sequence[FlowAnalysis], folder: str | Path, progress:
         for stale in folder.glob(f"flow[0-9]*-*.{ending}"):
             stale.unlink()
     page = folder / "report.html"
+    rest: Sequence[int] = range(len(analyses))
+    workers = workers or cores()
+    if len(analyses) >= _MANY and workers > 1:
+        rest = _save_in_processes(analyses, folder, workers)
     with ThreadPoolExecutor(1) as pool:  # tables are mostly written by compiled code, which runs beside the drawing
-        written = pool.submit(_save_tables, analyses, folder)
+        written = pool.submit(_save_tables, analyses, folder, rest)
         progress("drawing")
         write_pages(report_of(analyses), page)
         give_back()  # what was drawn, while tables are written on
@@ -101,17 +109,30 @@ def write_report(analyses: Sequence[FlowAnalysis], folder: str | Path, progress:
     return page
 
 
-def _save_tables(analyses: Sequence[FlowAnalysis], folder: Path) -> None:
+def _save_in_processes(analyses: Sequence[FlowAnalysis], folder: Path, workers: int) -> list[int]:
+    """Write the tables of each flow; return the flows for which the process was ended."""
+    from cctrace.sim.processes import BrokenProcessPool, made_in_order
+
+    saved = made_in_order(lambda i: _save_tables_of(analyses[i], folder, i), len(analyses), workers)
+    return [i for i, found in enumerate(saved) if isinstance(found, BrokenProcessPool)]
+
+
+def _save_tables(analyses: Sequence[FlowAnalysis], folder: Path, each: Iterable[int]) -> None:
+    """Write the table of flows, and the tables of `each` of some."""
     rows = [_storable(one.to_dict()) for one in analyses]
     names = [name for name in dict.fromkeys(itertools.chain(*rows)) if name not in SIMULATED]
     save({name: [row.get(name) for row in rows] for name in names}, folder, "flows")
-    for i, analysis in enumerate(analyses):
-        tables: dict[str, Table] = {}
-        with Attempt(f"table of {analysis.title}"):
-            tables = _tables(analysis)
-        for name, columns in tables.items():
-            nullable = set(columns) - {"connection"} if name == "tcpinfo" else ()
-            save(columns, folder, f"flow{i}-{name}", nullable)
+    for i in each:
+        _save_tables_of(analyses[i], folder, i)
+
+
+def _save_tables_of(analysis: FlowAnalysis, folder: Path, number: int) -> None:
+    tables: dict[str, Table] = {}
+    with Attempt(f"table of {analysis.title}"):
+        tables = _tables(analysis)
+    for name, columns in tables.items():
+        nullable = set(columns) - {"connection"} if name == "tcpinfo" else ()
+        save(columns, folder, f"flow{number}-{name}", nullable)
 
 
 def _storable(value: Any) -> Any:
