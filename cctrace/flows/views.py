@@ -115,7 +115,6 @@ def staggered(rows: int, place: int) -> Ints:
     return room[start : start + rows * 8].view(np.int64)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 def of_events(events: Events, kind: str) -> View:
     """Return the view of an event stream for one stack's controllers; see `quic_view`.
 
@@ -125,10 +124,6 @@ def of_events(events: Events, kind: str) -> View:
     if kind == "quic":
         return quic_view(events)
     raise StreamError(f"a view of an event stream is 'quic', not {kind!r}; replay the flow itself")
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# A TCP event stream as the QUIC stack of oBBR would have sampled it.
 
 
 def quic_view(events: Events) -> View:
