@@ -60,8 +60,8 @@ class Columns(Mapping[str, "Values"]):
 
     >>> columns = Columns({"seq": np.array([1, 1449]), "ttl": np.array([64, 64])})
     >>> columns.pack(["ttl"])
-    >>> list(columns), columns["ttl"].tolist()
-    (['seq', 'ttl'], [64, 64])
+    >>> list(columns), columns["ttl"].tolist(), columns.first("ttl", 1).tolist()
+    (['seq', 'ttl'], [64, 64], [64])
     """
 
     def __init__(self, columns: Mapping[str, Values]) -> None:

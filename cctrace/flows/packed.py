@@ -2,7 +2,7 @@
 
 An ACK makes two or three calls, which differ in a few columns (`state.CALL`), and in whether they come after its rate
 sample; the rest is kept once, and what mostly stays from one ACK to the next (`state.STEADY`) once until it changes.
-Packed, a stream takes a third of that, as most columns change with each ACK or less often, by little (`blocks`).
+Packed, a stream takes a seventh of that, as most columns change with each ACK or less often, by little (`blocks`).
 """
 
 from __future__ import annotations
