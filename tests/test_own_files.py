@@ -127,7 +127,7 @@ def test_a_terminal_is_asked_once(held, tmp_path, answer, status):
     assert shown.count(b"Run it?") == 1
     assert (tmp_path / "ran").exists() == (answer == "y")
     assert (b"it was not run" in shown) == (answer == "n")
-    assert (len(out) > 0) == (answer == "y")
+    assert bool(out.strip()) == (answer == "y")  # click 8.2.0 prints a space of its prompt
 
 
 @pytest.mark.parametrize(

@@ -73,3 +73,10 @@ def test_several_rows_of_a_bar_are_its_mean_and_spread():
     spans = [segment[:, 1] for lines in axes.collections for segment in lines.get_segments() if segment.size]
     low, high = next(span for span in spans if not np.isnan(span).any())
     assert high - low == pytest.approx(2 * np.sqrt(2))  # a standard deviation to either side
+
+
+def test_a_logarithmic_axis_is_labelled_where_it_was_measured():
+    runs = pd.DataFrame({"cc": "bbr", "buffer": [0.5, 1.0, 4.0], "share": [0.9, 0.8, 0.4]})
+    drawing = cct.plot.lines(runs, "buffer", [("share", "Share", {"logx": True})], "cc")
+    drawing.canvas.draw()  # for matplotlib 3.9 the places of error bars are objects
+    assert [label.get_text() for label in drawing.axes[0].get_xticklabels()] == ["0.5", "1", "4"]

@@ -168,7 +168,7 @@ def _dress(
 
 def _ticks_where_measured(axes: Axes) -> None:
     """Label the measured values on a logarithmic axis, if they are few: the usual labels of a decade or two overlap."""
-    places_of = [np.asarray(line.get_xdata()) for line in axes.lines]
+    places_of = [np.asarray(line.get_xdata(), float) for line in axes.lines]  # of error bars, old matplotlib: objects
     drawn = [places for places in places_of if len(places) > 2]
     places = np.unique(np.concatenate(drawn)) if drawn else np.empty(0)
     if 0 < len(places) <= _MAX_TICKS:
