@@ -14,7 +14,7 @@ class Recording:
     """Runs of what a follower records; rows may be recorded again, with all after them."""
 
     def __init__(self, places: Places, rows: int) -> None:
-        self.words = np.zeros((len(places), min(rows, PART)), np.int64)  # from row `first` on
+        self.words = np.empty((len(places), min(rows, PART)), np.int64)  # from row `first` on
         self.first = 0
         self._places = places
         self._begins: list[list[Ints]] = [[] for _ in places]

@@ -2,12 +2,14 @@
 
 import functools
 import weakref
+from typing import Any
 
 import numpy as np
 
 from cctrace import schema
-from cctrace.columns import Bools, Ints, Values, give_back
+from cctrace.columns import Bools, Ints, Values
 from cctrace.flows.events import Events
+from cctrace.lang.machine import Machine
 
 _kept: weakref.WeakValueDictionary[tuple[int, ...], "Stream"] = weakref.WeakValueDictionary()
 
@@ -33,8 +35,8 @@ class Stream:
     @functools.cached_property
     def now_us(self) -> Ints:
         """Time of each row on the connection's clock, us."""
-        found = self.events.now_us
-        give_back(len(found))
+        found = np.empty(len(self.tables[0]), np.int64)
+        _clock_us(self.tables, self.events.meta["start_ns"], found)
         return found
 
     @functools.cached_property
@@ -56,6 +58,16 @@ class Stream:
         """Median time between super-packets, us."""
         gaps_us = np.diff(self.sends.tx_ns[self.sends.begins != 0]) / 1000
         return max(int(np.median(gaps_us)), 1) if len(gaps_us) else 1
+
+
+def clock_us(rows: Any, start_ns: int, found: Ints) -> None:
+    """Fill in what `Events.now_us` returns, in one pass and without another column of times."""
+    calls, states, _ = rows
+    for i in range(calls.size):
+        found[i] = (states[calls[i].of].time_ns - start_ns) // 1000 + schema.CLOCK_START_US
+
+
+_clock_us = Machine(clock_us)
 
 
 def stream_of(events: Events, sends: Values | None) -> Stream:

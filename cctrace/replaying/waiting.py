@@ -21,7 +21,6 @@ from cctrace.lang.machine import Machine
 from cctrace.replaying import book as bk
 from cctrace.replaying import stack as sk
 from cctrace.replaying.likelihood import segments_of
-from cctrace.replaying.stream import stream_of
 from cctrace.schema import CLOCK_START_US
 from cctrace.tcp.pacing import TSO_WIN_DIVISOR, waits_for_ack
 
@@ -53,7 +52,7 @@ def _answers_to(events: Events, sends: Values) -> _Answers:
     number, timed = 0, 0
     if len(answered) and len(events):
         start_ns = events.meta["start_ns"] - CLOCK_START_US * 1000
-        number, timed = _find_answers(stream_of(events, sends).tables, sends, start_ns, answered)
+        number, timed = _find_answers(events.stream.tables, sends, start_ns, answered)
     found = _Answers(answered, number, timed == 0)
     if known:
         _answers[events.sent] = found
