@@ -1,10 +1,13 @@
 """Data that the capture stamped after their ACK, or out of order: shown late, and sent once."""
 
+import numpy as np
 import pytest
 from conversation import MSS, Conversation
 from test_io_pcap import T0
 from wire import ethernet, ipv4, pcap, tcp
 
+import cctrace as cct
+from cctrace.flows.capture import Capture
 from cctrace.io import read_file
 
 LATE_MS = 0.002
@@ -93,3 +96,15 @@ def test_what_others_call_sent_again_is_counted_apart():
     flow = talk.flow()
     assert flow.row["retransmitted_segments"] == 1
     assert flow.quality()["not_counted"] == {"copies": 0, "syns": 1, "fins": 1, "single_bytes": 1}
+
+
+def test_data_that_others_overtook_on_the_way_to_the_receiver_were_not_sent_again():
+    """Each hundredth packet skips the delay: what was sent before it comes up to 26 ms after it, and an RTT is 30."""
+    path = cct.Path(rate="40Mbit", rtt="30ms", buffer="4bdp")
+    packets = cct.simulate(path, "bbr2022", "3s", seed=1, packets=True).capture(side="receiver").packets
+    time, data = packets.columns["time_ns"].astype(np.int64), np.flatnonzero(packets["payload"] > 0)
+    early = data[len(data) // 2 :: 100]
+    time[early] -= 26_000_000
+    packets.columns["time_ns"] = time
+    row = Capture(packets.sorted_by_time()).flow(0).row
+    assert row["retransmitted_segments"] == 0

@@ -33,7 +33,7 @@ def _room(me, pool, used, behind):
         if used + room > pool.shape[0]:
             return np.int64(-1)
         for h in range(me.holes):
-            for k in range(3):
+            for k in range(4):
                 pool[used + h, k] = pool[me.gaps + h, k]
         me.gaps, me.room = used, room
         used += room
@@ -108,30 +108,31 @@ def _note_fin(me, pool, seq, size, at):
     me.fin = 1
 
 
-def _add_hole(me, pool, low, high, now):
-    """Record a hole, bytes not captured so far; the caller has made room."""
+def _add_hole(me, pool, low, high, now, stamp):
+    """Record a hole, bytes not captured so far, and the stamp of newer data; the caller has made room."""
     pool[me.gaps + me.holes, 0] = low
     pool[me.gaps + me.holes, 1] = high
     pool[me.gaps + me.holes, 2] = now
+    pool[me.gaps + me.holes, 3] = stamp
     me.holes += 1
 
 
-def _extend_below(me, pool, a, b, now):
+def _extend_below(me, pool, a, b, now, stamp):
     """Process data that begin below all before them; return how many of their bytes lie below."""
     older = min(b, me.lowest) - a if me.data_packets > 1 and not me.syn else np.int64(0)
     if older > 0 and b < me.lowest and me.holes < HOLES:
-        _add_hole(me, pool, b, me.lowest, now)
+        _add_hole(me, pool, b, me.lowest, now, stamp)
     me.lowest = a
     return older
 
 
 def _fill(me, pool, a, b, now):
-    """Process data below the highest; return how many bytes of holes they fill, and since when the oldest was one."""
+    """Process data below the highest; return the bytes of holes they fill; since when the oldest is one; its stamp."""
     late = max(0, min(b, me.late_high) - max(a, me.late_low))
     if late:
         me.unseen_bytes -= late
         me.late_low = min(b, me.late_high)
-    filled, since, h = late, now, 0
+    filled, since, newer, h = late, now, np.int64(-1), 0
     while h < me.holes:
         low, high = pool[me.gaps + h, 0], pool[me.gaps + h, 1]
         overlap = min(b, high) - max(a, low)
@@ -139,9 +140,10 @@ def _fill(me, pool, a, b, now):
             h += 1
             continue
         filled += overlap
-        since = min(since, pool[me.gaps + h, 2])
+        if pool[me.gaps + h, 2] < since:
+            since, newer = pool[me.gaps + h, 2], pool[me.gaps + h, 3]
         if a > low and b < high and me.holes < HOLES:
-            _add_hole(me, pool, b, high, pool[me.gaps + h, 2])
+            _add_hole(me, pool, b, high, pool[me.gaps + h, 2], pool[me.gaps + h, 3])
             pool[me.gaps + h, 1] = a
         elif a > low:
             pool[me.gaps + h, 1] = a
@@ -152,9 +154,10 @@ def _fill(me, pool, a, b, now):
             pool[me.gaps + h, 0] = pool[me.gaps + me.holes, 0]
             pool[me.gaps + h, 1] = pool[me.gaps + me.holes, 1]
             pool[me.gaps + h, 2] = pool[me.gaps + me.holes, 2]
+            pool[me.gaps + h, 3] = pool[me.gaps + me.holes, 3]
             continue
         h += 1
-    return filled, since
+    return filled, since, newer
 
 
 def _first_ending(me, pool, edge):
@@ -177,8 +180,11 @@ def _forget_times(me, pool, a, b):
         low += 1
 
 
-def _note_data(me, pool, seq, size, fl, mss, at, now):
-    """Process the data of a packet: how much of it is new, fills a hole, or was captured before."""
+def _note_data(me, pool, seq, size, fl, mss, at, now, stamp):
+    """Process the data of a packet: how much of it is new, fills a hole, or was captured before.
+
+    `stamp`: its time stamp, -1 without.
+    """
     me.data_packets += 1
     me.largest = max(me.largest, size)
     if size != me.gcd and (not fl & (PSH | FIN) or size > 1460):
@@ -191,21 +197,23 @@ def _note_data(me, pool, seq, size, fl, mss, at, now):
     new = b - max(a, me.snd_nxt)
     older = np.int64(0)
     if me.data_packets == 1 or a < me.lowest:
-        older = _extend_below(me, pool, a, b, now)
+        older = _extend_below(me, pool, a, b, now, stamp)
     if a > me.snd_nxt:
         if me.holes < HOLES:
-            _add_hole(me, pool, me.snd_nxt, a, now)
+            _add_hole(me, pool, me.snd_nxt, a, now, stamp)
         else:
             me.cut += 1
     elif a < me.snd_nxt:
-        filled, since = _fill(me, pool, a, b, now)
+        filled, since, newer = _fill(me, pool, a, b, now)
         filled += older  # bytes shown for the first time
         if filled:
             me.out_of_order += 1
             me.distinct_bytes += filled
-            # An RTT after newer data it is a repair: the original was lost before the capture point.
+            # An RTT after newer data it is a repair: the original was lost before the capture point. But what does not
+            # bear a later time stamp than these was sent before them, and came late.
+            after = (stamp - newer) & 0xFFFFFFFF
             usual = me.typical_ns + me.rtt_ns
-            if usual and (now - since) * 5 >= usual * 4:
+            if usual and (now - since) * 5 >= usual * 4 and (stamp < 0 or 0 < after < 0x80000000):
                 me.refilled += count
         elif size > 1 or b > me.snd_nxt:
             again = True
@@ -268,9 +276,9 @@ def walk(packets, start, mss, is_known, sides, pool, used, samples, now):
     `packets`: the columns in the order of `table.COLUMNS`, and the right edges of all SACK blocks. `mss` per
     connection: segment size or, unless it `is_known`, the smaller MSS option of the SYNs so far (-1 unknown). `sides`:
     `state.SIDE` records, shape (2, at least connections), updated; fields of both directions are in the first. `pool`:
-    rings of (end, send time, -) of outstanding data, and (low, high, since when) of the holes. `samples` receives RTT
-    samples: (2 * connection + direction) << SAMPLE_BITS | microseconds. `now`: time of the previous packet, ns; time
-    does not step back.
+    rings of (end, send time, -, -) of outstanding data, and (low, high, since when, stamp) of the holes. `samples`
+    receives RTT samples: (2 * connection + direction) << SAMPLE_BITS | microseconds. `now`: time of the previous
+    packet, ns; time does not step back.
 
     Returns (next row, used part of the pool, samples, time of the last packet).
     """
@@ -320,7 +328,7 @@ def walk(packets, start, mss, is_known, sides, pool, used, samples, now):
             if fl & FIN:
                 _note_fin(me, pool, seq[q], size, at)
         if size:
-            _note_data(me, pool, seq[q], size, fl, opener.mss, at, now)
+            _note_data(me, pool, seq[q], size, fl, opener.mss, at, now, np.int64(tsval[q]) if stamped else np.int64(-1))
         if fl & ACK:
             if me.ack_span == 0:
                 me.ack_base = ack[q]

@@ -77,7 +77,7 @@ class Connections:
     def _scan(self, parts: Iterable[Packets], mss: Ints | None) -> None:
         """Process all parts; `mss` None: guessed from what is known at the start of a connection."""
         # One direction after the other: memory that a flood of SYNs never uses is then not allocated.
-        sides, pool, used = np.zeros((2, 64), SIDE), np.empty((1024, 3), np.int64), 0
+        sides, pool, used = np.zeros((2, 64), SIDE), np.empty((1024, 4), np.int64), 0
         count, now, self._samples, table = 0, np.iinfo(np.int64).min, [], None
         for packets in parts:
             self.packets, count = packets, len(packets.connections["sport"])
