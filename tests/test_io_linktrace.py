@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from wire import read
 
+from cctrace import cli
 from cctrace.errors import ArgumentError, FormatError
 
 HEADER = "Timestamp,Longitude,Speed,NetworkMode,DL_bitrate,UL_bitrate,PINGAVG"
@@ -76,3 +77,9 @@ def test_damage_to_a_ucc_log_is_named(cell, words):
 def test_bins_have_a_length():
     with pytest.raises(ArgumentError, match="bin_ms=0"):
         read("0\n5\n").rate(0)
+
+
+def test_who_analyses_a_link_trace_is_told_what_it_is_for(tmp_path, capsys):
+    (tmp_path / "link.down").write_text("".join(f"{ms}\n" for ms in range(1, 2000)))
+    assert cli.main(["analyze", str(tmp_path / "link.down"), "-o", str(tmp_path / "out")]) == 2
+    assert "a link's trace: give it to cctrace simulate --trace" in capsys.readouterr().err

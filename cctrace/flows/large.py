@@ -17,6 +17,7 @@ from cctrace.flows.counters import CounterFlow, CounterTable
 from cctrace.flows.flow import Flow
 from cctrace.flows.table import of_file
 from cctrace.io import is_capture
+from cctrace.io.linktrace import LinkTrace
 from cctrace.io.tcpinfo import TcpInfo
 
 BATCH = 20_000_000  # packets, 1.2 GB of columns
@@ -74,7 +75,8 @@ def batches_of_file(file: str, **options: Any) -> Iterable[list[Flow] | list[Cou
     if isinstance(data, CounterTable):
         return [bulk_connections(data)]
     if not isinstance(data, Capture):
-        raise ArgumentError(f"{file}: holds neither packets nor counters of connections")
+        link = ", but a link's trace: give it to cctrace simulate --trace" if isinstance(data, LinkTrace) else ""
+        raise ArgumentError(f"{file}: holds neither packets nor counters of connections{link}")
     if not len(data):
         raise StreamError(f"{file}: no TCP connection in this capture")
     return [bulk_or_largest(data)]

@@ -359,7 +359,7 @@ def of_file(source: Any, **options: Any) -> Connections:
     from cctrace.io import CAPTURES, MAY_HOLD_PACKETS, format_of, read_file, stream
     from cctrace.io.packets import Packets
 
-    refused = ArgumentError(f"{source}: holds counters, not packets")
+    refused = ArgumentError(f"{source}: holds counters or a link's trace, not packets")
     if isinstance(source, (str, os.PathLike)) and os.path.isfile(source):
         kind = options.get("format") or format_of(source, options.get("limit"))
         if kind in CAPTURES:
