@@ -28,7 +28,7 @@ from benchmarks.ingest import machine, tile
 from cctrace import schema
 from cctrace.flows.capture import Capture
 from cctrace.io import read_file
-from cctrace.io.packets import Packets
+from cctrace.io.captures.packets import Packets
 
 # Starts a program and prints seconds by the clock, CPU seconds and KB. A small process does it: Linux counts the memory
 # of whoever starts a program as the program's, too.

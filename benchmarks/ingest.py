@@ -19,8 +19,9 @@ import time
 
 import numpy as np
 
-from cctrace.io import pcap, read_file
-from cctrace.io.frames import Frames
+from cctrace.io import read_file
+from cctrace.io.captures import pcap
+from cctrace.io.captures.frames import Frames
 from cctrace.io.source import open_source
 
 

@@ -26,7 +26,7 @@ import numpy as np
 from benchmarks import kernel_chance
 from benchmarks.kernel_lab import MSS, TIMER_STEP_NS, Recording, keep, kept, recordings
 from cctrace.cc import controller
-from cctrace.replaying.hypotheses import LONGEST, raw_draw
+from cctrace.replaying.inference.hypotheses import LONGEST, raw_draw
 from cctrace.sim.core.view import DRAWN
 from cctrace.units import parse_time_ns
 

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from cctrace.errors import CctraceError
 from cctrace.flows.capture import Capture, read
-from cctrace.io.packets import OPT_COPY
+from cctrace.io.captures.packets import OPT_COPY
 from cctrace.io.write import convert
 
 FIN, SYN, RST, ACK = 1, 2, 4, 16

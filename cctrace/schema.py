@@ -319,7 +319,7 @@ TCP_INFO: tuple[Column, ...] = (
     Column("bbr_cwnd_gain", "i8", "1/256", "BBR's cwnd gain", "tcp_bbr_info"),
     Column("bbr_version", "i8", "", "generation of BBR, where the kernel tells it", "length, byte 39 of tcp_bbr_info"),
     # Of BBR versions 2 and 3; a bound that is not set is missing.
-    Column("bbr_phase", "i8", "", "place in `io.structs.PHASES`", "tcp_bbr_info (v2)"),
+    Column("bbr_phase", "i8", "", "place in `io.counters.structs.PHASES`", "tcp_bbr_info (v2)"),
     Column("bbr_bw_hi_Bps", "i8", "bytes/s", "long-term maximum of the bandwidth", "tcp_bbr_info (v2)"),
     Column("bbr_bw_lo_Bps", "i8", "bytes/s", "short-term bound on the bandwidth", "tcp_bbr_info (v2)"),
     Column("bbr_inflight_hi", "i8", "segments", "long-term bound on what is in flight", "tcp_bbr_info (v2)"),

@@ -10,7 +10,7 @@ import numpy as np
 
 from cctrace import schema
 from cctrace.flows.capture import Capture
-from cctrace.io.packets import Packets
+from cctrace.io.captures.packets import Packets
 
 MSS = 1448
 EPOCH_NS = 1_700_000_000_000_000_000

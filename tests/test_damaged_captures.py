@@ -12,7 +12,7 @@ from cctrace.corpus.inputs import listed
 from cctrace.errors import StreamError
 from cctrace.estimates import Estimate
 from cctrace.fit.draws import draws
-from cctrace.io.pcap import FILE_HEADER
+from cctrace.io.captures.pcap import FILE_HEADER
 from cctrace.io.source import open_source
 from cctrace.replaying.intervals import firsts_of_intervals
 

@@ -20,11 +20,11 @@ from cctrace.flows.capture import Capture
 from cctrace.flows.events import Events
 from cctrace.flows.missing_sacks import restored
 from cctrace.identification.halves import HalfRounds
-from cctrace.io.packets import OPT_SACK, Packets
+from cctrace.io.captures.packets import OPT_SACK, Packets
 from cctrace.path import buckets
 from cctrace.path.bottleneck import sent_behind
 from cctrace.path.evidence import evidence_of
-from cctrace.replaying.writes import marks_of_writes
+from cctrace.replaying.inference.writes import marks_of_writes
 from tests.places import RECORDINGS
 
 

@@ -11,7 +11,7 @@ from cctrace.diagnosis.diagnose import diagnose
 from cctrace.diagnosis.packets.losses import backlogs_in, own_queue
 from cctrace.diagnosis.record import Record
 from cctrace.flows.capture import Capture
-from cctrace.io.packets import OPT_COPY, OPT_TIMESTAMPS
+from cctrace.io.captures.packets import OPT_COPY, OPT_TIMESTAMPS
 from cctrace.path.constants import COARSE_PACKETS
 from cctrace.path.stamps import clock_set, held_us, stamps_of
 from cctrace.path.transmissions import LOST, transmissions

@@ -15,7 +15,7 @@ from cctrace import datasets
 from cctrace.display import card, grid
 from cctrace.errors import ArgumentError, FormatError
 from cctrace.fit.families import EMPIRICAL, FAMILIES
-from cctrace.io.packets import Packets
+from cctrace.io.captures.packets import Packets
 from tests.conversation import MSS, Conversation
 from tests.test_report import HOSTILE
 

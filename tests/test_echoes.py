@@ -15,11 +15,11 @@ import cctrace as cct
 from cctrace.analysis.validate import validate
 from cctrace.flows import state
 from cctrace.flows.capture import Capture
-from cctrace.flows.echoes import is_early, is_newer, is_overdue
-from cctrace.flows.timers import on_progress
-from cctrace.io.packets import OPT_TIMESTAMPS, Packets
-from cctrace.replaying.echoed import waits_in_queue
-from cctrace.replaying.through_fq import at_hand_over, passage
+from cctrace.flows.sender.echoes import is_early, is_newer, is_overdue
+from cctrace.flows.sender.timers import on_progress
+from cctrace.io.captures.packets import OPT_TIMESTAMPS, Packets
+from cctrace.replaying.inference.echoed import waits_in_queue
+from cctrace.replaying.inference.through_fq import at_hand_over, passage
 from tests.places import RECORDINGS
 
 

@@ -14,7 +14,7 @@ from cctrace import datasets
 from cctrace.errors import ArgumentError
 from cctrace.exporting.acked import Acked
 from cctrace.exporting.qlog import write_qlog
-from cctrace.io.tcpinfo import MISSING
+from cctrace.io.counters.tcpinfo import MISSING
 from cctrace.schema import LINUX_EVENTS
 
 LOSSES = datasets.path("loss_cubic_1pct", "sender.pcap.zst")

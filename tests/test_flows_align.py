@@ -8,8 +8,8 @@ import pytest
 from cctrace import datasets
 from cctrace.errors import ArgumentError
 from cctrace.flows.capture import Capture, read
-from cctrace.io.packets import Packets
-from cctrace.io.tcpinfo import MISSING, TcpInfo
+from cctrace.io.captures.packets import Packets
+from cctrace.io.counters.tcpinfo import MISSING, TcpInfo
 from tests.conversation import EPOCH_NS, MSS, Conversation
 
 DAY_NS = 86_400_000_000_000

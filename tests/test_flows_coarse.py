@@ -12,7 +12,7 @@ from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.capture import read
 from cctrace.flows.counters import CounterTable
 from cctrace.flows.events import Events
-from cctrace.io.tcpinfo import TcpInfo
+from cctrace.io.counters.tcpinfo import TcpInfo
 from cctrace.replaying.run import replay
 from tests.test_flows_timing import acks
 

@@ -10,7 +10,7 @@ from cctrace.analysis import analyze as analysis
 from cctrace.corpus import capture
 from cctrace.flows import large as large_files
 from cctrace.flows.large import bulk_flows
-from cctrace.io.packets import joined
+from cctrace.io.captures.packets import joined
 
 FILE = datasets.path("compete_bbr_cubic_2bdp", "sender.pcap.zst")  # two flows, with SACKs
 

@@ -9,11 +9,11 @@ import pytest
 import cctrace as cct
 from cctrace import blocks
 from cctrace.analysis import one_flow
-from cctrace.flows.emitting import are_as_steady, are_same, takes_sample
 from cctrace.flows.events import AckRows, Events
 from cctrace.flows.packed import EventColumns
+from cctrace.flows.sender.emitting import are_as_steady, are_same, takes_sample
 from cctrace.flows.state import CALL, EVENT, STATE, STEADY, UNSAMPLED
-from cctrace.replaying.stream import stream_of
+from cctrace.replaying.engine.stream import stream_of
 from cctrace.report.overview import write_report
 
 

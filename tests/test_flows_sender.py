@@ -7,7 +7,7 @@ import pytest
 
 from cctrace.cc.linux import CA_CWR, CA_DISORDER, CA_LOSS, CA_OPEN, CA_RECOVERY
 from cctrace.errors import ArgumentError, StreamError
-from cctrace.flows import continuing
+from cctrace.flows.sender import continuing
 from tests.conversation import ISN, MSS, Conversation
 
 

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from cctrace.flows import scoreboard as sb
-from cctrace.flows import skbs
+from cctrace.flows.sender import scoreboard as sb
+from cctrace.flows.sender import skbs
 from cctrace.flows.state import CALL, LOST, RETRANS, RS, SACKED, SEG, STATE, STEADY, TP
 
 MSS = 1000

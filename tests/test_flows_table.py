@@ -200,7 +200,7 @@ def test_time_stamps_that_one_side_alone_offers_take_no_room(tmp_path, client, s
 def test_counters_are_refused_before_they_are_read(tmp_path, monkeypatch):
     file = tmp_path / "ss.txt"
     file.write_text("ESTAB 0 0 10.0.0.1:443 10.0.0.2:5000\n\t cubic rto:204 rtt:3.5/1.2 mss:1448 cwnd:10\n")
-    monkeypatch.setattr("cctrace.io.ss.read", lambda source: pytest.fail("it was read"))
+    monkeypatch.setattr("cctrace.io.counters.ss.read", lambda source: pytest.fail("it was read"))
     with pytest.raises(ArgumentError, match="holds counters or a link's trace, not packets"):
         of_file(file)
 

@@ -8,12 +8,12 @@ import pytest
 from cctrace import datasets
 from cctrace.cc import controller
 from cctrace.flows.capture import read
-from cctrace.flows.handover import waited_in_timer
 from cctrace.flows.packed import EventColumns
-from cctrace.flows.reenact import Pass
+from cctrace.flows.sender.handover import waited_in_timer
+from cctrace.flows.sender.reenact import Pass
+from cctrace.flows.sender.timers import NEARLY_US, is_probe_due, note_tick, tick_by
 from cctrace.flows.state import SLOWEST_HZ, THROUGH_FQ
-from cctrace.flows.timers import NEARLY_US, is_probe_due, note_tick, tick_by
-from cctrace.replaying.through_fq import at_hand_over
+from cctrace.replaying.inference.through_fq import at_hand_over
 from cctrace.tcp.small_queue import TIMER_SLACK_NS
 from tests.places import RECORDINGS
 
@@ -68,7 +68,7 @@ def test_a_flow_has_the_timers_of_the_hz_that_it_is_given():
 )
 def test_a_stream_is_compared_in_parts(monkeypatch, table, place):
     """Equal tables are found equal, with a final state as of the whole pass; one changed value at either end is not."""
-    monkeypatch.setattr("cctrace.flows.reenact.PART", 300)
+    monkeypatch.setattr("cctrace.flows.sender.reenact.PART", 300)
     flow = read(datasets.path("loss_cubic_1pct", "sender.pcap.zst")).flow(0)
     again = flow.reenactment(flow._left)
     rows, log, sent, *_, finals = again.run()
@@ -127,7 +127,7 @@ def test_fq_lets_go_by_its_slack_and_a_step_of_the_clock_late(late_ns, waited_ns
 
 def test_a_stream_through_fq_is_compared_in_parts(monkeypatch):
     """A start from idle, whose rate the hand-over asks for, may be in rows that were overwritten."""
-    monkeypatch.setattr("cctrace.flows.reenact.PART", 200)
+    monkeypatch.setattr("cctrace.flows.sender.reenact.PART", 200)
     flow = read(RECORDINGS / "fq_v1_chunks" / "sender.pcap.zst").flow(0)
     handed = at_hand_over(flow, controller("bbr2022")[0])
     rows, log, sent, *_ = handed._pass().run()

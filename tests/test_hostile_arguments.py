@@ -76,7 +76,8 @@ def test_more_draws_than_can_be_simulated_are_refused():
 
 
 def test_a_chunk_larger_than_the_capture_takes_no_more_memory_than_it(monkeypatch):
-    from cctrace.io import frames, stream
+    from cctrace.io import stream
+    from cctrace.io.captures import frames
 
     asked = []
     longer = frames._longer

@@ -8,10 +8,10 @@ from cctrace.diagnosis.constants import MAX_WINDOWS
 from cctrace.diagnosis.polled import Polls
 from cctrace.errors import FormatError
 from cctrace.flows import coarse
-from cctrace.flows.reenact import MAX_UNSEEN, UNSEEN_PER_PACKET
+from cctrace.flows.sender.reenact import MAX_UNSEEN, UNSEEN_PER_PACKET
 from cctrace.flows.table import MAX_SEGMENTS, MIN_MSS, segment_size
 from cctrace.flows.window_scale import MAX_WSCALE
-from cctrace.io.pollcolumns import MAX_FIELDS
+from cctrace.io.counters.pollcolumns import MAX_FIELDS
 
 SYN, ACK = 2, 16
 

@@ -8,8 +8,8 @@ from wire import read
 
 from cctrace import cli
 from cctrace.errors import FormatError
-from cctrace.io.clock import leading_time
-from cctrace.io.tcpinfo import MISSING
+from cctrace.io.counters.clock import leading_time
+from cctrace.io.counters.tcpinfo import MISSING
 from tests.test_io_ss import SOCKET, V41, T
 from tests.test_io_tcpinfo_formats import NDT7, NEW
 

@@ -3,9 +3,9 @@
 import numpy as np
 from wire import ethernet, ipv6, pcap, tcp
 
-from cctrace.io import decode, frames
+from cctrace.io.captures import decode, frames
+from cctrace.io.captures.packets import Packets
 from cctrace.io.layout import CONN_FIELDS
-from cctrace.io.packets import Packets
 
 
 def probes(key, ends):

@@ -13,9 +13,9 @@ from cctrace.cc.base import checked_params
 from cctrace.errors import FormatError
 from cctrace.flows.events import Events
 from cctrace.io import validation
+from cctrace.io.counters.tcpinfo import MISSING
 from cctrace.io.tablefile import save
-from cctrace.io.tcpinfo import MISSING
-from cctrace.replaying.follow import Follower
+from cctrace.replaying.engine.follow import Follower
 
 CAPTURE = ("loss_cubic_1pct", "sender.pcap.zst")
 

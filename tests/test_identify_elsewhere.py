@@ -17,7 +17,7 @@ from cctrace.identification.flights import _foreign as foreign
 from cctrace.identification.halves import HalfRounds
 from cctrace.identification.phases import Rates, chain, cycles_of
 from cctrace.identification.sends import Record, _leave_slow_start, _set_window, record_of, replay_of
-from cctrace.replaying import midflow
+from cctrace.replaying.engine import midflow
 from cctrace.schema import LINUX_EVENTS
 
 RTT_US = 40_000.0

@@ -14,10 +14,10 @@ from cctrace.identification.flights import flights_of
 from cctrace.identification.odds import UNKNOWN
 from cctrace.identification.polled_odds import growth, wrong_reductions
 from cctrace.identification.sends import record_of, replay_of
-from cctrace.io.packets import Packets
-from cctrace.replaying.follow import Follower
-from cctrace.replaying.reductions import set_right
-from cctrace.replaying.script import Edit, Script
+from cctrace.io.captures.packets import Packets
+from cctrace.replaying.engine.follow import Follower
+from cctrace.replaying.engine.script import Edit, Script
+from cctrace.replaying.inference.reductions import set_right
 from cctrace.schema import LINUX_EVENTS
 
 

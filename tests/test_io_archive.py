@@ -15,7 +15,7 @@ from cctrace import cli, datasets
 from cctrace.errors import FormatError
 from cctrace.flows.table import of_file
 from cctrace.io import read_file, stream
-from cctrace.io.tcpinfo import MISSING
+from cctrace.io.counters.tcpinfo import MISSING
 
 
 def capture(first, count=3):

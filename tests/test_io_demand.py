@@ -11,7 +11,7 @@ from wire import read
 
 import cctrace
 from cctrace.errors import FormatError
-from cctrace.io.tcpinfo import MISSING
+from cctrace.io.counters.tcpinfo import MISSING
 
 T0 = 1_700_000_000
 

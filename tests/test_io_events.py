@@ -10,7 +10,7 @@ from wire import block, ipv4, option, read, tcp
 from cctrace import datasets
 from cctrace.errors import ArgumentError, FormatError
 from cctrace.flows.capture import read as read_flows
-from cctrace.io.tcpinfo import MISSING
+from cctrace.io.counters.tcpinfo import MISSING
 from cctrace.io.write import convert
 
 T0 = 1_700_000_000

@@ -1,4 +1,4 @@
-"""Packets that `io.fast_path` decodes give the same rows as packets decoded one by one in full."""
+"""Packets that `io.captures.fast_path` decodes give the same rows as packets decoded one by one in full."""
 
 import gzip
 import io
@@ -27,9 +27,10 @@ from wire import (
 
 from cctrace import schema
 from cctrace.errors import Truncated
-from cctrace.io import layout, pieces, read_file, stream
-from cctrace.io.fast_path import fast_path
-from cctrace.io.packets import joined
+from cctrace.io import layout, read_file, stream
+from cctrace.io.captures import pieces
+from cctrace.io.captures.fast_path import fast_path
+from cctrace.io.captures.packets import joined
 from cctrace.lang.machine import Machine
 
 T0 = 1_795_190_736_401_848_537

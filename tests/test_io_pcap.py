@@ -23,9 +23,9 @@ from wire import ethernet, ethertype, ipv4, ipv6, pcap, read, tcp, tcp_options
 
 from cctrace import schema
 from cctrace.errors import FormatError, Truncated
-from cctrace.io import pcap as reader
 from cctrace.io import read_file, stream
-from cctrace.io.chunks import Chunks
+from cctrace.io.captures import pcap as reader
+from cctrace.io.captures.chunks import Chunks
 
 T0 = 1_795_190_736_401_848_537  # odd nanoseconds: a float64 would lose them
 

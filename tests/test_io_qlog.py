@@ -8,7 +8,7 @@ from wire import read
 
 import cctrace
 from cctrace.errors import FormatError
-from cctrace.io.tcpinfo import MISSING
+from cctrace.io.counters.tcpinfo import MISSING
 
 MS = 10**6
 EPOCH_MS = 1795190736468

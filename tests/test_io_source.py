@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from cctrace.io.chunks import Chunks
+from cctrace.io.captures.chunks import Chunks
 from cctrace.io.source import Source
 from cctrace.lang import threads
 from cctrace.lang.threads import ahead_of

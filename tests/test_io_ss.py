@@ -8,10 +8,10 @@ import pytest
 
 from cctrace.errors import FormatError
 from cctrace.io import read_file
-from cctrace.io.clock import leading_time
-from cctrace.io.ss import bytes_per_second
-from cctrace.io.structs import PHASES
-from cctrace.io.tcpinfo import MISSING
+from cctrace.io.counters.clock import leading_time
+from cctrace.io.counters.ss import bytes_per_second
+from cctrace.io.counters.structs import PHASES
+from cctrace.io.counters.tcpinfo import MISSING
 
 T = 1795190736468301357  # 2026-11-20 16:05:36.468301357 UTC
 SOCKET = "ESTAB 0      78192  10.99.0.1:40001 10.99.0.2:5001 "

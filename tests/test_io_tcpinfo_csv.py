@@ -4,7 +4,7 @@ import pytest
 from wire import read
 
 from cctrace.errors import FormatError
-from cctrace.io.tcpinfo import MISSING
+from cctrace.io.counters.tcpinfo import MISSING
 
 HEADER = "flow_id,time_ns,time_after_ns,tcpi_rtt,tcpi_min_rtt,tcpi_pacing_rate,tcpi_busy_time,tcpi_app_limited_bits"
 ROWS = [

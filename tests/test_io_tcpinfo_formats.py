@@ -10,9 +10,9 @@ import pytest
 from wire import read
 
 from cctrace.errors import FormatError
-from cctrace.io import tcpinfo
-from cctrace.io.structs import BBR23_INFO, PHASES, TCP_INFO, decode_bbr
-from cctrace.io.tcpinfo import MISSING
+from cctrace.io.counters import tcpinfo
+from cctrace.io.counters.structs import BBR23_INFO, PHASES, TCP_INFO, decode_bbr
+from cctrace.io.counters.tcpinfo import MISSING
 
 T = 1795190736468301000
 

@@ -68,7 +68,7 @@ def test_an_unknown_tunnel_is_an_error_that_lists_the_known_ones():
 def test_parts_of_a_stream_add_up_to_the_whole(monkeypatch):
     ips = conversation(3000)
     data = pcap([(T0 + i, p) for i, p in enumerate(ips)], 101)
-    monkeypatch.setattr("cctrace.io.pcap.frames_of.__defaults__", (5000,))
+    monkeypatch.setattr("cctrace.io.captures.pcap.frames_of.__defaults__", (5000,))
     whole, parts = read_file(io.BytesIO(data)), list(stream(io.BytesIO(data), chunk=100))
     assert len(parts) > 10
     for name in set(whole.columns) - {"sack_row"}:

@@ -10,7 +10,7 @@ import cctrace
 ROOT = Path(cctrace.__file__).parent
 MAX_LINES, MAX_FUNCTION_LINES = 400, 60
 # One compiled pass over a frame, whose thirty local values a part would have to take and return.
-LONG_FUNCTIONS = {"io/decode.py:decode_frames"}
+LONG_FUNCTIONS = {"io/captures/decode.py:decode_frames"}
 
 
 @lru_cache(maxsize=1)

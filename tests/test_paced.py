@@ -15,12 +15,12 @@ from cctrace.analysis.analyze import analyze
 from cctrace.analysis.validate import load
 from cctrace.cc.linux import stack_pacing_rate
 from cctrace.errors import ArgumentError
-from cctrace.io.tcpinfo import MISSING
-from cctrace.replaying import book as bk
-from cctrace.replaying import paced
+from cctrace.io.counters.tcpinfo import MISSING
+from cctrace.replaying.engine import context as cx
+from cctrace.replaying.engine.waiting import answers_acks, is_ack_clocked, shows_no_timer
+from cctrace.replaying.inference import paced
+from cctrace.replaying.inference.paced import socket_limit
 from cctrace.replaying.intervals import blocks, stops_until
-from cctrace.replaying.paced import socket_limit
-from cctrace.replaying.waiting import answers_acks, is_ack_clocked, shows_no_timer
 from tests.places import RECORDINGS
 
 RECORDING = RECORDINGS / "paced_cubic"
@@ -59,7 +59,7 @@ def test_a_socket_of_which_every_send_answers_an_ack_does_not_pace(late, own, is
     follower = SimpleNamespace(
         events=None,
         sends={"row": np.repeat(np.arange(50), 2)},
-        book=np.zeros(bk.BOOK_SIZE),
+        ctx=np.zeros(cx.CONTEXT_SIZE),
         params={"paced": 0},
         save=list,
         set_paced=int,

@@ -8,7 +8,7 @@ import pytest
 from cctrace.cc.base import checked_params
 from cctrace.cc.bbr2 import BBR2
 from cctrace.lang.fields import fields_of
-from cctrace.replaying.probes import MANY_ACKS, Probes
+from cctrace.replaying.inference.probes import MANY_ACKS, Probes
 
 DRAWN_AT, PROBE_RTT_AT, ROWS = 10, 60, 200
 ZERO, ONE = (1 << 30, 0xFFFFFFFF), (3 << 30, 0xFFFFFFFF)  # raw draws: the rounds begin at 0, or at 1

@@ -6,10 +6,10 @@ import pytest
 import cctrace as cct
 from cctrace.cc import controller as resolve
 from cctrace.cc.base import checked_params
-from cctrace.replaying import hz
-from cctrace.replaying.follow import Follower
-from cctrace.replaying.hz import Ticking, WrongTicksError
-from cctrace.replaying.infer import infer
+from cctrace.replaying.engine.follow import Follower
+from cctrace.replaying.inference import hz
+from cctrace.replaying.inference.hz import Ticking, WrongTicksError
+from cctrace.replaying.inference.infer import infer
 
 
 def sent(tmp_path, controller, hz, duration, fq=False, start_us=0):

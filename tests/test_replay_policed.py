@@ -6,7 +6,7 @@ import pytest
 import cctrace as cct
 from cctrace.cc.base import Param
 from cctrace.cc.bbr2022 import BBR2022
-from cctrace.replaying.policed import POLICED, POLICED_BW
+from cctrace.replaying.inference.policed import POLICED, POLICED_BW
 
 
 class Limited(BBR2022):

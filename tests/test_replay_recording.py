@@ -6,10 +6,10 @@ import pytest
 import cctrace as cct
 from cctrace.cc import controller as resolve
 from cctrace.columns import Held, Runs
-from cctrace.replaying import recording
-from cctrace.replaying.follow import Follower
+from cctrace.replaying.engine import recording
+from cctrace.replaying.engine.follow import Follower
+from cctrace.replaying.engine.recording import Recording
 from cctrace.replaying.model import model_fields, model_of
-from cctrace.replaying.recording import Recording
 from cctrace.replaying.run import replay
 
 PLACES = {"mode": (0, np.dtype(np.int64)), "gain": (8, np.dtype(np.float64)), "low": (20, np.dtype(np.uint32))}

@@ -10,9 +10,9 @@ from cctrace.cc.bbr1_model import CYCLE_LEN
 from cctrace.errors import ArgumentError
 from cctrace.flows.capture import Capture, read
 from cctrace.flows.events import Events
-from cctrace.io.packets import Packets
-from cctrace.replaying.ahead import LEFT, Ahead
-from cctrace.replaying.cycle import Cycle
+from cctrace.io.captures.packets import Packets
+from cctrace.replaying.inference.ahead import LEFT, Ahead
+from cctrace.replaying.inference.cycle import Cycle
 from cctrace.replaying.run import replay
 from cctrace.tcp.pacing import SK_GSO_MAX_SIZE, near_peer_bytes, tso_autosize
 

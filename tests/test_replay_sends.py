@@ -12,11 +12,19 @@ from cctrace.flows.events import Events
 from cctrace.flows.packed import EventColumns
 from cctrace.flows.state import EVENT
 from cctrace.identification.sends import _own_sends
-from cctrace.replaying import book as bk
-from cctrace.replaying import loop
-from cctrace.replaying import stack as sk
-from cctrace.replaying.likelihood import ALMOST_FULL, AS_LONG, SHORTER, any_send, is_by_timer, paced_send, send_time
-from cctrace.replaying.probes import Probes
+from cctrace.replaying.engine import context as cx
+from cctrace.replaying.engine import loop
+from cctrace.replaying.engine import stack as sk
+from cctrace.replaying.engine.likelihood import (
+    ALMOST_FULL,
+    AS_LONG,
+    SHORTER,
+    any_send,
+    is_by_timer,
+    paced_send,
+    send_time,
+)
+from cctrace.replaying.inference.probes import Probes
 from cctrace.replaying.run import replay
 from cctrace.schema import CLOCK_START_US
 from tests.test_stack_rules import Calls
@@ -282,13 +290,13 @@ def test_a_sharp_peak_beside_many_equal_instants_is_found():
 def test_an_ack_finds_a_window_full_that_has_no_room_for_a_super_packet_however_short_the_last_one_was(
     ca_state, cwnd, flight, full
 ):
-    book, slots, stack = np.zeros(bk.BOOK_SIZE, np.int64), np.zeros(8, np.int64), np.zeros(sk.STACK_SIZE, np.int64)
-    book[bk.SCORE], book[bk.OWN_MIN_RTT] = bk.PACED_SENDS, -1
+    ctx, slots, stack = np.zeros(cx.CONTEXT_SIZE, np.int64), np.zeros(8, np.int64), np.zeros(sk.STACK_SIZE, np.int64)
+    ctx[cx.SCORE], ctx[cx.OWN_MIN_RTT] = cx.PACED_SENDS, -1
     slots[sk.CWND], slots[sk.PACING] = cwnd, 4 * 1448 * 1024  # super-packets of four segments
     stack[sk.MSS], stack[sk.MIN_RTT_US] = 1448, 50_000
     ack = np.zeros(len(schema.names(schema.LINUX_VIEW)), np.int64)
     ack[sk.A_CA_STATE], ack[sk.A_PRIOR_IN_FLIGHT] = ca_state, flight
-    assert loop.was_full(book, SimpleNamespace(is_cwnd_limited=1), ack, slots, stack) == full
+    assert loop.was_full(ctx, SimpleNamespace(is_cwnd_limited=1), ack, slots, stack) == full
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import cctrace as cct
 from cctrace.cc.bbr2022 import BBR2022
 from cctrace.columns import runs_of_true
 from cctrace.flows.capture import read
-from cctrace.replaying import midflow
+from cctrace.replaying.engine import midflow
 
 PROBE_RTT = BBR2022.states.index("PROBE_RTT")
 PARAMS = {"min_rtt_win_sec": 10}

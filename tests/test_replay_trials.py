@@ -7,18 +7,13 @@ import cctrace as cct
 from cctrace import schema
 from cctrace.cc import controller
 from cctrace.cc.base import checked_params
-from cctrace.replaying import book as bk
-from cctrace.replaying import branches
-from cctrace.replaying.ahead import LEFT, Ahead
-from cctrace.replaying.follow import Follower
-from cctrace.replaying.hypotheses import LONGEST, Inference
-from cctrace.replaying.infer import infer
-from cctrace.replaying.likelihood import ANSWER_NS, RATES_APART, most_paced, paced_send
-from cctrace.replaying.loop import is_dip
-from cctrace.replaying.probes import AT_ONCE, REFILL, Probes
-from cctrace.replaying.race import Race
-from cctrace.replaying.script import Best
-from cctrace.replaying.stack import (
+from cctrace.replaying.engine import branches
+from cctrace.replaying.engine import context as cx
+from cctrace.replaying.engine.follow import Follower
+from cctrace.replaying.engine.likelihood import ANSWER_NS, RATES_APART, most_paced, paced_send
+from cctrace.replaying.engine.loop import is_dip
+from cctrace.replaying.engine.script import Best
+from cctrace.replaying.engine.stack import (
     ACKED_NS,
     CWND,
     HZ,
@@ -31,9 +26,14 @@ from cctrace.replaying.stack import (
     WAS_FULL,
     WSTAMP_NS,
 )
-from cctrace.replaying.ticks import CLEARLY, CONFIG_HZ, Phases, likeliest_ticks
-from cctrace.replaying.together import next_tick
-from cctrace.replaying.waits import Waits
+from cctrace.replaying.engine.together import next_tick
+from cctrace.replaying.inference.ahead import LEFT, Ahead
+from cctrace.replaying.inference.hypotheses import LONGEST, Inference
+from cctrace.replaying.inference.infer import infer
+from cctrace.replaying.inference.probes import AT_ONCE, REFILL, Probes
+from cctrace.replaying.inference.race import Race
+from cctrace.replaying.inference.ticks import CLEARLY, CONFIG_HZ, Phases, likeliest_ticks
+from cctrace.replaying.inference.waits import Waits
 
 MARGIN = 20.0
 NEVER = {"rounds_since_probe": -(1 << 20), "probe_wait_us": 1 << 40}  # waits of a BBRv3 that do not end
@@ -51,7 +51,7 @@ LEADS = range(0, 4000, 200)
 def alone(run, leads, rows):
     """Return how likely each of some leads of ticks at 250 Hz is."""
     changes = [{run.slot("hz"): -750, -1 - HZ: -750, -1 - TICK_US: lead} for lead in leads]
-    return run.trials(rows, changes=changes, score=bk.FULL_FLIGHTS)[0]
+    return run.trials(rows, changes=changes, score=cx.FULL_FLIGHTS)[0]
 
 
 @pytest.mark.parametrize("reads", ["", "rs_is_app_limited"])
@@ -59,7 +59,7 @@ def test_hypotheses_side_by_side_are_as_likely_as_alone_however_far_each_is(read
     (run,) = followers("loss_cubic_1pct", "cubic6", 1)
     run.reads = run.reads | ({"pkts_acked": [reads]} if reads else {})  # then none are joined
     some = LEADS[::3]
-    together = Race(run, 250, bk.FULL_FLIGHTS, len(LEADS))
+    together = Race(run, 250, cx.FULL_FLIGHTS, len(LEADS))
     for rows, asked in ((1000, some), (2000, LEADS), (4000, some), (2000, some), (8000, LEADS)):
         expected = alone(run, asked, rows).tolist()
         assert together.likelihoods(asked, rows).tolist() == expected
@@ -69,7 +69,7 @@ def test_hypotheses_side_by_side_are_as_likely_as_alone_however_far_each_is(read
 
 def test_hypotheses_that_are_out_of_the_race_are_not_as_likely_as_the_margin():
     (run,) = followers("loss_cubic_1pct", "cubic6", 1)
-    together = Race(run, 250, bk.FULL_FLIGHTS, len(LEADS))
+    together = Race(run, 250, cx.FULL_FLIGHTS, len(LEADS))
     rows = 8000
     expected = alone(run, LEADS, rows)
     found = together.likelihoods(LEADS, rows, MARGIN)
@@ -152,9 +152,9 @@ def test_rounds_count_a_pause_as_one():
 
 def test_a_start_of_probe_rtt_is_found_at_its_row_and_no_other():
     starts = [3, 4, 9]
-    book, stack = np.zeros(bk.BOOK_SIZE + len(starts), np.int64), np.zeros(STACK_SIZE, np.int64)
-    book[bk.DIPS], book[bk.BOOK_SIZE :] = len(starts), starts
-    assert [row for row in (0, 2, 3, 5, 6, 9, 10, 11) if is_dip(book, row, stack)] == [3, 9]  # 4 is no ACK
+    ctx, stack = np.zeros(cx.CONTEXT_SIZE + len(starts), np.int64), np.zeros(STACK_SIZE, np.int64)
+    ctx[cx.DIPS], ctx[cx.CONTEXT_SIZE :] = len(starts), starts
+    assert [row for row in (0, 2, 3, 5, 6, 9, 10, 11) if is_dip(ctx, row, stack)] == [3, 9]  # 4 is no ACK
 
 
 @pytest.mark.parametrize("remembers", [0, 1])
@@ -162,12 +162,12 @@ def test_a_branch_ends_where_it_has_come_to_a_known_state(monkeypatch, remembers
     """The controller forgets what was changed within eight rows, but for `remembers`, which another branch shares."""
     calls, size, rows = [], 3, 4000
 
-    def call_row(book, rows, sends, marks, draws, i, slots, stack, ack, likelihood):
+    def call_row(ctx, rows, sends, marks, draws, i, slots, stack, ack, likelihood):
         calls.append(i)
         likelihood[0] -= float(slots[0] * (i % 7) + slots[1] * (i % 2))
         slots[0] >>= 1
         stack[NEXT_SEND] = i
-        if book[bk.KEEPS]:
+        if ctx[cx.KEEPS]:
             likelihood[1 + i] = 1000.0  # what a send could add at most: no branch is refuted
 
     monkeypatch.setattr(branches, "call_row", call_row)
@@ -175,12 +175,12 @@ def test_a_branch_ends_where_it_has_come_to_a_known_state(monkeypatch, remembers
     starts[0, :50] = np.arange(50) * 20
     starts[1, 0] = branches.BEGIN
     ways[0][:-1] = np.linspace(0, rows, branches.CHECKS, False)
-    book, out = np.zeros(bk.BOOK_SIZE, np.int64), np.zeros((50, 3))
-    book[bk.LAST], book[bk.HYPOTHESES], book[bk.REACHED], book[bk.LOWER] = rows, 50, -bk.NO_MARGIN, 1000
+    ctx, out = np.zeros(cx.CONTEXT_SIZE, np.int64), np.zeros((50, 3))
+    ctx[cx.LAST], ctx[cx.HYPOTHESES], ctx[cx.REACHED], ctx[cx.LOWER] = rows, 50, -cx.NO_MARGIN, 1000
     likelihood, marks = np.zeros(rows + 2), np.zeros(rows, np.uint8)
     state = [np.zeros(words, np.int64) for words in (size, STACK_SIZE, size, STACK_SIZE)]
     changes = np.array([[0, 128], [1, remembers]])
-    given = (book, None, None, marks, None, starts, *state[:2], changes, kept, ways, *state[2:], None, likelihood, out)
+    given = (ctx, None, None, marks, None, starts, *state[:2], changes, kept, ways, *state[2:], None, likelihood, out)
     branches.scan(*given)
     for start, ratio in zip(starts[0, :50], out[:, 0], strict=True):
         forgotten = sum((128 >> k) * ((start + k) % 7) for k in range(8))
@@ -228,7 +228,7 @@ def test_each_wait_ends_where_it_does_alone_and_what_precedes_its_end_is_kept(tm
         numbers, (waits, watched) = probes.numbers, probes.waits.ends(horizon, ("cycle_idx", REFILL))
         longest = numbers[int(np.argmax(waits[:-1]))]
         draws = [*numbers, (*longest[: probes.clock], 0, *longest[probes.clock + 1 :])]
-        _, ends, alone = follower.trials(horizon, draws=draws, score=bk.NOTHING, watch=("cycle_idx", REFILL))
+        _, ends, alone = follower.trials(horizon, draws=draws, score=cx.NOTHING, watch=("cycle_idx", REFILL))
         assert ends.tolist() == waits.tolist()
         assert alone.tolist() == watched.tolist()
         before = follower.save()

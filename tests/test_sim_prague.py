@@ -8,7 +8,7 @@ import pytest
 import cctrace as cct
 from cctrace import Path, Sender, simulate
 from cctrace.cc.prague import MAX_ALPHA, ONE_CWND, SHIFT_G
-from cctrace.replaying.through_fq import passage
+from cctrace.replaying.inference.through_fq import passage
 from cctrace.schema import LINUX_EVENTS
 
 

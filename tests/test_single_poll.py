@@ -9,7 +9,7 @@ import pytest
 import cctrace
 from cctrace import cli
 from cctrace.diagnosis.diagnose import diagnose
-from cctrace.io.tcpinfo import MISSING
+from cctrace.io.counters.tcpinfo import MISSING
 
 T0 = 1_733_525_121
 HEADER = "State Recv-Q Send-Q Local Address:Port Peer Address:Port\n"

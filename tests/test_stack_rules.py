@@ -12,12 +12,13 @@ from cctrace.cc.linux import TCP_INFINITE_SSTHRESH
 from cctrace.flows.capture import read
 from cctrace.flows.events import Events
 from cctrace.flows.state import EVENT, SENT
-from cctrace.replaying import book as bk
-from cctrace.replaying import stack, ticks, waiting
-from cctrace.replaying.follow import Follower
-from cctrace.replaying.infer import infer
+from cctrace.replaying.engine import context as cx
+from cctrace.replaying.engine import stack, waiting
+from cctrace.replaying.engine.follow import Follower
+from cctrace.replaying.engine.stack import TICK_US
+from cctrace.replaying.inference import ticks
+from cctrace.replaying.inference.infer import infer
 from cctrace.replaying.run import replay
-from cctrace.replaying.stack import TICK_US
 from tests.build_stack import NEUTRAL
 from tests.conversation import MSS, Conversation
 
@@ -293,12 +294,12 @@ def test_a_window_filled_in_two_bursts_upon_one_ack_is_limited_by_the_receiver_a
     ],
 )
 def test_an_ack_that_stays_unanswered_for_long_is_enough(waited_us, in_flight, fills_window, marked):
-    book, slots = np.zeros(bk.BOOK_SIZE, np.int64), np.zeros(stack.APP_LIMITED + 1, np.int64)
+    ctx, slots = np.zeros(cx.CONTEXT_SIZE, np.int64), np.zeros(stack.APP_LIMITED + 1, np.int64)
     memory = np.zeros(stack.STACK_SIZE, np.int64)
-    book[bk.OWN_MIN_RTT], slots[stack.CWND], slots[stack.PACING] = -1, 30, 1_000_000
+    ctx[cx.OWN_MIN_RTT], slots[stack.CWND], slots[stack.PACING] = -1, 30, 1_000_000
     memory[stack.MSS], memory[stack.MIN_RTT_US], memory[stack.WAITING] = 1448, 60_000, 1
     last = SimpleNamespace(fills_window=fills_window)
-    waiting.note_unanswered(book, last, in_flight, waited_us * 1000, slots, memory)
+    waiting.note_unanswered(ctx, last, in_flight, waited_us * 1000, slots, memory)
     assert memory[stack.UNANSWERED] == marked
 
 

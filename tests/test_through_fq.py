@@ -25,10 +25,11 @@ from cctrace.cc.base import LinuxController, checked_params
 from cctrace.cc.bbr2016 import BBR2016
 from cctrace.cc.linux import EVENT_TX_START
 from cctrace.cc.orca import with_policy
-from cctrace.flows import continuing, state
+from cctrace.flows import state
 from cctrace.flows.capture import Capture
 from cctrace.flows.events import Events
-from cctrace.flows.handover import (
+from cctrace.flows.sender import continuing
+from cctrace.flows.sender.handover import (
     SAME_PASS_NS,
     is_too_short,
     leaves_with_ack,
@@ -36,23 +37,24 @@ from cctrace.flows.handover import (
     note_made,
     timer_late_ns,
 )
-from cctrace.flows.reenact import SENDS
-from cctrace.flows.sends import full_skb, left_of_skb
+from cctrace.flows.sender.reenact import SENDS
+from cctrace.flows.sender.sends import full_skb, left_of_skb
 from cctrace.flows.state import EVENT
-from cctrace.io.packets import OPT_COPY, Packets
-from cctrace.replaying import book as bk
-from cctrace.replaying import stack, through_fq, waiting
-from cctrace.replaying.follow import Follower
-from cctrace.replaying.hypotheses import LONGEST
-from cctrace.replaying.infer import infer
-from cctrace.replaying.led import led_by
-from cctrace.replaying.one_pass import Leader
-from cctrace.replaying.paced import likely_gso
-from cctrace.replaying.probes import AT_ONCE, NEVER, REFILL, Probes
-from cctrace.replaying.script import Edit
+from cctrace.io.captures.packets import OPT_COPY, Packets
+from cctrace.replaying.engine import context as cx
+from cctrace.replaying.engine import stack, waiting
+from cctrace.replaying.engine.follow import Follower
+from cctrace.replaying.engine.script import Edit
+from cctrace.replaying.inference import through_fq
+from cctrace.replaying.inference.hypotheses import LONGEST
+from cctrace.replaying.inference.infer import infer
+from cctrace.replaying.inference.led import led_by
+from cctrace.replaying.inference.one_pass import Leader
+from cctrace.replaying.inference.paced import likely_gso
+from cctrace.replaying.inference.probes import AT_ONCE, NEVER, REFILL, Probes
+from cctrace.replaying.inference.through_fq import Passage, at_hand_over, passage
+from cctrace.replaying.inference.timed import Timed
 from cctrace.replaying.senders import registered
-from cctrace.replaying.through_fq import Passage, at_hand_over, passage
-from cctrace.replaying.timed import Timed
 from cctrace.report.overview import write_report
 from cctrace.tcp.pacing import waits_for_ack
 from cctrace.tcp.small_queue import SKB_OVERHEAD_BYTES, is_throttled
@@ -109,7 +111,7 @@ def test_who_sent_it_is_found_through_fq(flow, recording):
 
 
 @pytest.mark.parametrize("cc", ["bbr2", "bbr3"])
-@pytest.mark.parametrize("by", [bk.ALL_SENDS, bk.TIMED_SENDS])
+@pytest.mark.parametrize("by", [cx.ALL_SENDS, cx.TIMED_SENDS])
 def test_every_send_is_scored_by_the_decisions_that_were_inferred(cc, by):
     """A round of BBRv2 may begin at another ACK where packets count as late: a draw is no reason to stop there."""
     events = at_hand_over(cct.read(RECORDINGS / "fq_v2_near" / "sender.pcap.zst").flow(0)).events
@@ -120,7 +122,7 @@ def test_every_send_is_scored_by_the_decisions_that_were_inferred(cc, by):
     assert np.all(likelihood != 0)
     cwnd, again = (follower.recorded["snd_cwnd"] for follower in followers)
     assert np.all(again > 0)
-    if by == bk.ALL_SENDS:
+    if by == cx.ALL_SENDS:
         assert np.array_equal(cwnd, again)
 
 
@@ -163,7 +165,7 @@ def test_which_super_packets_a_bbr2_makes_shows_in_their_sizes_where_their_times
     follower.set_gso, follower.draw, follower.run = lambda value: None, lambda numbers: None, lambda: 1
     sizes = {65536: 0.0, 524280: by_sizes}
     follower.score = lambda script, stops, score: np.array(
-        [sizes[script.gso_max_bytes] if score == bk.PACED_SENDS else 0.0]
+        [sizes[script.gso_max_bytes] if score == cx.PACED_SENDS else 0.0]
     )
     assert likely_gso(follower) == found
 
@@ -212,11 +214,11 @@ def test_branches_that_hand_over_more_are_not_judged_by_more_sends():
     bbr2 = controller("bbr2")[0]
     leader = Leader(flow, bbr2, checked_params(bbr2, {"ecn_enable": 1, "gso_max_bytes": 524280}))
     last, numbers = leader.run() + 60, (1 << 30, 0xFFFFFFFF)
-    (scored,), _, _ = leader.trials(last, [numbers], bk.PACED_SENDS, ("cycle_idx", -1))
+    (scored,), _, _ = leader.trials(last, [numbers], cx.PACED_SENDS, ("cycle_idx", -1))
     leader.draw(numbers)
-    leader._go(last, bk.PACED_SENDS)
+    leader._go(last, cx.PACED_SENDS)
     judged = leader.likelihood[0]
-    leader._go(last + 20, bk.PACED_SENDS)
+    leader._go(last + 20, cx.PACED_SENDS)
     assert scored < 0
     assert leader.likelihood[0] == pytest.approx(judged)  # what leaves later does not count
 
@@ -229,7 +231,7 @@ def test_waits_through_fq_end_as_if_each_were_run_alone_and_what_goes_on_from_on
         assert leaders[1].run() == row
         ends, watched = work.waits.ends(rows, watch)
         by_clock = (*work.numbers[int(np.argmax(ends[:-1]))][:-1], 0)
-        _, alone, seen = leaders[1].trials(rows, [*work.numbers, by_clock], bk.NOTHING, watch)
+        _, alone, seen = leaders[1].trials(rows, [*work.numbers, by_clock], cx.NOTHING, watch)
         assert ends.tolist() == alone.tolist()
         assert watched.tolist() == seen.tolist()
         for leader in leaders:
@@ -316,13 +318,13 @@ def test_what_small_queues_hold_back_until_the_next_ack_is_near_is_limited_by_cw
     sends.time_ns = sends.tx_ns + late_us * 1000 - schema.CLOCK_START_US * 1000
     sends.snd_nxt = 1448 * np.array([1, 2, 3])
     sends.skb_left = [0, 0, skb_left]
-    book, slots = np.zeros(bk.BOOK_SIZE, np.int64), np.zeros(stack.APP_LIMITED + 1, np.int64)
-    book[bk.OWN_MIN_RTT], slots[stack.CWND], slots[stack.PACING] = -1, 20, 1_000_000
+    ctx, slots = np.zeros(cx.CONTEXT_SIZE, np.int64), np.zeros(stack.APP_LIMITED + 1, np.int64)
+    ctx[cx.OWN_MIN_RTT], slots[stack.CWND], slots[stack.PACING] = -1, 20, 1_000_000
     memory = np.zeros(stack.STACK_SIZE, np.int64)
     memory[stack.MSS], memory[stack.NEXT_SEND], memory[stack.SND_UNA] = 1448, 3, 1448
     memory[stack.ACKED_NS], memory[stack.MIN_RTT_US], memory[stack.WSTAMP_NS] = acked_ns, 10_000, acked_ns + 9 * ms
     row = SimpleNamespace(srtt_us8=80_000)
-    assert waiting.awaits_more(book, row, sends, 1, acked_ns + 4 * ms, slots, memory) == waits
+    assert waiting.awaits_more(ctx, row, sends, 1, acked_ns + 4 * ms, slots, memory) == waits
     assert memory[stack.OLDEST] == 1
 
 

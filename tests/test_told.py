@@ -8,8 +8,8 @@ import pytest
 from cctrace.errors import FormatError
 from cctrace.identification.named import controller_name, generation, leaves_open, sender
 from cctrace.io import read_file
-from cctrace.io.structs import BBR23_INFO, BBR_INFO
-from cctrace.io.tcpinfo import MISSING
+from cctrace.io.counters.structs import BBR23_INFO, BBR_INFO
+from cctrace.io.counters.tcpinfo import MISSING
 
 COLUMNS = "time_ns,tcpi_rtt,bbr_bw_bytes_per_s,bbr_pacing_gain_256,bbr_cwnd_gain_256,cc"
 

@@ -15,8 +15,8 @@ from cctrace import datasets
 from cctrace.errors import ArgumentError
 from cctrace.flows.state import EVENT, SENT
 from cctrace.io import frames_of
-from cctrace.io.annotated import LONGEST, Comment, write_annotated
-from cctrace.io.frames import Decoder
+from cctrace.io.captures.annotated import LONGEST, Comment, write_annotated
+from cctrace.io.captures.frames import Decoder
 from cctrace.io.source import open_source
 from cctrace.schema import LINUX_EVENTS
 from cctrace.wireshark.annotate import annotate

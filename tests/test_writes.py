@@ -7,11 +7,11 @@ import cctrace as cct
 from cctrace.flows.events import Events
 from cctrace.flows.periodic_writes import Writes
 from cctrace.flows.state import THROUGH_FQ
-from cctrace.replaying import writer as wr
-from cctrace.replaying.book import APP_LIMITED
-from cctrace.replaying.follow import Follower
-from cctrace.replaying.waiting import is_more_waiting
-from cctrace.replaying.writes import NEAR, Writer, marks_of_writes
+from cctrace.replaying.engine.context import APP_LIMITED
+from cctrace.replaying.engine.follow import Follower
+from cctrace.replaying.engine.waiting import is_more_waiting
+from cctrace.replaying.inference import writer as wr
+from cctrace.replaying.inference.writes import NEAR, Writer, marks_of_writes
 from cctrace.sim.path import Path
 from cctrace.sim.sender import Sender
 from tests.conversation import EPOCH_NS, MSS, Conversation

@@ -10,7 +10,7 @@ from cctrace.flows.align import is_of_receiver
 from cctrace.flows.capture import read
 from cctrace.flows.flow import Flow
 from cctrace.flows.large import batches_of_file
-from cctrace.io.tcpinfo import TcpInfo
+from cctrace.io.counters.tcpinfo import TcpInfo
 
 
 class Input:

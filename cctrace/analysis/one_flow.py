@@ -23,11 +23,11 @@ from cctrace.flows.flow import Flow
 from cctrace.identification.identify import CANDIDATES, HEED_MARKS, UNKNOWN, Identification, identified
 from cctrace.identification.named import controller_name, sender
 from cctrace.identification.words import believed, is_undecided
-from cctrace.io.tcpinfo import TcpInfo
+from cctrace.io.counters.tcpinfo import TcpInfo
 from cctrace.refusals import Attempt
+from cctrace.replaying.inference.through_fq import SENT_THROUGH_FQ, at_hand_over
 from cctrace.replaying.model import model_fields, model_of
 from cctrace.replaying.run import Run, replay
-from cctrace.replaying.through_fq import SENT_THROUGH_FQ, at_hand_over
 
 PACKED = 300_000  # rows of an event stream that is packed when its sender has been replayed
 # Guessed attributes that a reader should know of; for `start_ns` the note on the place of capture says so.

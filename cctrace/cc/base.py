@@ -114,7 +114,7 @@ class Controller:
     params: ClassVar[dict[str, Param]] = {}
     phase_choices: ClassVar[int] = 0  # values of the one draw that a replay infers from the sends; 0: none
     # What a replay infers instead where draws decide how long to wait before probing: how many values each draw has, as
-    # a number or the name of a parameter, in the order in which they are drawn; 0: a time, see `replaying.infer`.
+    # a number or the name of a parameter, in the order in which they are drawn; 0: a time, see `replaying.inference`.
     probe_draws: ClassVar[tuple[int | str, ...]] = ()
     # Golden-vector column -> field, where the names differ: {"s_bw": "bw_v[0]"}; see `replaying.vectors.golden_field`.
     golden_names: ClassVar[dict[str, str]] = {}

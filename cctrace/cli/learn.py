@@ -110,7 +110,7 @@ def _numbers(bins: str | None) -> list[int] | None:
 def _observe(agent: Any, file: str) -> int:
     """Let the agent learn from the flows of counters, each judged by the bin that it ran in."""
     from cctrace.io import read_file
-    from cctrace.io.tcpinfo import TcpInfo
+    from cctrace.io.counters.tcpinfo import TcpInfo
     from cctrace.learn import statistics
 
     counters = read_file(file)

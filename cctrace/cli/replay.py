@@ -161,7 +161,7 @@ def _words(result: Any, last: Any) -> list[tuple[str, str]]:
     """Return what the controller held after the last call, as (name, text)."""
     from cctrace.flows.flow import Flow
     from cctrace.flows.source import flow_of
-    from cctrace.replaying.through_fq import FQ_IN_WORDS
+    from cctrace.replaying.inference.through_fq import FQ_IN_WORDS
     from cctrace.replaying.words import in_words, time_in_words
 
     if not last:

@@ -19,8 +19,8 @@ from cctrace.flows.flow import Flow
 from cctrace.flows.large import bulk_flows, bulk_or_largest, bulk_rows, is_large
 from cctrace.flows.table import of_file
 from cctrace.io import read_file
+from cctrace.io.counters.tcpinfo import TcpInfo
 from cctrace.io.source import Member
-from cctrace.io.tcpinfo import TcpInfo
 
 Named = str | Member  # a path or a URL, or a file of an archive
 Found = tuple[list[Row], Iterator[tuple[Any, int]], Sequence[str]]
@@ -127,7 +127,7 @@ def _of_counters(table: TcpInfo) -> Found:
 
 def _counted(counters: Sequence[Named], limit: int | None) -> list[TcpInfo]:
     """Return the tables of the counters of a capture; the parts of a connection are merged."""
-    from cctrace.io.merging import merged
+    from cctrace.io.counters.merging import merged
 
     tables = []
     for one in counters:

@@ -19,9 +19,9 @@ from cctrace.diagnosis.findings import LIMITS, Limit
 from cctrace.diagnosis.record import Record, runs_of
 from cctrace.flows.flow import Flow
 from cctrace.flows.state import THROUGH_FQ
-from cctrace.io.tcpinfo import TcpInfo
+from cctrace.io.counters.tcpinfo import TcpInfo
+from cctrace.replaying.inference.through_fq import leans_to_fq
 from cctrace.replaying.run import Run
-from cctrace.replaying.through_fq import leans_to_fq
 
 V1 = BBR2022.params
 _COUNTERS = {"receive_window": "rwnd_limited_us", "send_buffer": "sndbuf_limited_us"}

@@ -23,11 +23,11 @@ from cctrace.flows.events import AckRows
 from cctrace.flows.flow import Flow
 from cctrace.flows.seqspace import unwrapped
 from cctrace.flows.state import FIN, RST, SYN, TIMEOUT
-from cctrace.io.packets import OPT_COPY
+from cctrace.io.captures.packets import OPT_COPY
 from cctrace.path.constants import MIN_ACKS
 from cctrace.path.evidence import evidence_of
+from cctrace.replaying.inference.through_fq import at_hand_over
 from cctrace.replaying.run import Run, replay
-from cctrace.replaying.through_fq import at_hand_over
 from cctrace.tcp.pacing import TSO_WIN_DIVISOR
 
 
@@ -188,7 +188,7 @@ class Record:
     def heeds_marks(self) -> bool:
         """Whether marks reduce the window; of a BBR that can, if this makes the replayed sends likelier.
 
-        A replay infers it (`replaying.infer`), where the path is short enough for it to matter.
+        A replay infers it (`replaying.inference.infer`), where the path is short enough for it to matter.
         """
         if not self.is_model_based or self.controller is None:
             return True

@@ -31,10 +31,10 @@ from cctrace.io.write import replacing
 from cctrace.plot.packets import KINDS, in_file_order, packets_of
 from cctrace.plot.states import modes_of
 from cctrace.refusals import Attempt
+from cctrace.replaying.engine.stack import flight_of
+from cctrace.replaying.inference.through_fq import at_hand_over
 from cctrace.replaying.model import model_fields, model_of
 from cctrace.replaying.run import Run, replay
-from cctrace.replaying.stack import flight_of
-from cctrace.replaying.through_fq import at_hand_over
 from cctrace.replaying.words import UNBOUNDED
 from cctrace.schema import CA_STATES, LINUX_EVENTS, U32_MAX
 

@@ -2,7 +2,7 @@ r"""Parameters of the sender's controller: every value is replayed, and the one 
 
     1. replay     the controller decides again on the recorded ACKs with a value of the parameter; unrecorded inputs
                   (random draws, ticks) are inferred anew for every value
-    2. score      by what was sent and when (`replaying.likelihood.any_send`); the sends within 0.2 s count once
+    2. score      by what was sent and when (`replaying.engine.likelihood.any_send`); the sends within 0.2 s count once
     3. maximise   a grid over the allowed range, refined until some value explains the sends, then ever smaller
                   steps around its maxima
     4. interval   the values that are not clearly worse: those whose summed shortfall
@@ -40,9 +40,9 @@ from cctrace.fit.surface import Axis, Surface
 from cctrace.flows.flow import Flow
 from cctrace.path.constants import PROFILE_DROP
 from cctrace.path.transmissions import as_flow
+from cctrace.replaying.inference.scores import UNKNOWN_LOG, replayed
+from cctrace.replaying.inference.through_fq import at_hand_over
 from cctrace.replaying.intervals import BLOCK_US, blocks
-from cctrace.replaying.scores import UNKNOWN_LOG, replayed
-from cctrace.replaying.through_fq import at_hand_over
 from cctrace.sim.result import Simulation
 from cctrace.units import format_percent
 

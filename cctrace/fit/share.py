@@ -35,9 +35,9 @@ from cctrace.flows.capture import Capture
 from cctrace.flows.flow import Flow
 from cctrace.path.blocks import block_length
 from cctrace.path.evidence import evidence_of
+from cctrace.replaying.inference.scores import UNKNOWN_LOG, replayed
 from cctrace.replaying.intervals import blocks
 from cctrace.replaying.run import replay
-from cctrace.replaying.scores import UNKNOWN_LOG, replayed
 from cctrace.sim.result import Simulation
 from cctrace.tcp.wire import PACKET_BYTES
 from cctrace.units import format_percent

@@ -24,11 +24,11 @@ from cctrace.flows.cut_sacks import complete
 from cctrace.flows.ecn import feedback
 from cctrace.flows.flow import Flow
 from cctrace.flows.periodic_writes import NOTHING_DUE
-from cctrace.flows.reenact import Pass
+from cctrace.flows.sender.reenact import Pass
 from cctrace.flows.state import DEFAULT_HZ, DIRECTLY, PARAM, PSH, SYN, THROUGH_FQ
 from cctrace.flows.table import Connections, retransmitted_share
 from cctrace.flows.window_scale import MAX_WSCALE, shown_scale
-from cctrace.io.packets import OPT_COPY, OPT_TIMESTAMPS
+from cctrace.io.captures.packets import OPT_COPY, OPT_TIMESTAMPS
 from cctrace.schema import CLOCK_START_US
 from cctrace.units import format_counted, format_rate, format_rtt, format_share, format_size
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from cctrace.columns import Bools, Ints, Values
-    from cctrace.io.packets import Packets
+    from cctrace.io.captures.packets import Packets
 
 
 def read(
@@ -84,8 +84,8 @@ def read(
     """
     from cctrace.flows.counters import CounterTable
     from cctrace.io import read_file, stream
-    from cctrace.io.packets import Packets
-    from cctrace.io.tcpinfo import TcpInfo
+    from cctrace.io.captures.packets import Packets
+    from cctrace.io.counters.tcpinfo import TcpInfo
 
     if chunk is not None:
         return stream(source, chunk, format, **options)
@@ -226,7 +226,7 @@ class Capture(Gridded):
         """
         rows = np.asarray(rows)
         asked, kept = (rows.tobytes(), hz), self._params
-        if kept[0] != asked:  # a flow is re-enacted again and again, see `replaying.through_fq`
+        if kept[0] != asked:  # a flow is re-enacted again and again, see `replaying.inference.through_fq`
             kept = self._params = asked, self._measured(rows, hz)
         p = kept[1].copy()
         p["fq"], p["misses_marks"] = fq, misses_marks

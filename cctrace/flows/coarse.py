@@ -32,7 +32,7 @@ from cctrace.columns import Columns, Floats, Ints, Values, rows_of_spans
 from cctrace.errors import StreamError
 from cctrace.flows.events import Events
 from cctrace.flows.state import EVENT
-from cctrace.io.tcpinfo import MISSING
+from cctrace.io.counters.tcpinfo import MISSING
 from cctrace.tcp.wire import MSS_BYTES
 from cctrace.units import format_time
 

@@ -22,7 +22,7 @@ from cctrace.display import Card, Carded, connection
 from cctrace.errors import ArgumentError
 from cctrace.flows import coarse, quantized
 from cctrace.flows.state import DEFAULT_HZ
-from cctrace.io.tcpinfo import MISSING, TcpInfo
+from cctrace.io.counters.tcpinfo import MISSING, TcpInfo
 from cctrace.tcp.sequence import unwrapped
 from cctrace.tcp.wire import MSS_BYTES
 from cctrace.units import format_rate, format_size, format_time

@@ -15,7 +15,7 @@ import numpy as np
 
 from cctrace.columns import Ints
 from cctrace.flows.state import RST, SYN
-from cctrace.io.packets import OPT_BAD, OPT_TIMESTAMPS
+from cctrace.io.captures.packets import OPT_BAD, OPT_TIMESTAMPS
 
 if TYPE_CHECKING:
     from cctrace.flows.flow import Flow

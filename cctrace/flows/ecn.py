@@ -22,8 +22,8 @@ from cctrace.columns import frame_of
 from cctrace.display import Summarized
 from cctrace.errors import StreamError
 from cctrace.flows.state import RST, SYN
+from cctrace.io.captures.packets import OPT_ACCURATE_ECN, OPT_COPY
 from cctrace.io.layout import NO_COUNTER
-from cctrace.io.packets import OPT_ACCURATE_ECN, OPT_COPY
 from cctrace.schema import LINUX_EVENTS
 from cctrace.tcp.ecn import ACCURATE_ECN, ACE_MASK, ACE_START, CE_ON_SYN, CLASSIC_ECN, ECHO, NO_ECN, agreed
 from cctrace.units import format_count, format_share, format_size
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from cctrace.columns import Bools, Columns, Floats, Ints, Values
     from cctrace.flows.events import Events
     from cctrace.flows.flow import Flow
-    from cctrace.io.packets import Packets
-    from cctrace.io.tcpinfo import TcpInfo
+    from cctrace.io.captures.packets import Packets
+    from cctrace.io.counters.tcpinfo import TcpInfo
 
 FEEDBACK = {NO_ECN: "none", CLASSIC_ECN: "classic", ACCURATE_ECN: "accurate"}
 UNKNOWN = "unknown"

@@ -18,7 +18,7 @@ from cctrace.flows.quality import not_reconstructed, quality
 from cctrace.flows.state import DIRECTLY, DSACK, SLOWEST_HZ, THROUGH_FQ, UNEXPLAINED
 from cctrace.flows.table import retransmitted_share
 from cctrace.flows.vantage import PLACES
-from cctrace.io.tcpinfo import TcpInfo
+from cctrace.io.counters.tcpinfo import TcpInfo
 from cctrace.schema import LINUX_EVENTS
 from cctrace.units import format_rate, format_rtt, format_share, format_size, format_time
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from cctrace.flows.capture import Capture
     from cctrace.flows.offset import Alignment
-    from cctrace.flows.reenact import Pass
+    from cctrace.flows.sender.reenact import Pass
     from cctrace.flows.views import View
 
 
@@ -47,7 +47,7 @@ class Flow(Carded):
         Relation of the counters' clock to the capture's.
     through_fq : bool or None
         Whether its packets passed fq before the capture point; None if not yet inferred, see
-        `cctrace.replaying.through_fq`.
+        `cctrace.replaying.inference.through_fq`.
 
     Examples
     --------

@@ -17,8 +17,8 @@ from cctrace.flows.counters import CounterFlow, CounterTable
 from cctrace.flows.flow import Flow
 from cctrace.flows.table import of_file
 from cctrace.io import is_capture
+from cctrace.io.counters.tcpinfo import TcpInfo
 from cctrace.io.linktrace import LinkTrace
-from cctrace.io.tcpinfo import TcpInfo
 
 BATCH = 20_000_000  # packets, 1.2 GB of columns
 LARGE_FILE = 1_000_000_000  # bytes on disk, from which packets are not held all at a time
@@ -104,7 +104,7 @@ def bulk_batches(
     `cctrace.io.read_file`. Raises `FormatError` if the file cannot be read.
     """
     from cctrace.io import stream
-    from cctrace.io.packets import joined
+    from cctrace.io.captures.packets import joined
 
     table = of_file(source, **options).columns()
     sent, packets = table["bytes_sent"], table["packets"]

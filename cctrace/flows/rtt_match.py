@@ -16,7 +16,7 @@ from cctrace.errors import ArgumentError
 if TYPE_CHECKING:
     from cctrace.flows.flow import Flow
     from cctrace.flows.offset import Alignment
-    from cctrace.io.tcpinfo import TcpInfo
+    from cctrace.io.counters.tcpinfo import TcpInfo
 
 ABOUT_NS = 20_000_000  # pollers running `ss` in a shell take their time this much before or after the kernel's answer
 SAME = 0.005  # of the RTT, or SAME_US: what is printed in milliseconds is rounded

@@ -9,7 +9,7 @@ import math
 import numpy as np
 
 from cctrace.flows.state import ACK, FIN, HOLES, OPTION_BYTES, PSH, RST, SAMPLE_BITS, SYN
-from cctrace.io.packets import OPT_BAD, OPT_COPY, OPT_TIMESTAMPS
+from cctrace.io.captures.packets import OPT_BAD, OPT_COPY, OPT_TIMESTAMPS
 from cctrace.tcp.ecn import ace_of
 from cctrace.tcp.sequence import unwrap
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from cctrace.columns import Bools, Columns, Ints, Values
-    from cctrace.io.packets import Packets
+    from cctrace.io.captures.packets import Packets
 
 CHUNK = 1 << 15  # packets per part of a file, at least: few enough to stay in the cache
 _AHEAD = 3  # parts that wait; one more is being processed, and one is ready to be handed over
@@ -357,7 +357,7 @@ def of_file(source: Any, **options: Any) -> Connections:
     holds counters or a link trace, not packets.
     """
     from cctrace.io import CAPTURES, MAY_HOLD_PACKETS, format_of, read_file, stream
-    from cctrace.io.packets import Packets
+    from cctrace.io.captures.packets import Packets
 
     refused = ArgumentError(f"{source}: holds counters or a link's trace, not packets")
     if isinstance(source, (str, os.PathLike)) and os.path.isfile(source):

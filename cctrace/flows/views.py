@@ -119,7 +119,7 @@ def of_events(events: Events, kind: str) -> View:
     """Return the view of an event stream for one stack's controllers; see `quic_view`.
 
     Raises `StreamError` for Linux controllers: their inputs in a recorded flow depend on their earlier decisions,
-    so there is no such table (`cctrace.replaying.follow` makes it row by row).
+    so there is no such table (`cctrace.replaying.engine.follow` makes it row by row).
     """
     if kind == "quic":
         return quic_view(events)

@@ -13,7 +13,7 @@ import numpy as np
 
 from cctrace.flows.seqspace import unwrapped
 from cctrace.flows.state import ACK, RST, SYN
-from cctrace.io.packets import OPT_COPY
+from cctrace.io.captures.packets import OPT_COPY
 from cctrace.tcp.sequence import unwrap
 
 if TYPE_CHECKING:

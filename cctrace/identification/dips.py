@@ -1,7 +1,7 @@
 """PROBE_RTT, by which a BBR shows itself: in a flow that a fixed rate holds all the time, and where a queue stays.
 
 Where an SO_MAX_PACING_RATE prevents every probe for bandwidth, and no queue builds up, windows say nothing. But a BBR's
-minimum RTT expires, and it lowers its window for 200 ms (`replaying.midflow.probe_rtts`):
+minimum RTT expires, and it lowers its window for 200 ms (`replaying.engine.midflow.probe_rtts`):
 
     v1      to four segments, at most every 10 s; never while RTTs are refreshed by equal ones (before Linux 5.18)
     v2, v3  to half a BDP, every 5 s, or later if jitter brought a smaller RTT
@@ -20,7 +20,7 @@ from cctrace.columns import Floats, Ints
 from cctrace.flows.events import Events
 from cctrace.identification import constants as const
 from cctrace.identification.halves import HalfRounds
-from cctrace.replaying.midflow import DIP, FLOOR_SEGMENTS, HELD_US, level_of, lifetime_us, probe_rtts
+from cctrace.replaying.engine.midflow import DIP, FLOOR_SEGMENTS, HELD_US, level_of, lifetime_us, probe_rtts
 
 LONG = 4 * FLOOR_SEGMENTS  # of shorter flights, a half is too close to what an ACK changes
 

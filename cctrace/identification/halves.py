@@ -14,8 +14,8 @@ from cctrace.cc.linux import CA_DISORDER
 from cctrace.columns import Bools, Floats, Ints, Values, last_true
 from cctrace.flows.events import Events
 from cctrace.identification import constants as const
+from cctrace.replaying.engine.midflow import BACK, HELD_US
 from cctrace.replaying.intervals import firsts_of_intervals
-from cctrace.replaying.midflow import BACK, HELD_US
 from cctrace.schema import LINUX_EVENTS
 from cctrace.tcp.pacing import TSO_WIN_DIVISOR
 

@@ -39,9 +39,9 @@ from cctrace.identification.polls import judge_polls
 from cctrace.identification.relatives import difference
 from cctrace.identification.sends import Record, Recorded, Replay, replay_of
 from cctrace.lang.threads import each
+from cctrace.replaying.engine.stream import stream_of
 from cctrace.replaying.intervals import BLOCK_US
 from cctrace.replaying.senders import L4S_SENDERS
-from cctrace.replaying.stream import stream_of
 from cctrace.units import format_rate
 
 # Newest kernel first: the order in which indistinguishable candidates are listed.

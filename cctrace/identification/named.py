@@ -8,7 +8,7 @@ the length and version byte of struct tcp_bbr_info, or by gains that only v3 has
 import numpy as np
 
 from cctrace.cc import BBR_GENERATIONS, KERNEL_NAMES, kernel_name
-from cctrace.io.tcpinfo import TcpInfo
+from cctrace.io.counters.tcpinfo import TcpInfo
 
 # Gains of v3 only, in 256ths: pacing of STARTUP and PROBE_BW down; cwnd of PROBE_BW up [BBRv3] bbr_pacing_gain.
 _V3_PACING, _V3_CWND = (710, 232), 576

@@ -29,8 +29,8 @@ from cctrace.identification import constants as const
 from cctrace.identification.flights import likelihoods
 from cctrace.identification.odds import Judgement
 from cctrace.identification.polled_odds import other_gains, unchanged, wrong_windows
-from cctrace.io.tcpinfo import MISSING
-from cctrace.replaying.follow import Follower
+from cctrace.io.counters.tcpinfo import MISSING
+from cctrace.replaying.engine.follow import Follower
 from cctrace.schema import LINUX_EVENTS
 
 # {pacing gain: share of the time}, roughly: few polls reveal which gains occur, many how often.

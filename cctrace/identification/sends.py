@@ -2,7 +2,7 @@
 
 `Recorded` is a flow as its sender sent it, a part of which is judged (`Record`: at most MAX_ROWS rows); `replay_of`
 decides again on its ACKs as a candidate would (`Replay`). In a capture taken at the sender, each send (time and number
-of segments) is scored against what the candidate would have allowed (`replaying.likelihood.any_send`).
+of segments) is scored against what the candidate would have allowed (`replaying.engine.likelihood.any_send`).
 
 In other captures, departure times are estimates, and an unpaced controller's window is corrected where the record
 reveals it (`_corrected`). That is before each reduction, which then reveals its factor; at the end of slow start, as
@@ -29,15 +29,16 @@ from cctrace.flows.periodic_writes import found_nothing
 from cctrace.identification import constants as const
 from cctrace.identification.halves import HalfRounds
 from cctrace.lang.fields import fields_of
-from cctrace.replaying import midflow, reductions
-from cctrace.replaying.follow import Follower, Script
-from cctrace.replaying.infer import infer
+from cctrace.replaying.engine import midflow
+from cctrace.replaying.engine.follow import Follower, Script
+from cctrace.replaying.engine.waiting import own_sends, shows_no_timer
+from cctrace.replaying.inference import reductions
+from cctrace.replaying.inference.infer import infer
+from cctrace.replaying.inference.paced import behind_fq, socket_limit, under_limit
+from cctrace.replaying.inference.scores import UNKNOWN_LOG
+from cctrace.replaying.inference.through_fq import at_hand_over
+from cctrace.replaying.inference.ticks import CONFIG_HZ
 from cctrace.replaying.intervals import blocks
-from cctrace.replaying.paced import behind_fq, socket_limit, under_limit
-from cctrace.replaying.scores import UNKNOWN_LOG
-from cctrace.replaying.through_fq import at_hand_over
-from cctrace.replaying.ticks import CONFIG_HZ
-from cctrace.replaying.waiting import own_sends, shows_no_timer
 from cctrace.schema import CLOCK_START_US, LINUX_EVENTS
 
 
@@ -51,7 +52,7 @@ class Record:
     exact: bool  # whether departure times are the sender's own, and losses as it detected them
     rebuilt: bool  # whether missing SACKs were reconstructed (`flows.missing_sacks`)
     is_l4s: bool  # sent as ECT(1)
-    limit_Bps: int | None  # SO_MAX_PACING_RATE of the sender's socket, see `replaying.paced.socket_limit`
+    limit_Bps: int | None  # SO_MAX_PACING_RATE of the sender's socket, see `replaying.inference.paced.socket_limit`
     # the longer one that this begins, up to where a fixed amount in flight limited the sender (`HalfRounds.held_from`)
     longer: "Record | None" = None
 

@@ -19,35 +19,35 @@ from cctrace.io.source import BOM, BinaryFile, Member, Source, file_path, open_s
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from cctrace.io.frames import Decoder, FrameIterator
-    from cctrace.io.kernelevents import KernelEvents
+    from cctrace.io.captures.frames import Decoder, FrameIterator
+    from cctrace.io.captures.packets import Packets
+    from cctrace.io.captures.quic import Survey
+    from cctrace.io.counters.kernelevents import KernelEvents
+    from cctrace.io.counters.tcpinfo import TcpInfo
     from cctrace.io.linktrace import LinkTrace
-    from cctrace.io.packets import Packets
-    from cctrace.io.quic import Survey
     from cctrace.io.source import Input, Inputs
-    from cctrace.io.tcpinfo import TcpInfo
 
 # Name of a format (`format=`) and module. The order is that of sniffing: the most certain magic first.
 FORMATS = {
-    "pcap": "pcap",
-    "pcapng": "pcapng",
-    "snoop": "snoop",
-    "bblog": "bblog",
+    "pcap": "captures.pcap",
+    "pcapng": "captures.pcapng",
+    "snoop": "captures.snoop",
+    "bblog": "counters.bblog",
     "parquet": "parquet",
-    "tcpinfo-csv": "tcpinfo_csv",
-    "mlab": "mlab",
-    "flent": "flent",
-    "siftr": "siftr",
-    "varnishlog": "varnish",
-    "bcc": "bcctools",
-    "iperf3": "iperf3",
-    "tcp_probe": "tcp_probe",
-    "ss": "ss",
-    "qlog": "qlog",
-    "ucc5g": "ucc5g",
+    "tcpinfo-csv": "counters.tcpinfo_csv",
+    "mlab": "counters.mlab",
+    "flent": "counters.flent",
+    "siftr": "counters.siftr",
+    "varnishlog": "counters.varnish",
+    "bcc": "counters.bcctools",
+    "iperf3": "counters.iperf3",
+    "tcp_probe": "counters.tcp_probe",
+    "ss": "counters.ss",
+    "qlog": "counters.qlog",
+    "ucc5g": "counters.ucc5g",
     "mahimahi": "mahimahi",
-    "tcpinfo-json": "tcpinfo_json",
-    "tcp-info-struct": "tcpinfo_struct",
+    "tcpinfo-json": "counters.tcpinfo_json",
+    "tcp-info-struct": "counters.tcpinfo_struct",
 }
 CAPTURES = ("pcap", "pcapng", "snoop")
 ARCHIVE = "archive"  # what `sniff` calls a tar or ZIP file
@@ -117,8 +117,8 @@ def stream(
 def _of_archive(source: Source, decapsulate: str | Sequence[str], limit: int | None) -> Packets | TcpInfo:
     """Return the contents of all members of an archive, joined."""
     from cctrace.io import archive
-    from cctrace.io.merging import merged
-    from cctrace.io.tcpinfo import TcpInfo
+    from cctrace.io.counters.merging import merged
+    from cctrace.io.counters.tcpinfo import TcpInfo
 
     with source:
         members, warnings = archive.members(source)
@@ -206,7 +206,7 @@ def _packets(
     brief: bool = False,
 ) -> Iterator[Packets]:
     """Yield the packets of captures, joined in the order of time: all at once, or in parts of about `chunk` rows."""
-    from cctrace.io.frames import Decoder
+    from cctrace.io.captures.frames import Decoder
 
     names = ["<stdin>" if one == "-" else getattr(one, "name", one) for one in sources]
     name = str(names[0]) if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
@@ -257,7 +257,7 @@ def _is_rereadable(source: Input) -> bool:
 
 
 def _survey(name: str) -> Survey:
-    from cctrace.io.quic import Survey
+    from cctrace.io.captures.quic import Survey
 
     return Survey(name)
 
@@ -297,7 +297,7 @@ def _capture_module(source: Source, format: str | None) -> Any:
 
 def _start_ns(source: Input, format: str | None, limit: int | None) -> int:
     """Return the time of the first packet of a capture, 0 if it has none."""
-    from cctrace.io.frames import Decoder
+    from cctrace.io.captures.frames import Decoder
 
     with open_source(source, limit) as opened:
         for _, frames, count in frames_of(opened, format, Decoder(""), chunk=1 << 16):

@@ -13,10 +13,11 @@ from cctrace import schema
 from cctrace.columns import rows_of_spans
 from cctrace.errors import ArgumentError, FormatError
 from cctrace.extras import needed
-from cctrace.io import tcpinfo, validation
-from cctrace.io.kernelevents import KernelEvents
+from cctrace.io import validation
+from cctrace.io.captures.packets import Packets
+from cctrace.io.counters import tcpinfo
+from cctrace.io.counters.kernelevents import KernelEvents
 from cctrace.io.linktrace import LinkTrace
-from cctrace.io.packets import Packets
 from cctrace.io.source import Source, reads
 from cctrace.io.tablefile import load, save
 

@@ -1,7 +1,7 @@
 """Where bytes come from: a file, standard input, a file object or a URL; compression is recognised by content.
 
 `open_source` returns a `Source`: `head` (the first bytes, for sniffing), `lines()` (for text formats), and bytes for
-`cctrace.io.chunks` (for the compiled decoders). Bytes are always decompressed (`cctrace.io.compression`); offsets in
+`io.captures.chunks` (for the compiled decoders). Bytes are always decompressed (`cctrace.io.compression`); offsets in
 messages count decompressed bytes.
 """
 

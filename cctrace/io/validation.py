@@ -1,7 +1,7 @@
 """Validates values from files before compiled code uses them.
 
 Compiled code does not check whether a connection number has a connection: a wrong one would make it read and write
-anywhere. `cctrace.io.decode` builds the columns of a capture itself, from bytes whose every offset it checks, so
+anywhere. `io.captures.decode` builds the columns of a capture itself, from bytes whose every offset it checks, so
 these are trusted. Tables stored in a file as tables are not: packets and event streams in Parquet pass `checked`,
 which refuses the file; counters of any format pass `plausible`, which drops the value with a warning.
 """

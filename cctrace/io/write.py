@@ -12,17 +12,17 @@ import numpy as np
 from cctrace.arguments import check_choice
 from cctrace.errors import ArgumentError
 from cctrace.io import FORMATS, read_file, stream
-from cctrace.io.packets import OPT_MSS, OPT_SACK_PERMITTED, OPT_TIMESTAMPS, OPT_WINDOW_SCALE, Packets
+from cctrace.io.captures.packets import OPT_MSS, OPT_SACK_PERMITTED, OPT_TIMESTAMPS, OPT_WINDOW_SCALE, Packets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     import pandas as pd
 
-    from cctrace.io.kernelevents import KernelEvents
+    from cctrace.io.counters.kernelevents import KernelEvents
+    from cctrace.io.counters.tcpinfo import TcpInfo
     from cctrace.io.linktrace import LinkTrace
     from cctrace.io.source import Inputs
-    from cctrace.io.tcpinfo import TcpInfo
 
 TARGETS = ("parquet", "csv", "pcap")
 _LINKTYPE_RAW = 101

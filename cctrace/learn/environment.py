@@ -11,7 +11,7 @@ import pandas as pd
 
 from cctrace.arguments import as_list, check_argument, whole
 from cctrace.display import Progress, silent
-from cctrace.io.tcpinfo import TcpInfo
+from cctrace.io.counters.tcpinfo import TcpInfo
 from cctrace.learn.agent import COLUMNS, Agent
 from cctrace.sim.path import Path
 from cctrace.sim.sender import MAX_MSS

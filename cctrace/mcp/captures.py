@@ -19,15 +19,15 @@ from cctrace.flows.capture import Capture, read
 from cctrace.flows.counters import CounterTable
 from cctrace.flows.flow import Flow
 from cctrace.flows.large import largest_row
-from cctrace.io.tcpinfo import TcpInfo
+from cctrace.io.counters.tcpinfo import TcpInfo
 from cctrace.mcp.answers import answer, some
 from cctrace.mcp.files import Files
 from cctrace.path.evidence import forget
 from cctrace.plot.packets import KINDS, NEW, packets_of
+from cctrace.replaying.engine.stack import flight_of
+from cctrace.replaying.inference.through_fq import at_hand_over
 from cctrace.replaying.model import model_fields, model_of
 from cctrace.replaying.run import replay
-from cctrace.replaying.stack import flight_of
-from cctrace.replaying.through_fq import at_hand_over
 from cctrace.schema import CA_STATES
 from cctrace.wireshark.columns import UNKNOWN, PacketColumns, columns_of
 from cctrace.wireshark.comments import resent

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from cctrace.columns import runs_of_true
-from cctrace.io.tcpinfo import BBR_MODES
+from cctrace.io.counters.tcpinfo import BBR_MODES
 from cctrace.papers.claims import Claim, Stated, by_name
 from cctrace.papers.figure import Fields, Figure, drawing
 from cctrace.papers.figure import Reproduction as Made

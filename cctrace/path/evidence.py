@@ -35,7 +35,7 @@ from cctrace.path.sent import Sent
 from cctrace.path.shapers import shaper_of
 from cctrace.path.steps import jumps, rate_steps
 from cctrace.path.transmissions import LOST, Transmissions, as_flow, transmissions
-from cctrace.replaying import through_fq
+from cctrace.replaying.inference import through_fq
 
 if TYPE_CHECKING:
     from cctrace.flows.capture import Capture

@@ -13,7 +13,7 @@ from cctrace.columns import Floats, Ints
 from cctrace.flows.capture import stamp_tick_us
 from cctrace.flows.flow import Flow
 from cctrace.flows.state import ACK, RST, SYN
-from cctrace.io.packets import OPT_COPY, OPT_TIMESTAMPS
+from cctrace.io.captures.packets import OPT_COPY, OPT_TIMESTAMPS
 from cctrace.path import constants as const
 from cctrace.tcp.rtt import RTO_MAX_US
 from cctrace.tcp.sequence import unwrapped

@@ -15,7 +15,7 @@ from cctrace.columns import Bools, Floats, Ints, Values, give_back, rows_of_span
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.seqspace import unwrapped
 from cctrace.flows.state import ACK, PSH, SYN
-from cctrace.io.packets import OPT_COPY
+from cctrace.io.captures.packets import OPT_COPY
 from cctrace.lang.machine import Machine
 from cctrace.path.constants import NO_SOONER
 from cctrace.path.match import AT_ONCE, DELIVERED, FILLS, LOST, NEEDLESS, WAITING, match
@@ -24,7 +24,7 @@ from cctrace.tcp.wire import HEADER_BYTES
 
 if TYPE_CHECKING:
     from cctrace.flows.flow import Flow
-    from cctrace.io.packets import Packets
+    from cctrace.io.captures.packets import Packets
     from cctrace.sim.result import Simulation
 
 __all__ = ["DELIVERED", "LOST", "NEEDLESS", "WAITING", "Transmissions", "transmissions"]

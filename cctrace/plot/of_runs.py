@@ -24,7 +24,7 @@ from cctrace.flows.source import flow_of
 from cctrace.flows.table import retransmitted_share
 from cctrace.flows.views import View
 from cctrace.identification.named import controller_name
-from cctrace.io.tcpinfo import TcpInfo
+from cctrace.io.counters.tcpinfo import TcpInfo
 from cctrace.replaying.model import model_of
 from cctrace.replaying.run import Run
 from cctrace.schema import LINUX_EVENTS

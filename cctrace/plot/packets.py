@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from cctrace.columns import Bools, Ints, Values, rows_of_spans
 from cctrace.flows.flow import Flow
 from cctrace.flows.state import ACK, RST, SYN
-from cctrace.io.packets import OPT_COPY
+from cctrace.io.captures.packets import OPT_COPY
 from cctrace.tcp.sequence import unwrap, unwrapped
 
 # What a segment of the sender is, and its words; `Sent.kind` is the index. The first are those of

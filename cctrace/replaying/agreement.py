@@ -17,7 +17,7 @@ from cctrace.columns import Bools, Columns, Floats, Values, frame_of, rows_of_sp
 from cctrace.display import Carded
 from cctrace.errors import ArgumentError
 from cctrace.flows.source import flow_of
-from cctrace.io.tcpinfo import BBR_MODES
+from cctrace.io.counters.tcpinfo import BBR_MODES
 from cctrace.replaying.model import model_of
 from cctrace.units import format_share
 

@@ -25,7 +25,7 @@ from cctrace.errors import CompileError, StreamError
 from cctrace.flows.views import CARRIED, View
 from cctrace.lang.compile import EVENTS, RETURN_STORED_IN
 from cctrace.lang.fields import MODES, RETURNED, debug_class, mistyped, recordable
-from cctrace.replaying.calls import CompiledCalls, recorded_in, slots_of, state_of
+from cctrace.replaying.engine.calls import CompiledCalls, recorded_in, slots_of, state_of
 
 _CHUNK = 16_384  # rows converted to Python integers at a time
 

@@ -11,15 +11,15 @@ from cctrace.cc.base import Controller
 from cctrace.flows.flow import Flow
 from cctrace.flows.source import Streamed
 from cctrace.lang.fields import MODES
-from cctrace.replaying import book as bk
-from cctrace.replaying import midflow
-from cctrace.replaying.follow import Follower
-from cctrace.replaying.hypotheses import Inferred
-from cctrace.replaying.hz import Judge, Ticking, WrongTicksError
-from cctrace.replaying.infer import infer
-from cctrace.replaying.led import led_by
-from cctrace.replaying.paced import behind_fq
-from cctrace.replaying.through_fq import at_hand_over, handed_over_at
+from cctrace.replaying.engine import context as cx
+from cctrace.replaying.engine import midflow
+from cctrace.replaying.engine.follow import Follower
+from cctrace.replaying.inference.hypotheses import Inferred
+from cctrace.replaying.inference.hz import Judge, Ticking, WrongTicksError
+from cctrace.replaying.inference.infer import infer
+from cctrace.replaying.inference.led import led_by
+from cctrace.replaying.inference.paced import behind_fq
+from cctrace.replaying.inference.through_fq import at_hand_over, handed_over_at
 
 
 def replay_events(
@@ -101,6 +101,6 @@ def follow(
         follower.play(inferred.script)
     if follower.row < len(follower.rows):
         raise RuntimeError(f"row {follower.row} draws a random number that was not inferred for it")
-    if follower.book[bk.GUESSED] or (follower.may_draw and not len(follower.sends)):
+    if follower.ctx[cx.GUESSED] or (follower.may_draw and not len(follower.sends)):
         follower.warnings.append(f"{cls.__name__} draws random numbers, which nothing here shows: they are 0")
     return follower, inferred

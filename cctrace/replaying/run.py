@@ -29,15 +29,15 @@ from cctrace.flows.flow import Flow
 from cctrace.flows.source import FlowSource, Streamed, Viewed, flow_of
 from cctrace.flows.views import View, of_events
 from cctrace.lang.fields import fields_of
-from cctrace.replaying import book as bk
-from cctrace.replaying.follow import Follower
-from cctrace.replaying.hypotheses import Inferred
+from cctrace.replaying.engine import context as cx
+from cctrace.replaying.engine.follow import Follower
+from cctrace.replaying.inference.hypotheses import Inferred
+from cctrace.replaying.inference.paced import socket_limit, under_limit
+from cctrace.replaying.inference.through_fq import handed_over_with
+from cctrace.replaying.inference.writes import marks_of_writes
 from cctrace.replaying.model import model_fields, model_of
-from cctrace.replaying.paced import socket_limit, under_limit
 from cctrace.replaying.player import Player
 from cctrace.replaying.recorded_flow import follow, replay_events
-from cctrace.replaying.through_fq import handed_over_with
-from cctrace.replaying.writes import marks_of_writes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -89,7 +89,7 @@ class Run(Carded):
     source : object
         The replayed stream.
     inferred : Inferred
-        Unrecorded values inferred from the sends, see `cctrace.replaying.infer`: random draws, ticks, and the share
+        Unrecorded values inferred from the sends, see `replaying.inference.infer`: random draws, ticks, and the share
         of gain cycles in step.
     marked : ndarray of uint8 or None
         For each packet sent, whether it was application-limited.
@@ -329,7 +329,7 @@ def _run_over(source: Streamed, follower: Follower, inferred: Inferred) -> Run:
     warnings = [*follower.warnings, *(flow.caveats if flow else ())]
     if isinstance(flow, Flow) and (cut := cut_options(flow).note):
         warnings.append(cut)
-    marked = follower.marks & np.uint8(bk.APP_LIMITED)
+    marked = follower.marks & np.uint8(cx.APP_LIMITED)
     held = Held(recorded.count, plain | recorded.plain, recorded.runs, made)
     return Run(held, follower.state, follower.cls, follower.params, warnings, source, inferred, marked)
 

@@ -26,7 +26,7 @@ from cctrace.plot.panels_of_flow import flow_panels, flow_phases
 from cctrace.plot.panels_of_many import COMPARED, comparison_panels
 from cctrace.plot.states import lanes
 from cctrace.refusals import Attempt, Refusal
-from cctrace.replaying.through_fq import FQ_IN_WORDS
+from cctrace.replaying.inference.through_fq import FQ_IN_WORDS
 from cctrace.report.chunks import CHUNK, PACKETS, SPANS, Packed, fitting, pack
 from cctrace.report.page import FlowSection, Report, write
 from cctrace.report.save import save

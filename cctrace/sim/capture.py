@@ -14,8 +14,8 @@ from cctrace import schema
 from cctrace.arguments import check_choice
 from cctrace.columns import Ints, Values
 from cctrace.errors import ArgumentError
+from cctrace.io.captures.packets import OPT_MSS, OPT_SACK, OPT_SACK_PERMITTED, OPT_TIMESTAMPS, OPT_WINDOW_SCALE, Packets
 from cctrace.io.layout import NO_COUNTER
-from cctrace.io.packets import OPT_MSS, OPT_SACK, OPT_SACK_PERMITTED, OPT_TIMESTAMPS, OPT_WINDOW_SCALE, Packets
 from cctrace.sim.core import structs
 from cctrace.sim.core.receiver import MAX_BLOCKS
 from cctrace.tcp.ecn import ACCURATE_ECN, ACE_START

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from cctrace.columns import Ints, Values
     from cctrace.flows.capture import Capture
-    from cctrace.io.packets import Packets
+    from cctrace.io.captures.packets import Packets
     from cctrace.sim.capture import Ends
     from cctrace.sim.core.world import World
     from cctrace.sim.sender import Sender

@@ -15,12 +15,12 @@ from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.flow import Flow
 from cctrace.flows.large import bulk_of_file
 from cctrace.io import CAPTURES, sniff
-from cctrace.io.annotated import Comment, is_annotated, write_annotated
+from cctrace.io.captures.annotated import Comment, is_annotated, write_annotated
 from cctrace.io.source import open_source
 from cctrace.io.write import replacing
 from cctrace.path.evidence import forget
 from cctrace.refusals import Attempt
-from cctrace.replaying.through_fq import at_hand_over
+from cctrace.replaying.inference.through_fq import at_hand_over
 from cctrace.units import format_counted
 from cctrace.wireshark.columns import PacketColumns, columns_of
 from cctrace.wireshark.comments import comments_of

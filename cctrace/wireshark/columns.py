@@ -15,7 +15,7 @@ from cctrace.diagnosis.findings import LIMITS
 from cctrace.flows.flow import Flow
 from cctrace.plot.packets import in_file_order, packets_of
 from cctrace.plot.states import modes_of
-from cctrace.replaying.stack import flight_of
+from cctrace.replaying.engine.stack import flight_of
 from cctrace.schema import LINUX_EVENTS
 
 UNKNOWN = -1  # of every number here
@@ -57,7 +57,7 @@ class PacketColumns:
 def columns_of(flow: Flow, analysis: FlowAnalysis) -> PacketColumns:
     """Return the state at each packet of a captured flow.
 
-    `flow`: from `cctrace.replaying.through_fq.at_hand_over`. `analysis`: of this flow; what it lacks is unknown here.
+    `flow`: from `through_fq.at_hand_over`. `analysis`: of this flow; what it lacks is unknown here.
     Raises `StreamError` if the flow cannot be reconstructed from its capture.
     """
     capture = flow.capture

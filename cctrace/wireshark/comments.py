@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from cctrace.columns import Bools, Values
 from cctrace.diagnosis.findings import LIMITS
-from cctrace.io.annotated import Comment
+from cctrace.io.captures.annotated import Comment
 from cctrace.plot.packets import KINDS, NEW
 from cctrace.schema import CA_STATES
 from cctrace.units import format_counted, format_rate, format_time

@@ -3,7 +3,7 @@
 What is lost is judged as in RFC 8985 (RACK), what has arrived is kept as in RFC 2018 (SACK) and RFC 2883 (D-SACK),
 states are those of RFC 6675, undone as in RFC 3522 (Eifel) and RFC 3708. Where Linux does otherwise, a comment says so.
 Segments are numbers 0, 1, 2 …; times are microseconds, echoed time stamps milliseconds. Slow and obvious, to hold
-`cctrace.flows.scoreboard` and `recovery` against; no timeouts and no probes.
+`cctrace.flows.sender.scoreboard` and `recovery` against; no timeouts and no probes.
 """
 
 DUPLICATE_THRESHOLD = 3

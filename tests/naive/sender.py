@@ -1,6 +1,6 @@
 """The sender's counters, RTT and rate samples by definition: recomputed from the whole history at every ACK.
 
-No segment is sent again. Slow and obvious, to hold `cctrace.flows.tcp_sender` against.
+No segment is sent again. Slow and obvious, to hold `cctrace.flows.sender.tcp_sender` against.
 """
 
 

@@ -1,0 +1,280 @@
+"""Hand-over of super-packets to fq: captures behind this queue only show when fq released them.
+
+With fq, TCP does not wait for pacing. It stamps a packet with its departure time (`tcp_wstamp_ns`), hands it to the
+queue and counts it as sent; fq holds it until then. The capture point is behind the queue, so the sender's state when
+it sent a packet (data delivered, in flight) belongs to an earlier time than the captured one. TCP hands over data
+
+    when an ACK arrives, and when a packet leaves fq while the next one is held back by TCP Small Queues,
+    as long as cwnd and the receive window have room and the data waiting in fq do not exceed `tcp.small_queue`.
+
+Packets leave in the order of hand-over. A packet that leaves later than this explains was not there before: the
+application had not written it, and TCP handed it over when it left.
+
+Sources: [Linux61] net/ipv4/tcp_output.c tcp_write_xmit, tcp_tsq_write, __tcp_transmit_skb; net/sched/sch_fq.c.
+"""
+
+import numpy as np
+
+from cctrace.cc.linux import CA_RECOVERY, GSO_MAX_SIZE_5_19, MIN_TSO_SEGS
+from cctrace.flows.sender import scoreboard as sb
+from cctrace.flows.sender.sends import full_skb, left_of_skb
+from cctrace.flows.state import LATE_TIMER, LOST, NEVER, PSH, RETRANS, SACKED, THROUGH_FQ
+from cctrace.schema import CLOCK_START_US, U32_MAX
+from cctrace.tcp.pacing import TSO_WIN_DIVISOR, near_peer_bytes, tso_autosize, waits_for_ack
+from cctrace.tcp.sequence import unwrap
+from cctrace.tcp.small_queue import TIMER_SLACK_NS, is_throttled
+
+HELD_PACKETS = 256  # more than a small queue and the ACKs between them
+# Tolerance for a packet's lateness beyond its rate, besides a gap: the replay's rate may be wrong.
+PATIENCE_NS = 50_000
+TASKLET_NS = 2_000  # until TCP continues after a packet has left: a process woken by the same interrupt may come first
+AT_ONCE_NS = 1_000  # not by a timer: a few clock readings in steps of 256 ns
+SAME_PASS_NS = 300  # in one pass of softirqs; a clock may have steps of 256 ns
+LATEST_NS = TIMER_SLACK_NS + SAME_PASS_NS  # after its time, a packet for which the timer waits
+DOUBTFUL = 32  # super-packets
+FEW_GROWN = 2  # segments of the next skb, at most, where an ACK makes room for two to four
+MAX_CONFIDENCE = 4  # short ones at one place, beyond which more make it no likelier that skbs end there
+
+
+def handled_ns(p, time_ns, mine):
+    """Return when the stack processes a packet: for the sender's own, when it was captured."""
+    return time_ns if mine else time_ns + p.ack_delay_ns
+
+
+def next_data(p, sequence, first, direction, payload):
+    """Return the first place from `first` on with data of the sender, the sequence's end if there are none near."""
+    for j in range(first, min(sequence.size, first + HELD_PACKETS)):
+        if direction[sequence[j]] == p.sender and payload[sequence[j]] > 0:
+            return j
+    return sequence.size
+
+
+def super_packet(p, sequence, first, time_ns, direction, flags, seq, payload):
+    """Return the last place of the super-packet whose data begin at place `first`, and its payload from there on.
+
+    Its segments follow each other at once, and the last of several has PSH [Linux61] __tcp_transmit_skb.
+    """
+    q = sequence[first]
+    last, size = first, np.int64(payload[q])
+    j = first + 1
+    while j < min(sequence.size, first + HELD_PACKETS) and not flags[sequence[last]] & PSH:
+        q, before = sequence[j], sequence[last]
+        if direction[q] == p.sender and payload[q] > 0:
+            follows = (np.int64(seq[before]) + np.int64(payload[before])) & U32_MAX == np.int64(seq[q])
+            if not follows or time_ns[q] - time_ns[before] >= p.same_skb_ns:
+                return last, size
+            last = j
+            size += np.int64(payload[q])
+        j += 1
+    return last, size
+
+
+def paced_until_ns(tp):
+    """Return the earliest departure time of the next super-packet, capture clock, where the rate is known."""
+    return tp.wstamp_ns + tp.start_ns - CLOCK_START_US * 1000
+
+
+def due_ns(tp):
+    """Return when pacing lets the next super-packet go, capture clock: as a replay says, else as the last ones went."""
+    if tp.rate_Bps > 0:
+        return max(tp.clock_ns, paced_until_ns(tp))
+    return max(tp.clock_ns, tp.group_end_ns + tp.gap_ns)
+
+
+def waited_in_timer(tp, p, ns):
+    """Return the lateness of a packet that left at `ns`: fq's timer may be late by its slack and a step of the clock.
+
+    A packet due at its hand-over leaves at once, without that timer [Linux61] net/sched/sch_fq.c fq_dequeue.
+    """
+    due = tp.clock_ns
+    if p.fq == LATE_TIMER:
+        due = tp.start_ns + (tp.last_ack_us - CLOCK_START_US) * 1000
+    if tp.rate_Bps > 0:
+        paced_ns = paced_until_ns(tp)
+        if p.fq == THROUGH_FQ and paced_ns <= due and ns - due <= AT_ONCE_NS:
+            return 0
+        due = max(due, paced_ns)
+    if p.fq == THROUGH_FQ and not tp.woken and ns - tp.clock_ns > AT_ONCE_NS:
+        return timer_late_ns(tp, ns - due)
+    return min(max(ns - due, 0), LATEST_NS)
+
+
+def timer_late_ns(tp, late_ns):
+    """Return the lateness of a packet that fq's timer let go; `late_ns` by the replayed rate.
+
+    The timer uses its slack to the end, unless another interrupt comes before [Linux61] hrtimer_interrupt. If a packet
+    left before its time, the replayed rate is too low for a while, and the lateness is believed to be the usual one.
+    """
+    whole = late_ns >= TIMER_SLACK_NS - SAME_PASS_NS
+    tp.whole_slacks += 1 if whole else -1
+    tp.doubted = DOUBTFUL if late_ns < -SAME_PASS_NS else max(tp.doubted - 1, 0)
+    late_ns = min(max(late_ns, 0), LATEST_NS)
+    if whole:
+        tp.usual_late_ns = late_ns
+    return tp.usual_late_ns if tp.whole_slacks > 0 and tp.doubted > 0 else late_ns
+
+
+def waits_in_fq(tp, ns):
+    """Return whether data written at `ns` wait in fq; if they leave at once, their departure dates the write better."""
+    return tp.hands_over and (tp.queued > 0 or paced_until_ns(tp) > ns)
+
+
+def may_wait_ns(tp):
+    """Return how much longer than pacing explains a packet may wait in fq: a super-packet's time, as rates may be off.
+
+    An empty queue lets go at once what is due; what left later had not been handed over [Linux61] sch_fq.c fq_dequeue.
+    """
+    if tp.rate_Bps <= 0:
+        return tp.gap_ns
+    if tp.queued == 0 and paced_until_ns(tp) <= tp.clock_ns:
+        return 0
+    return max(tp.gap_ns, tp.skb_bytes * 1_000_000_000 // tp.rate_Bps)
+
+
+def leaves_with_ack(p, sequence, k, first, time_ns, direction):
+    """Return whether an ACK after place `k`, not fq's timer, releases the packet at place `first`, at once."""
+    j = first - 1
+    while j > k and direction[sequence[j]] == p.sender:
+        j -= 1
+    return j > k and time_ns[sequence[first]] - handled_ns(p, time_ns[sequence[j]], False) <= AT_ONCE_NS
+
+
+def longest(tp, rate_Bps):
+    """Return the bytes of the longest super-packet that any TCP makes at a pacing rate; `tp.longest` is this one's."""
+    return tso_autosize(rate_Bps, near_peer_bytes(GSO_MAX_SIZE_5_19, tp.min0), tp.mss, MIN_TSO_SEGS) * tp.mss
+
+
+def written_by_now(tp, due):
+    """Return where what is written ends, if it is known when writes were `due`."""
+    while tp.due < due.shape[0] and due[tp.due, 0] <= tp.clock_ns:
+        tp.due += 1
+    if due.shape[0] == 0:
+        return NEVER
+    return due[tp.due - 1, 1] if tp.due > 0 else np.int64(0)
+
+
+def is_too_short(tp, seg, size, written):
+    """Return whether TCP, had it handed over new data now, would have made more than this, or waited for more room.
+
+    It makes what rate and cwnd allow of what is `written`, of which a short end may wait. But it keeps what it had cut
+    off when TCP Small Queues held it back.
+    """
+    full, left = tp.longest * tp.mss, left_of_skb(tp, tp.snd_nxt)
+    room = (tp.cwnd - sb.in_flight(tp)) * tp.mss
+    made = min(full, room, written // tp.mss * tp.mss)
+    if tp.cut_seq == tp.snd_nxt or left == size or left < size == made:  # an skb ends, or grows into the room
+        return False
+    ends = size % tp.mss != 0  # a write, which may wait for room, too, unless it is one segment
+    if full <= size or tp.ca_state >= CA_RECOVERY or (ends and (size < tp.mss or tp.head == tp.tail)):
+        return False
+    if not ends and (size < made or tp.head == tp.tail):
+        return size < made and 2 * size != made  # an skb ends between two that make up one
+    third = min(tp.cwnd * tp.mss, tp.snd_wnd) // TSO_WIN_DIVISOR
+    age_ns = (tp.now_us - seg[tp.head & (seg.size - 1)].tx_us) * 1000
+    return waits_for_ack(room, full, third, tp.now_us * 1000 - tp.wstamp_ns, age_ns, tp.srtt8 * 125)
+
+
+def ends_skb(tp, p, sequence, last, end, size, packets):
+    """Return whether a super-packet that ends at place `last` was cut by the end of its skb: the next one is longer.
+
+    Had TCP handed it over later, at a lower rate, this would have cut the next one as well.
+    """
+    time_ns, direction, flags, seq, _, _, payload, _, _, _, _, _, _ = packets
+    first = next_data(p, sequence, last + 1, direction, payload)
+    if first == sequence.size or unwrap(seq[sequence[first]], p.isn, tp.snd_nxt) != end:
+        return False
+    _, longer = super_packet(p, sequence, first, time_ns, direction, flags, seq, payload)
+    return longer > size
+
+
+def may_hand_over(tp, seg, ns, a, b, flag, with_ack):
+    """Return whether TCP hands over, now, the super-packet [a, b) that left at `ns` [Linux61] tcp_write_xmit.
+
+    What fits does not wait for a longer super-packet (tcp_tso_should_defer): with more room it would have been longer.
+    `flag`: the flags of its last segment. `with_ack`: whether it left as a later ACK came; of what had been handed over
+    before, this lets go what the timer was about to.
+    """
+    size = b - a
+    if size <= tp.mss and flag & PSH:
+        tp.skb_end, tp.skb_sure = b, MAX_CONFIDENCE
+    late_ns = ns - due_ns(tp)
+    if late_ns > may_wait_ns(tp) + PATIENCE_NS or (with_ack and late_ns > LATEST_NS):
+        return False
+    segments, whole = (size + tp.mss - 1) // tp.mss, size
+    again = a < tp.snd_nxt
+    if again:
+        s = seg[sb.find(tp, seg, a) & (seg.size - 1)]
+        if a < tp.snd_una or s.flags & (SACKED | LOST | RETRANS) != LOST:
+            return False
+        segments, whole = 1, s.skb_end - a
+    elif b > tp.snd_una + tp.snd_wnd:
+        return False
+    room = tp.cwnd - sb.in_flight(tp) if tp.cwnd else segments
+    if room <= 0:
+        return False
+    skbs = 0 if tp.head == tp.tail else 1 if is_single(tp, seg) else 2
+    # tcp_write_xmit splits new data for the present rate before this check, and tcp_grow_skb adds to what had to wait;
+    # of a lost skb, tcp_retransmit_skb splits off what is sent after it.
+    most = tp.longest * tp.mss if tp.longest > 0 else longest(tp, tp.rate_Bps)
+    made = whole if again or tp.rate_Bps <= 0 else min(size, most, room * tp.mss)
+    if is_throttled(tp.queued, tp.skb_overhead + made, max(tp.rate_Bps, 0), again, skbs):
+        tp.throttled, tp.cut_seq = 1, a
+        return False
+    return segments <= room
+
+
+def note_made(tp, a, size, since_ns):
+    """Note that TCP hands over a super-packet from `a` on, which leaves `since_ns` after the packet before it.
+
+    Learn where skbs of a long write end: the last super-packet, which ends at `a`, is shorter than both its neighbours.
+    Since Linux 6.10 it may take a little of the next skb, to fill the room in cwnd (tcp_grow_skb): the earlier of two
+    counts. Other reasons for short ones rarely come twice at the same place of an skb, and do not outweigh a place at
+    which many have ended.
+    """
+    tp.woken = 1 if since_ns <= AT_ONCE_NS else 0
+    if a < tp.snd_nxt:
+        return
+    if tp.made < min(tp.made_before, size) and tp.ca_state < CA_RECOVERY:
+        full, few = full_skb(tp), FEW_GROWN * tp.mss
+        past = (a - tp.skb_end) % full
+        if tp.skb_end == 0 or past > few:
+            apart = (a - tp.short_end + few) % full - few
+            if apart <= few:
+                tp.skb_sure -= 1
+            if apart <= few and tp.skb_sure < 0:
+                tp.skb_end, tp.skb_sure = a - max(apart, 0), 0
+        else:
+            tp.skb_sure = min(tp.skb_sure + 1, MAX_CONFIDENCE)
+        tp.short_end = a
+    tp.made_before, tp.made = tp.made, size
+
+
+def is_ack_first(p, sequence, k, time_ns, direction):
+    """Return whether an ACK comes before TCP continues because the packet at place `k` has left.
+
+    That is a tasklet's work, and receiving comes before tasklets [Linux61] include/linux/interrupt.h NET_RX_SOFTIRQ.
+    """
+    until_ns = time_ns[sequence[k]] + SAME_PASS_NS
+    for j in range(k + 1, sequence.size):
+        if time_ns[sequence[j]] > until_ns:
+            return False
+        if direction[sequence[j]] != p.sender:
+            return True
+    return False
+
+
+def is_single(tp, seg):
+    """Return whether all that is outstanding is one super-packet."""
+    mask = seg.size - 1
+    return seg[tp.head & mask].skb_end == seg[(tp.tail - 1) & mask].skb_end
+
+
+def leave(tp, payload, is_last):
+    """A waiting segment leaves; return whether TCP, which waited for its super-packet to leave, continues."""
+    tp.queued -= payload
+    if not is_last:
+        return False
+    tp.queued -= tp.skb_overhead
+    waited = tp.throttled != 0
+    tp.throttled = 0
+    return waited

@@ -1,0 +1,1 @@
+"""Packets from capture files: pcap, pcapng, snoop; link layers, tunnels, fragments."""

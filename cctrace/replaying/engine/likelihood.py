@@ -1,0 +1,207 @@
+"""Likelihood of the recorded sends under a replayed controller. Plain functions, see `loop`.
+
+A super-packet is due when its predecessor's length at the pacing rate has passed (`stack.pace_skb`) and cwnd has
+room: if the replayed cwnd was full, not before the ACK that made room (`stack.WAS_FULL`). (ACKs arrive at the
+bottleneck's rate, so the sends that they release would otherwise look paced at a gain of 1.) It is late if
+something else held it back, or if the timer or the CPU was late; it is early only by the error of the replay's
+rate. The density of its lateness is
+
+    exact / (2 s) exp(-|late| / s)  +  rough / (2 S) exp(-|late| / S)  +  late > 0: held length / (length + late)^2
+                                                                          late < 0: early / length
+
+with the errors of a good timer (s) and of a bad one (S). Its size is that of tcp_tso_autosize, or less if cwnd cut
+it. A send while the replayed cwnd is full counts against the hypothesis. Likelihoods are only compared between
+hypotheses over the same sends, so constants cancel. The contribution of every send is bounded, so that a few
+outliers decide nothing.
+
+Sources: [Linux618] net/ipv4/tcp_output.c tcp_tso_autosize, tcp_pacing_check, tcp_cwnd_test.
+"""
+
+import math
+
+import numpy as np
+
+from cctrace.cc.linux import CA_DISORDER
+from cctrace.replaying.engine import stack as sk
+from cctrace.tcp.pacing import TSO_WIN_DIVISOR, waits_for_ack
+
+EXACT, ROUGH, HELD, EARLY = 0.62, 0.25, 0.10, 0.03
+ANSWER_NS = 100_000  # a send this soon after an ACK was released by it
+EXACT_US, ROUGH_US = 20.0, 200.0
+BEYOND_CWND = 0.05  # likelihood of a send beyond cwnd, relative to one within
+AS_LONG, SHORTER, LONGER = 0.7, 0.25, 0.05  # likelihood of a super-packet's size, relative to autosizing
+LOG_AS_LONG = math.log(AS_LONG)  # of most
+UNIT_US = 1000.0  # of time densities
+WHATEVER = 1e-4  # density of any time, per unit: bounds the weight of outliers
+OTHER_LIMIT = 2  # `stack.WAS_FULL`: the recorded sender waited for the receive window or for the application
+LONGEST = 45  # segments of a super-packet
+NOT_FULL = 0.1 / 0.9  # likelihood of a window-limited sender not filling cwnd, relative to filling it,
+FAR_FROM_FULL = 0.01 / 0.9  # and of missing it by more than NEAR segments, or exceeding it
+NEAR = 2
+# Rates of BBR v1 in two phases of its gain cycle, 5/4 and 3/4 of one bandwidth, and half a super-packet's time back
+# after a late one.
+RATES_APART = 4
+ALMOST_FULL = 0.01  # likelihood of a window-limited sender's super-packet missing cwnd by 1 to NEAR segments
+
+
+def paced_send(sends, k, slots, stack, own_min_rtt, slow_burst, blur):
+    """Log likelihood of the super-packet that starts with send `k`; for the last three, see `context`."""
+    rate = slots[sk.PACING]
+    send = sends[k]
+    if rate <= 0 or stack[sk.WSTAMP_NS] <= stack[sk.SKB_NS]:
+        return 0.0
+    length_us = (stack[sk.WSTAMP_NS] - stack[sk.SKB_NS]) / 1000.0
+    due_ns = stack[sk.WSTAMP_NS]
+    held = stack[sk.WAS_FULL] != 0 or (k > 0 and sends[k - 1].fills_window != 0) or send.retransmitted != 0
+    if held and send.tx_ns - stack[sk.ACKED_NS] <= ANSWER_NS * blur:
+        due_ns = max(due_ns, stack[sk.ACKED_NS])
+    late_us = (send.tx_ns - due_ns) / 1000.0
+    exact_us, rough_us = EXACT_US * blur, ROUGH_US * blur
+    density = EXACT / (2 * exact_us) * math.exp(-abs(late_us) / exact_us)
+    density += ROUGH / (2 * rough_us) * math.exp(-abs(late_us) / rough_us)
+    if late_us > 0:
+        density += HELD * length_us / ((length_us + late_us) * (length_us + late_us))
+    else:
+        density += EARLY / length_us
+    total = math.log(density)
+    if send.retransmitted != 0:
+        return total
+    room = slots[sk.CWND] - (np.int64(send.in_flight) - np.int64(send.segments))
+    if room <= 0:
+        total += math.log(BEYOND_CWND)
+    if blur > 1:
+        return total
+    made = sk.usual_burst(slots, stack, own_min_rtt, slow_burst)
+    if 0 < room < made:  # what cwnd cuts is as long as it allows
+        made = room
+    return total + size_likelihood(segments_of(sends, k), made)
+
+
+def most_paced(send, stack, blur):
+    """Greatest `paced_send` of a super-packet in a trial with at most RATES_APART times the rate.
+
+    Whatever the rate, its predecessor's length and its own lateness make the time between them. Where the ACK that
+    released it counts, lateness is the time since then, and the length any.
+    """
+    length_us = (stack[sk.WSTAMP_NS] - stack[sk.SKB_NS]) / 1000.0
+    if length_us <= 0:
+        return 0.0
+    exact_us, rough_us = EXACT_US * blur, ROUGH_US * blur
+    exact, rough, short = EXACT / (2 * exact_us), ROUGH / (2 * rough_us), HELD * RATES_APART / length_us
+    since_us, acked_us = (send.tx_ns - stack[sk.SKB_NS]) / 1000.0, (send.tx_ns - stack[sk.ACKED_NS]) / 1000.0
+    density = exact + rough + (min(HELD / since_us, short) if since_us > 0 else short)
+    if acked_us * 1000 <= ANSWER_NS * blur:
+        acked_us = max(acked_us, 0.0)  # exp(-x) <= 1 / (1 + x)
+        density = max(density, exact / (1 + acked_us / exact_us) + rough / (1 + acked_us / rough_us) + short)
+    most = math.log(density)
+    return most if send.retransmitted != 0 or blur > 1 else most + LOG_AS_LONG
+
+
+def any_send(sends, k, slots, stack, gap_us, srtt_us8, own_min_rtt, slow_burst):
+    """Log likelihood of the super-packet that starts with send `k`, under any controller, paced or not.
+
+    It is due when pacing allows it and, if the replayed cwnd was full, not before the ACK that made room. An
+    unpaced sender sends whatever cwnd allows at once, but for what TCP defers. Densities are on one scale for all
+    controllers and flows, and thus comparable; `gap_us`, the usual time between this flow's super-packets, is the scale
+    of unexplained lateness.
+    """
+    send = sends[k]
+    if is_written(send, stack) or is_by_timer(sends, k, stack[sk.ACKED_NS], srtt_us8):
+        return 0.0
+    # After ACKs that pacing and cwnd would have answered, an ACK made room in the send buffer.
+    # What is sent again waited for the ACK that showed its loss.
+    held = stack[sk.WAS_FULL] != 0 or stack[sk.UNANSWERED] >= sk.FEW_UNANSWERED or send.retransmitted != 0
+    total = send_time(send.tx_ns, held, slots, stack, gap_us)
+    if send.retransmitted != 0 or stack[sk.CA_STATE] > CA_DISORDER or stack[sk.WAS_FULL] == OTHER_LIMIT:
+        return total
+    room = slots[sk.CWND] - (np.int64(send.in_flight) - np.int64(send.segments))
+    segments = segments_of(sends, k)
+    made = sk.usual_burst(slots, stack, own_min_rtt, slow_burst)
+    if slots[sk.PACING] <= 0:
+        filled = segments == room or is_rest_deferred(sends, k, room - segments, made, srtt_us8, slots, stack)
+        if filled and segments > made:  # several super-packets, which leave together
+            return total + LOG_AS_LONG
+        if not filled and abs(segments - room) <= NEAR:
+            return total + math.log(ALMOST_FULL)
+    if room <= 0:
+        return total + math.log(BEYOND_CWND / LONGEST)
+    return total + size_likelihood(segments, min(room, made))
+
+
+def is_written(send, stack):
+    """Whether the application determined when a super-packet left, and what there was."""
+    return send.app_limited != 0 or (send.ends_write != 0 and send.payload < stack[sk.MSS])
+
+
+def is_by_timer(sends, k, acked_ns, srtt_us8):
+    """Whether TCP's own timer made send `k` (RTO, tail-loss probe), whatever the controller.
+
+    No ACK has come, and nothing was sent, for longer than a round trip. A probe, after two, may be one new segment,
+    which cwnd does not hold back [Linux618] tcp_send_loss_probe.
+    """
+    if k == 0:
+        return False
+    send, srtt_ns = sends[k], np.int64(srtt_us8) * 125
+    silent_ns = send.tx_ns - max(acked_ns, np.int64(sends[k - 1].tx_ns))
+    if send.retransmitted != 0:
+        return silent_ns > srtt_ns
+    return silent_ns > 2 * srtt_ns and send.in_flight > send.segments and segments_of(sends, k) == 1
+
+
+def is_rest_deferred(sends, k, rest, made, srtt_us8, slots, stack):
+    """Whether TCP defers the `rest` segments for which cwnd has room after the super-packet of send `k` [Linux618]
+    tcp_tso_should_defer.
+    """
+    oldest = sk.oldest_outstanding(sends, k, stack)
+    age_ns = sends[k].tx_ns - sends[oldest].tx_ns
+    mss = stack[sk.MSS]
+    third = slots[sk.CWND] * mss // TSO_WIN_DIVISOR
+    return rest > 0 and waits_for_ack(rest * mss, made * mss, third, np.int64(0), age_ns, np.int64(srtt_us8) * 125)
+
+
+def send_time(tx_ns, held, slots, stack, gap_us):
+    """Log likelihood of a super-packet's departure time, as in `any_send`; `held` until the last ACK."""
+    paced = slots[sk.PACING] > 0 and stack[sk.WSTAMP_NS] > stack[sk.SKB_NS]
+    due_ns = stack[sk.WSTAMP_NS] if paced else stack[sk.SKB_NS]
+    if held:
+        due_ns = max(due_ns, stack[sk.ACKED_NS])
+    off_us = abs(tx_ns - due_ns) / 1000.0
+    density = EXACT / (2 * EXACT_US) * math.exp(-off_us / EXACT_US)
+    density += ROUGH / (2 * ROUGH_US) * math.exp(-off_us / ROUGH_US)
+    density += (HELD if tx_ns > due_ns else EARLY) * gap_us / ((gap_us + off_us) * (gap_us + off_us))
+    return math.log(density * UNIT_US + WHATEVER)
+
+
+def timed_send(sends, k, slots, stack, gap_us):
+    """Log likelihood of a super-packet without its size: departure time, and room in cwnd."""
+    send = sends[k]
+    total = send_time(send.tx_ns, stack[sk.WAS_FULL] != 0, slots, stack, gap_us)
+    open_window = send.retransmitted == 0 and stack[sk.CA_STATE] <= CA_DISORDER and stack[sk.WAS_FULL] != OTHER_LIMIT
+    if open_window and np.int64(send.in_flight) - np.int64(send.segments) >= slots[sk.CWND]:
+        total += math.log(BEYOND_CWND)
+    return total
+
+
+def segments_of(sends, k):
+    """Return the number of segments of the super-packet that starts with send `k`."""
+    segments = 0
+    last = k
+    while last < sends.size and (last == k or sends[last].begins == 0):
+        segments += np.int64(sends[last].segments)
+        last += 1
+    return segments
+
+
+def size_likelihood(segments, made):
+    """Log likelihood of a super-packet's number of segments, given what the stack would have `made`."""
+    if segments == made:
+        return LOG_AS_LONG
+    return math.log(SHORTER / made) if segments < made else math.log(LONGER / LONGEST)
+
+
+def full_flight(row, cwnd):
+    """Log likelihood of the data in flight before an ACK, for a cwnd-limited sender."""
+    if row.ca_state > CA_DISORDER or row.is_cwnd_limited == 0 or row.rs_prior_in_flight == cwnd:
+        return 0.0
+    short = cwnd - np.int64(row.rs_prior_in_flight)  # up to a super-packet's segments; nothing explains one too many
+    return math.log(NOT_FULL) if 0 < short <= NEAR else math.log(FAR_FROM_FULL)

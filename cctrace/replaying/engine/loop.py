@@ -1,0 +1,318 @@
+"""Row loop of a replay over a recorded flow: sends and calls in order.
+
+Plain functions over numpy records, interpreted or compiled (`cctrace.lang.machine`). `trying` makes trials;
+`likelihood` scores sends.
+"""
+
+import numpy as np
+
+from cctrace import schema
+from cctrace.cc.linux import CA_RECOVERY, EVENT_CWND_RESTART, EVENT_TX_START
+from cctrace.lang.memory import call as call_compiled
+from cctrace.replaying.engine import context as cx
+from cctrace.replaying.engine import stack as sk
+from cctrace.replaying.engine.likelihood import (
+    OTHER_LIMIT,
+    any_send,
+    full_flight,
+    is_written,
+    most_paced,
+    paced_send,
+    timed_send,
+)
+from cctrace.replaying.engine.waiting import is_flag_doubted, is_limit_replayed, is_paced, take_waiting
+from cctrace.tcp.pacing import TSO_WIN_DIVISOR
+
+
+def observe(call, row, rest, ack):
+    """Copy every column of a row, its state and the rest of that to `ack`, in the order of `schema.LINUX_VIEW`."""
+    ack[0] = call.arg
+    ack[1] = row.ca_state
+    ack[2] = row.ack
+    ack[3] = row.snd_una
+    ack[4] = row.snd_nxt
+    ack[5] = row.packets_out
+    ack[6] = row.sacked_out
+    ack[7] = row.lost_out
+    ack[8] = row.retrans_out
+    ack[9] = row.data_segs_out
+    ack[10] = row.delivered
+    ack[11] = call.delivered_mstamp_us
+    ack[12] = rest.delivered_ce
+    ack[13] = rest.lost
+    ack[14] = row.srtt_us8
+    ack[15] = row.mdev_us4
+    ack[16] = rest.rttvar_us4
+    ack[17] = rest.tcp_min_rtt_us
+    ack[18] = rest.mss
+    ack[19] = row.is_cwnd_limited
+    ack[20] = row.max_packets_out
+    ack[21] = row.rs_delivered if call.sampled else -1
+    ack[22] = row.rs_interval_us if call.sampled else -1
+    ack[23] = row.rs_prior_delivered
+    ack[24] = row.rs_rtt_us
+    ack[25] = rest.rs_losses
+    ack[26] = row.rs_acked_sacked if call.sampled else 0
+    ack[27] = row.rs_prior_in_flight
+    ack[28] = row.rs_is_app_limited
+    ack[29] = rest.rs_is_retrans
+    ack[30] = rest.rs_is_ack_delayed
+    ack[31] = rest.rs_is_acking_tlp_retrans
+    ack[32] = rest.tlp_orig_data_app_limited
+    ack[33] = row.rs_tx_in_flight
+    ack[34] = row.rs_lost if call.sampled else -1
+    ack[35] = rest.rs_prior_lost
+    ack[36] = row.rs_delivered_ce if call.sampled else -1
+    ack[37] = rest.skb_tx_in_flight
+    ack[38] = rest.skb_tx_lost
+    ack[39] = rest.skb_tx_delivered
+    ack[40] = rest.skb_tx_app_limited
+    ack[41] = rest.skb_tx_has_mstamp
+    ack[42] = rest.skb_segments
+
+
+def observe_again(row, ack):
+    """Restore what `read_row` may have changed in the same row of another hypothesis."""
+    ack[5] = row.packets_out
+    ack[19] = row.is_cwnd_limited
+    ack[20] = row.max_packets_out
+    ack[27] = row.rs_prior_in_flight
+
+
+_at = {name: k for k, name in enumerate(schema.names(schema.LINUX_VIEW))}
+A_NOW, A_CLOCK, A_WSTAMP, A_JIFFIES, A_LSNDTIME = (
+    _at[name] for name in ("now_us", "clock_ns", "wstamp_ns", "jiffies", "lsndtime")
+)
+A_PRIOR_CWND, A_ECN_OK, A_RAND, A_MIN_RTT, A_DELIVERED_MSTAMP = (
+    _at[name] for name in ("prior_cwnd_tp", "ecn_ok", "rand0", "tcp_min_rtt_us", "delivered_mstamp_us")
+)
+A_TX_IN_FLIGHT, A_SKB_TX_IN_FLIGHT = _at["rs_tx_in_flight"], _at["skb_tx_in_flight"]
+A_CWND_LIMITED, A_MAX_PACKETS_OUT = _at["is_cwnd_limited"], _at["max_packets_out"]
+A_APP_LIMITED, A_SKB_APP_LIMITED = _at["rs_is_app_limited"], _at["skb_tx_app_limited"]
+LONG_AGO = 1 << 20  # ticks, more than any window at any HZ
+KEEP = 64  # rows between copies of the state, from which it is made again where a call draws: that is rare
+LONG_PHASE = 2  # minimum RTTs, within which a probe or a drain reaches its end condition
+
+
+def take_send(ctx, sends, asked_ns, srtt_us8, slots, stack, marks, likelihood):
+    """Process the next packet, which TCP sent by `asked_ns`: mark it, and compute when the one after it is due."""
+    k = stack[sk.NEXT_SEND]
+    send = sends[k]
+    if ctx[cx.KEEPS] != 0:
+        likelihood[1 + k] = most_paced(send, stack, ctx[cx.BLUR]) if send.begins != 0 else 0.0
+    if send.begins != 0:
+        if ctx[cx.SCORE] == cx.PACED_SENDS and (ctx[cx.UNTIL_NS] == 0 or send.tx_ns < ctx[cx.UNTIL_NS]):
+            likelihood[0] += paced_send(sends, k, slots, stack, ctx[cx.OWN_MIN_RTT], ctx[cx.SLOW_BURST], ctx[cx.BLUR])
+        elif ctx[cx.SCORE] == cx.ALL_SENDS:
+            gap_us = ctx[cx.USUAL_GAP_US]
+            likelihood[0] += any_send(sends, k, slots, stack, gap_us, srtt_us8, ctx[cx.OWN_MIN_RTT], ctx[cx.SLOW_BURST])
+        elif ctx[cx.SCORE] == cx.TIMED_SENDS or (ctx[cx.SCORE] == cx.OWN_SENDS and not is_written(send, stack)):
+            likelihood[0] += timed_send(sends, k, slots, stack, ctx[cx.USUAL_GAP_US])
+        sk.begin_skb(send.tx_ns, asked_ns, stack)
+    if ctx[cx.MARKED] == 0:
+        marks[k] = 1 if slots[sk.APP_LIMITED] != 0 else 0
+    segments = np.int64(send.segments)
+    sk.pace_skb(np.int64(send.payload) + segments * ctx[cx.OVERHEAD], segments, slots[sk.PACING], stack)
+    stack[sk.NEXT_SEND] = k + 1
+    if send.retransmitted == 0:
+        stack[sk.UNANSWERED], stack[sk.NEW_SENT] = 0, k + 1
+    if k + 1 == sends.size or sends[k + 1].begins != 0:
+        free = slots[sk.CWND] - np.int64(send.in_flight)
+        limited = free <= 0 if is_limit_replayed(ctx, sends, slots) else free * TSO_WIN_DIVISOR < slots[sk.CWND]
+        sk.validate_cwnd(limited, np.int64(send.packets_out), send.snd_nxt, stack[sk.SND_UNA], stack)
+    stack[sk.WAITING] = 0
+
+
+def take_sends(ctx, rows, sends, marks, i, slots, stack, likelihood):
+    """Process all sends before row `i`.
+
+    Where it is in question whether there was fq (TIMED_SENDS, OWN_SENDS), what leaves late counts as late all the same:
+    else fq would explain any timer's lateness.
+    """
+    clock_ns = sk.state_of(rows, i).time_ns - ctx[cx.START_NS] + schema.CLOCK_START_US * 1000
+    prior = sk.state_of(rows, max(i - 1, 0))
+    handed = ctx[cx.HANDS_OVER] != 0 and ctx[cx.SCORE] < cx.TIMED_SENDS
+    while stack[sk.NEXT_SEND] < sends.size and sends[stack[sk.NEXT_SEND]].row <= i:
+        send = sends[stack[sk.NEXT_SEND]]
+        if i > 0:
+            sk.mark_app_limited(send, np.int64(prior.delivered), slots, stack, ctx[cx.BY_ACKS] != 0)
+        asked_ns = clock_ns if handed else np.int64(send.tx_ns)
+        take_send(ctx, sends, asked_ns, prior.srtt_us8, slots, stack, marks, likelihood)
+
+
+def read_row(ctx, call, row, rest, i, sends, marks, slots, stack, ack):
+    """Fill `ack` with what the controller reads in the call of row `i`, whose state is `row` and `rest`."""
+    if ctx[cx.OBSERVED] == i:
+        observe_again(row, ack)
+    else:
+        observe(call, row, rest, ack)
+    clock_ns = row.time_ns - ctx[cx.START_NS] + schema.CLOCK_START_US * 1000
+    hz = stack[sk.HZ]
+    ack[A_CLOCK] = clock_ns
+    ack[A_NOW] = clock_ns // 1000
+    ack[A_WSTAMP] = max(clock_ns, stack[sk.WSTAMP_NS])
+    ack[A_JIFFIES] = schema.JIFFIES_START + (ack[A_NOW] + stack[sk.TICK_US]) * hz // 1_000_000
+    ack[A_LSNDTIME] = schema.JIFFIES_START + (row.lsndtime_us + stack[sk.TICK_US]) * hz // 1_000_000
+    ack[A_PRIOR_CWND] = stack[sk.PRIOR_CWND]
+    ack[A_ECN_OK] = ctx[cx.ECN_OK]
+    if ctx[cx.PARTS_AS_V2] != 0:
+        ack[A_TX_IN_FLIGHT], ack[A_SKB_TX_IN_FLIGHT] = row.rs_tx_in_flight_v2, rest.skb_tx_in_flight_v2
+    doubted = stack[sk.IS_CWND_LIMITED] == 0 and is_flag_doubted(row)
+    if doubted or is_limit_replayed(ctx, sends, slots):
+        ack[A_CWND_LIMITED], ack[A_MAX_PACKETS_OUT] = stack[sk.IS_CWND_LIMITED], stack[sk.MAX_PACKETS_OUT]
+    if ctx[cx.BLUR] > 1 and ctx[cx.GAIN_SLOT] >= 0:
+        sk.lean(slots[ctx[cx.GAIN_SLOT]], outlasts(ctx, slots, ack), ack)
+    if ctx[cx.DRAINS_END] != 0:
+        sk.end_drain(slots[ctx[cx.GAIN_SLOT]], stack, ack)
+    if ctx[cx.STAMP_SLOT] >= 0 and call.event == schema.ON_ACK:
+        dips = is_dip(ctx, i, stack)
+        slots[ctx[cx.STAMP_SLOT]] = ack[A_JIFFIES] - (LONG_AGO if dips else 0)
+        if ctx[cx.DONE_SLOT] >= 0:
+            sk.reach_probe_rtt(dips, slots[ctx[cx.DONE_SLOT]], stack, ack)
+    if row.rs_send >= 0:
+        marked = marks[row.rs_send] & cx.APP_LIMITED
+        if call.event == schema.SKB_MARKED_LOST:
+            ack[A_SKB_APP_LIMITED] = marked
+        else:
+            ack[A_APP_LIMITED] = marked
+
+
+def is_dip(ctx, i, stack):
+    """Whether the sender was seen to enter PROBE_RTT at row `i`; rows are asked for in order."""
+    k = stack[sk.NEXT_DIP]
+    while k < ctx[cx.DIPS] and ctx[cx.CONTEXT_SIZE + k] < i:
+        k += 1
+    stack[sk.NEXT_DIP] = k
+    return k < ctx[cx.DIPS] and ctx[cx.CONTEXT_SIZE + k] == i
+
+
+def outlasts(ctx, slots, ack):
+    """Whether a phase of v2 or v3 has lasted so long that it must have ended."""
+    if ctx[cx.CYCLE_SLOT] < 0 or ctx[cx.MIN_RTT_SLOT] < 0:
+        return False
+    return ack[A_DELIVERED_MSTAMP] - slots[ctx[cx.CYCLE_SLOT]] > LONG_PHASE * slots[ctx[cx.MIN_RTT_SLOT]]
+
+
+def take_draws(ctx, draws, i, stack, ack):
+    """Set the random numbers of row `i`'s call; return whether they are known. `draws` rows: row, four numbers."""
+    k = stack[sk.NEXT_DRAW]
+    if k < draws.shape[0] and draws[k, 0] == i:
+        for j in range(4):
+            ack[A_RAND + j] = draws[k, 1 + j]
+        stack[sk.NEXT_DRAW] = k + 1
+        return True
+    for j in range(4):
+        ack[A_RAND + j] = ctx[cx.UNKNOWN_DRAW]
+    return False
+
+
+def call_row(ctx, rows, sends, marks, draws, i, slots, stack, ack, likelihood):
+    """Execute row `i`; return whether the controller drew an unknown number."""
+    if stack[sk.NEXT_SEND] < sends.size and sends[stack[sk.NEXT_SEND]].row <= i:
+        take_sends(ctx, rows, sends, marks, i, slots, stack, likelihood)
+    calls, states, steady = rows
+    call = calls[i]
+    if i > 0 and call.of != calls[i - 1].of:
+        later_ns = states[call.of].time_ns - states[calls[i - 1].of].time_ns
+        if later_ns != 0:
+            stack[sk.BEFORE] = i - 1
+        if later_ns > 0:
+            take_waiting(ctx, rows, i, sends, marks, slots, stack)
+    event = np.int64(call.event)
+    has_entry = ctx[cx.ENTRIES] >> event & 1
+    if not has_entry and (event >= schema.SKB_MARKED_LOST or event == schema.INIT):
+        return False
+    row = states[call.of]
+    read_row(ctx, call, row, steady[row.steady], i, sends, marks, slots, stack, ack)
+    starts = event == schema.CWND_EVENT and (call.arg == EVENT_TX_START or call.arg == EVENT_CWND_RESTART)
+    if starts and stack[sk.NEXT_SEND] < sends.size:
+        sk.mark_app_limited(sends[stack[sk.NEXT_SEND]], ack[sk.A_DELIVERED], slots, stack, ctx[cx.BY_ACKS] != 0)
+    if event == schema.ON_ACK:
+        if ctx[cx.BY_ACKS] != 0:
+            sk.mark_rest(rows, i, sends, ctx[cx.HANDS_OVER] != 0, ack, slots, stack)
+        if ctx[cx.SCORE] == cx.FULL_FLIGHTS:
+            likelihood[0] += full_flight(row, slots[sk.CWND])
+        stack[sk.ACKED_NS], stack[sk.WAITING] = ack[A_CLOCK], 1
+        if ctx[cx.SCORE] != cx.NOTHING:
+            stack[sk.WAS_FULL] = was_full(ctx, row, ack, slots, stack)
+    sk.before_call(event, ack, slots, stack, ctx[cx.REDUCES])
+    if event == schema.ON_ACK:
+        stack[sk.SND_UNA] = ack[sk.A_SND_UNA]
+    ack[A_PRIOR_CWND] = stack[sk.PRIOR_CWND]
+    known = take_draws(ctx, draws, i, stack, ack)
+    slots[sk.DRAWS] = 0
+    returned = slots[sk.SSTHRESH] if event == schema.SSTHRESH else slots[sk.CWND]
+    if has_entry:
+        answer = call_compiled(ctx[cx.ADDRESS], event, stack[sk.STATE], ctx[cx.ACK])
+        slots[slots.size - 1] = answer  # `fields.RETURNED`
+        if ctx[cx.RETURNS] >> event & 1:
+            returned = answer
+        elif event == schema.UNDO_CWND:
+            returned = slots[sk.CWND]
+    sk.after_call(event, ack, slots, stack, ctx[cx.REDUCES], stack[sk.HZ], returned)
+    if ctx[cx.PACED_SLOT] >= 0:
+        sk.update_pacing_rate(event, ack, slots, stack, is_paced(ctx, slots), slots[ctx[cx.MAX_RATE_SLOT]])
+    stack[sk.CA_STATE] = ack[sk.A_CA_STATE]
+    stack[sk.MIN_RTT_US] = ack[A_MIN_RTT]
+    return slots[sk.DRAWS] > 0 and not known
+
+
+def was_full(ctx, row, ack, slots, stack):
+    """Whether an ACK found no room in cwnd for what waits to be sent, see `sk.WAS_FULL`.
+
+    Before Recovery, TCP waits for room for a super-packet [Linux618] tcp_tso_should_defer, at most a third of cwnd.
+    """
+    if ctx[cx.SCORE] >= cx.ALL_SENDS and row.is_cwnd_limited == 0:
+        return OTHER_LIMIT
+    room = slots[sk.CWND] - ack[sk.A_PRIOR_IN_FLIGHT]
+    if room <= 0 or ack[sk.A_CA_STATE] >= CA_RECOVERY or room * TSO_WIN_DIVISOR >= slots[sk.CWND]:
+        return 1 if room <= 0 else 0
+    return 1 if room < sk.least_burst(slots, stack, ctx[cx.OWN_MIN_RTT], ctx[cx.SLOW_BURST]) else 0
+
+
+def run(ctx, rows, sends, marks, draws, slots, stack, saved, ack, likelihood, recorded, out):
+    """Replay rows from FIRST to before LAST and record; stop before the first call that draws an unknown number.
+
+    Returns the row. ``out[k, i - RECORDED_FROM]`` is ``slots[recorded[k]]`` after row `i`. `saved` has room for slots
+    and stack, empty for a class without draws. The rows from the last copy to one that draws are called again in the
+    same loop: LLVM has `call_row` in the caller where that calls it in one place.
+    """
+    size, kept, before, drew = slots.size, ctx[cx.FIRST], likelihood[0], ctx[cx.LAST]
+    i = ctx[cx.FIRST]
+    while i < drew:
+        if saved.size and (i - ctx[cx.FIRST]) % KEEP == 0:
+            saved[:size], saved[size:] = slots, stack
+            kept, before = i, likelihood[0]
+        draws_unknown = call_row(ctx, rows, sends, marks, draws, i, slots, stack, ack, likelihood)
+        if draws_unknown and saved.size:
+            slots[:], stack[:], likelihood[0] = saved[:size], saved[size:], before
+            i, drew = kept, i
+        else:
+            if draws_unknown:
+                ctx[cx.GUESSED] += 1
+            record(ctx, i, slots, recorded, out)
+            i += 1
+    return drew
+
+
+def record(ctx, i, slots, recorded, out):
+    """Record what row `i` left, where there is room."""
+    column = i - ctx[cx.RECORDED_FROM]
+    if column < out.shape[1]:
+        for k in range(recorded.size):
+            out[k, column] = slots[recorded[k]]
+
+
+def score(stops, sums, ctx, rows, sends, marks, draws, slots, stack, saved, ack, likelihood, recorded, out):
+    """Replay as `run` does; ``sums[k]`` is log likelihood of the sends from row ``stops[k - 1]`` to ``stops[k]``."""
+    row, last = ctx[cx.FIRST], ctx[cx.LAST]
+    while ctx[cx.BLOCK] < stops.size:
+        stop = min(stops[ctx[cx.BLOCK]], last)
+        ctx[cx.FIRST], ctx[cx.LAST] = row, stop
+        row = run(ctx, rows, sends, marks, draws, slots, stack, saved, ack, likelihood, recorded, out)
+        if row < stop or stop < stops[ctx[cx.BLOCK]]:
+            return row
+        sums[ctx[cx.BLOCK]] = likelihood[0]
+        likelihood[0] = 0.0
+        ctx[cx.BLOCK] += 1
+    return row

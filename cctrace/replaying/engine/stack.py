@@ -1,0 +1,328 @@
+"""The Linux stack around a controller that is replayed over a recorded flow.
+
+A replay carries the controller's own outputs from call to call; between the calls the stack writes them too:
+
+    ==================  ==============================================================  ============================
+    when                what the stack does                                             [Linux618] net/ipv4
+    ==================  ==============================================================  ============================
+    ssthresh            remembers cwnd and ssthresh for an undo; snd_cwnd_cnt = 0       tcp_init_cwnd_reduction
+    set_state Loss      cwnd = in flight + 1; snd_cwnd_cnt = 0                          tcp_enter_loss
+    undo_cwnd           ssthresh is at least what it was before the reduction           tcp_undo_cwnd_reduction
+    on_ack              app_limited = 0 once the marked data have been delivered        tcp_rate_gen
+    a send              no data before it: app_limited = delivered + flight             tcp_rate_check_app_limited
+                        flight >= cwnd: is_cwnd_limited (of a paced sender)             tcp_cwnd_validate
+    the pacing timer    no room for a super-packet: is_cwnd_limited                     tcp_tso_should_defer
+                        its samples are marked while app_limited is set                 tcp_rate_skb_sent
+                        the next one departs no earlier than after its length           tcp_update_skb_after_send
+    ------------------  --------------------------------------------------------------  ----------------------------
+                        only for a controller without on_ack:
+    on_ack              in Recovery and CWR: proportional rate reduction                tcp_cwnd_reduction
+    set_state Recovery  upon RACK's timer: the same for one segment                     tcp_rack_reo_timeout
+    COMPLETE_CWR        cwnd = ssthresh, unless the reduction was undone                tcp_end_cwnd_reduction
+    CWND_RESTART        cwnd halves for every RTO idle, down to the initial window      tcp_cwnd_restart
+    init, on_ack,       if the socket paces: the rate, by cwnd and RTT                  tcp_update_pacing_rate
+    cong_avoid
+    ==================  ==============================================================  ============================
+
+Data sent in recovery, in flight and delivered come from the recording; ssthresh is the controller's. `slots` are
+the first fields of every Linux controller's record, `stack` is the stack's own state, `ack` is a row of
+`schema.LINUX_VIEW`. The functions are plain: `loop` runs them interpreted or compiled.
+
+Left out: tcp_cwnd_application_limited. It waits for an RTO after the last ACK that let cwnd grow, and by then
+either nothing is outstanding (CWND_RESTART) or the retransmission timer has fired. An undo that may not restore
+cwnd (after an ECN echo) leaves no trace in the event stream: cwnd then ends at ssthresh, too.
+
+Sources: [Linux618] net/ipv4/tcp_input.c, tcp_output.c, tcp_rate.c, tcp_recovery.c; RFC 6937 (PRR), RFC 2861.
+"""
+
+import numpy as np
+
+from cctrace import schema
+from cctrace.cc import linux
+from cctrace.tcp import pacing
+from cctrace.tcp.prr import prr_cwnd
+from cctrace.tcp.rate import app_limited_after, app_limited_until
+from cctrace.tcp.window import cwnd_after_idle, note_usage, ssthresh_before
+
+_at = {name: k for k, name in enumerate(schema.names(schema.LINUX_VIEW))}
+A_ARG, A_CA_STATE, A_ACK, A_SND_UNA, A_DATA_SEGS_OUT = (
+    _at[name] for name in ("arg", "ca_state", "ack", "snd_una", "data_segs_out")
+)
+A_PACKETS_OUT, A_SACKED_OUT, A_LOST_OUT, A_RETRANS_OUT = (
+    _at[name] for name in ("packets_out", "sacked_out", "lost_out", "retrans_out")
+)
+A_DELIVERED, A_SRTT, A_RTTVAR, A_JIFFIES, A_LSNDTIME = (
+    _at[name] for name in ("delivered", "srtt_us8", "rttvar_us4", "jiffies", "lsndtime")
+)
+A_MSS, A_NOW = _at["mss"], _at["now_us"]
+A_ACKED_SACKED, A_LOSSES, A_PRIOR_IN_FLIGHT = (
+    _at[name] for name in ("rs_acked_sacked", "rs_losses", "rs_prior_in_flight")
+)
+
+# The first slots of every Linux controller's record [cctrace.cc.base] Controller, LinuxController.
+DRAWS, CWND, CWND_CNT, SSTHRESH, PACING, APP_LIMITED = range(6)
+
+# The stack's state, and the replay's position in the sends.
+(
+    PRIOR_CWND,  # tp->prior_cwnd
+    PRIOR_SSTHRESH,  # tp->prior_ssthresh
+    PRR_DELIVERED,  # tp->prr_delivered
+    SENT_BEFORE,  # tp->data_segs_out at the start of the reduction; the increase since then is tp->prr_out
+    SND_UNA,  # tp->snd_una at the previous call
+    CAN_UNDO,  # tp->undo_marker != 0
+    NEXT_SEND,  # next row of the sends
+    NEW_SENT,  # row after the last send of new data
+    NEXT_NEW,  # row from which on the next one was looked for
+    BEFORE,  # last row of an earlier time
+    NEXT_DRAW,  # next row of the known draws
+    SEGMENTS,  # tp->data_segs_out
+    WSTAMP_NS,  # tp->tcp_wstamp_ns
+    SKB_NS,  # when the super-packet being sent was stamped
+    SKB_BYTES,  # and its bytes so far
+    PRIOR_WSTAMP_NS,  # when it was due
+    ACKED_NS,  # when the previous ACK was handled
+    CA_STATE,  # icsk_ca_state at the previous call
+    HZ,  # of the sender's kernel
+    TICK_US,  # lead of the kernel's ticks over the connection's clock
+    MIN_RTT_US,  # tcp_min_rtt() at the previous call
+    MSS,  # tp->mss_cache
+    IS_CWND_LIMITED,  # tp->is_cwnd_limited, of a paced sender
+    MAX_PACKETS_OUT,  # tp->max_packets_out
+    CWND_USAGE_SEQ,  # tp->cwnd_usage_seq
+    WAS_FULL,  # the last ACK found no room for a super-packet in cwnd
+    WAITING,  # no send has followed the last ACK
+    UNANSWERED,  # ACKs without a send so far, although pacing and cwnd allowed one
+    BEFORE_DRAIN_US,  # last time at which a BBR was not yet in DRAIN, where flights are estimates
+    RATE_BPS,  # sk->sk_pacing_rate set by the stack if the controller sets none; also sizes bursts
+    GSO_MAX,  # bytes by which the super-packets of BBRv2 and v3 would be longer at a min_rtt of 0
+    OLDEST,  # row of the sends before which all data are acknowledged
+    DIP_US,  # when PROBE_RTT was seen to start, where flights are estimates; 0: none, or its flight was reached
+    NEXT_DIP,  # of the rows at which PROBE_RTT was seen to start
+    STATE,  # address of its slots
+    STACK_SIZE,
+) = range(36)
+
+ONE_GAIN = 256  # BBR_UNIT
+LEAN_SEGMENTS, LEAN_PERCENT = 2, 3  # error of flights estimated from a capture taken elsewhere
+LONG_DRAIN = 2  # smoothed RTTs, within which DRAIN empties STARTUP's queue, and PROBE_RTT's cwnd is reached
+FEW_UNANSWERED = 3  # ACKs; one or two may cross the packets that they release
+
+
+def packets_in_flight(ack):
+    """Segments believed to be in the network [Linux618] tcp_packets_in_flight."""
+    return ack[A_PACKETS_OUT] - (ack[A_SACKED_OUT] + ack[A_LOST_OUT]) + ack[A_RETRANS_OUT]
+
+
+def flight_of(row):
+    """Segments in flight after a row [Linux618] tcp_packets_in_flight."""
+    return np.int64(row.packets_out) - np.int64(row.sacked_out) - np.int64(row.lost_out) + np.int64(row.retrans_out)
+
+
+def lean(gain, outlasts, ack):
+    """Let an estimated flight reach the end of a probe or a drain slightly early: an error may keep it from it."""
+    in_flight = ack[A_PRIOR_IN_FLIGHT]
+    margin = in_flight if outlasts else LEAN_SEGMENTS + in_flight * LEAN_PERCENT // 100
+    if gain > ONE_GAIN:
+        ack[A_PRIOR_IN_FLIGHT] = in_flight + margin
+    elif gain < ONE_GAIN:
+        ack[A_PRIOR_IN_FLIGHT] = max(in_flight - margin, 0)
+
+
+def end_drain(gain, stack, ack):
+    """Limit DRAIN to a few RTTs: errors of the flight may hide that the queue is empty."""
+    if 2 * gain > ONE_GAIN:  # only DRAIN sends at less than half the rate
+        stack[BEFORE_DRAIN_US] = ack[A_NOW]
+    elif ack[A_NOW] - stack[BEFORE_DRAIN_US] > LONG_DRAIN * ack[A_SRTT] // 8:
+        ack[A_PACKETS_OUT] -= packets_in_flight(ack)
+
+
+def reach_probe_rtt(is_dip, done, stack, ack):
+    """Let PROBE_RTT reach its flight within a few RTTs: an error of the flight must not keep it there for ever.
+
+    `is_dip`: whether it starts with this ACK. `done`: when it may end, 0 if the flight was not reached.
+    """
+    if is_dip:
+        stack[DIP_US] = ack[A_NOW]
+    elif stack[DIP_US] != 0 and ack[A_NOW] - stack[DIP_US] > LONG_DRAIN * ack[A_SRTT] // 8:
+        stack[DIP_US] = 0
+        if done == 0:
+            ack[A_PACKETS_OUT] -= packets_in_flight(ack)
+
+
+def before_call(event, ack, slots, stack, reducing):
+    """Stack processing before the controller is called."""
+    arg = ack[A_ARG]
+    if event == schema.ON_ACK:
+        slots[APP_LIMITED] = app_limited_after(slots[APP_LIMITED], ack[A_DELIVERED])
+        if reducing and (ack[A_CA_STATE] == linux.CA_CWR or ack[A_CA_STATE] == linux.CA_RECOVERY):
+            advanced = ack[A_SND_UNA] > stack[SND_UNA]
+            reduce_cwnd(ack, slots, stack, ack[A_ACKED_SACKED], ack[A_LOSSES], advanced)
+    elif event == schema.SSTHRESH:
+        begin_reduction(ack, slots, stack)
+    elif event == schema.SET_STATE and arg == linux.CA_LOSS:
+        slots[CWND] = packets_in_flight(ack) + 1  # one segment to send [Linux618] tcp_enter_loss
+        slots[CWND_CNT] = 0
+    elif event == schema.CWND_EVENT and arg == linux.EVENT_COMPLETE_CWR and reducing:
+        end_reduction(ack, slots, stack)
+
+
+def after_call(event, ack, slots, stack, reducing, hz, returned):
+    """Stack processing of the returned value, and afterwards."""
+    arg = ack[A_ARG]
+    if event == schema.SSTHRESH:
+        slots[SSTHRESH] = returned
+    elif event == schema.UNDO_CWND:  # [Linux618] tcp_undo_cwnd_reduction
+        slots[CWND] = returned
+        slots[SSTHRESH] = max(slots[SSTHRESH], stack[PRIOR_SSTHRESH])
+        stack[CAN_UNDO] = 0
+    elif event == schema.SET_STATE and reducing:
+        if arg == linux.CA_CWR:
+            stack[CAN_UNDO] = 0
+        elif arg == linux.CA_RECOVERY:
+            stack[CAN_UNDO] = 1
+            # The only entry into Recovery without an ACK is RACK's timer, which reduces at once.
+            if ack[A_PRIOR_IN_FLIGHT] == 0 and ack[A_ACK] == ack[A_SND_UNA]:
+                reduce_cwnd(ack, slots, stack, 1, 0, False)
+    elif event == schema.CWND_EVENT and arg == linux.EVENT_CWND_RESTART and reducing:
+        restart_from_idle(ack, slots, hz)
+
+
+def update_pacing_rate(event, ack, slots, stack, paced, most_Bps):
+    """Update the rate of a controller that sets none, for a `paced` socket or not [Linux618] tcp_update_pacing_rate."""
+    if event in (schema.ON_ACK, schema.CONG_AVOID, schema.INIT):
+        cwnd, ssthresh = slots[CWND], slots[SSTHRESH]
+        stack[RATE_BPS] = linux.stack_pacing_rate(ack[A_MSS], cwnd, ssthresh, ack[A_PACKETS_OUT], ack[A_SRTT], most_Bps)
+        if paced:
+            slots[PACING] = stack[RATE_BPS]
+
+
+def usual_burst(slots, stack, own_min_rtt, slow_burst):
+    """Segments of a super-packet at the current rate [Linux618] tcp_tso_segs; for the last two see `context`."""
+    if own_min_rtt >= 0:
+        more = pacing.near_peer_bytes(stack[GSO_MAX], slots[own_min_rtt])
+    else:
+        more = pacing.near_peer_bytes(pacing.SK_GSO_MAX_SIZE, stack[MIN_RTT_US])
+    rate_Bps = slots[PACING] if slots[PACING] > 0 else stack[RATE_BPS]
+    least = pacing.bbr_min_tso_segs(rate_Bps) if slow_burst == 1 else linux.MIN_TSO_SEGS
+    return pacing.tso_autosize(rate_Bps, more, stack[MSS], least)
+
+
+def least_burst(slots, stack, own_min_rtt, slow_burst):
+    """Segments for which a sender waits until cwnd has room [Linux618] tcp_tso_should_defer."""
+    third = (slots[CWND] + pacing.TSO_WIN_DIVISOR - 1) // pacing.TSO_WIN_DIVISOR
+    return min(usual_burst(slots, stack, own_min_rtt, slow_burst), third)
+
+
+def oldest_outstanding(sends, last, stack):
+    """Return the first of the sends up to `last` whose data are not acknowledged; after `last` if there is none."""
+    k = stack[OLDEST]
+    while k <= last and (sends[k].retransmitted != 0 or sends[k].snd_nxt <= stack[SND_UNA]):
+        k += 1
+    stack[OLDEST] = k
+    return k
+
+
+def begin_reduction(ack, slots, stack):
+    """Save what an undo restores [Linux618] tcp_enter_recovery, tcp_enter_loss, tcp_init_cwnd_reduction."""
+    stack[PRIOR_SSTHRESH] = ssthresh_before(ack[A_CA_STATE], slots[SSTHRESH], slots[CWND])
+    stack[PRIOR_CWND] = slots[CWND]
+    slots[CWND_CNT] = 0
+    stack[PRR_DELIVERED] = 0
+    stack[SENT_BEFORE] = ack[A_DATA_SEGS_OUT]
+
+
+def reduce_cwnd(ack, slots, stack, delivered, lost, advanced):
+    """Proportional rate reduction, then at most what is delivered [Linux618] tcp_cwnd_reduction."""
+    if delivered <= 0 or stack[PRIOR_CWND] == 0:
+        return
+    sent = ack[A_DATA_SEGS_OUT] - stack[SENT_BEFORE]
+    stack[PRR_DELIVERED] += delivered
+    in_flight, undisturbed = packets_in_flight(ack), advanced and lost == 0
+    prior, so_far = stack[PRIOR_CWND], stack[PRR_DELIVERED]
+    slots[CWND] = prr_cwnd(slots[SSTHRESH], in_flight, prior, so_far, sent, delivered, undisturbed, True)
+
+
+def end_reduction(ack, slots, stack):
+    """[Linux618] tcp_end_cwnd_reduction."""
+    if slots[SSTHRESH] < linux.TCP_INFINITE_SSTHRESH and (ack[A_CA_STATE] == linux.CA_CWR or stack[CAN_UNDO] != 0):
+        slots[CWND] = slots[SSTHRESH]
+
+
+def restart_from_idle(ack, slots, hz):
+    """Halve cwnd for every RTO of silence after the first [Linux618] tcp_cwnd_restart."""
+    slots[SSTHRESH] = ssthresh_before(ack[A_CA_STATE], slots[SSTHRESH], slots[CWND])
+    rto = (ack[A_SRTT] >> 3) + ack[A_RTTVAR]
+    rto = max((rto * hz + 999_999) // 1_000_000, hz // 5)  # TCP_RTO_MIN is 200 ms
+    slots[CWND] = cwnd_after_idle(slots[CWND], ack[A_JIFFIES] - ack[A_LSNDTIME], rto)
+
+
+def mark_app_limited(send, delivered, slots, stack, by_acks):
+    """Mark that the application had no data before this send [Linux618] tcp_rate_check_app_limited.
+
+    It let the pipe run empty, or waited for room in the send buffer, during which ACKs go unanswered. That is
+    marked at its next write or, `by_acks` (kernels of BBRv2 and v3), also before retransmissions.
+    """
+    silent = stack[UNANSWERED] >= FEW_UNANSWERED and (by_acks or send.retransmitted == 0)
+    if send.app_limited != 0 or silent:
+        slots[APP_LIMITED] = app_limited_until(delivered, np.int64(send.in_flight) - np.int64(send.segments))
+
+
+def state_of(rows, i):
+    """Return the state of row `i` of a stream (`flows.packed`), which it may share with the rows around it."""
+    calls, states, _ = rows
+    return states[calls[i].of]
+
+
+def mark_rest(rows, i, sends, hands_over, ack, slots, stack):
+    """The ACK of row `i` arrives while less than a segment waits, or nothing: application-limited [BBRv3] tcp_ack.
+
+    It checks before it processes the ACK, which may mark more as lost, and not while fq holds packets. The short end of
+    a write may wait for pacing, for what is sent again first, or for the ACK of a small segment (tcp_nagle_test).
+    """
+    k = stack[NEXT_SEND]
+    time_ns = state_of(rows, i).time_ns
+    if hands_over and k > 0 and sends[k - 1].time_ns >= time_ns:
+        return
+    last, new = stack[NEW_SENT] - 1, max(stack[NEXT_NEW], k)
+    while new < sends.size and sends[new].retransmitted != 0:
+        new += 1
+    stack[NEXT_NEW] = new  # what is sent again is passed once, not with every ACK
+    nothing = last >= 0 and sends[last].ends_write != 0
+    ends = new < sends.size and sends[new].begins != 0 and sends[new].ends_write != 0
+    alone = ends and sends[new].payload < ack[A_MSS]
+    if not (nothing or alone) or ack[A_PRIOR_IN_FLIGHT] >= slots[CWND]:
+        return
+    before = stack[BEFORE]
+    sent_since = k > 0 and sends[k - 1].row > before
+    prior = state_of(rows, before)
+    out = np.int64(sends[k - 1].packets_out) if sent_since else np.int64(prior.packets_out)
+    if out - np.int64(prior.sacked_out) <= ack[A_PRIOR_IN_FLIGHT]:  # all that is lost has been sent again
+        delivered = ack[A_DELIVERED] - ack[A_ACKED_SACKED]
+        slots[APP_LIMITED] = app_limited_until(delivered, ack[A_PRIOR_IN_FLIGHT])
+
+
+def begin_skb(tx_ns, asked_ns, stack):
+    """A super-packet is stamped; nothing leaves before its time, so a later estimate was wrong.
+
+    So was an earlier one if TCP had handed it over by then (`asked_ns`) and it waited in fq: it is not late.
+    """
+    stack[PRIOR_WSTAMP_NS] = tx_ns - max(min(asked_ns, tx_ns) - stack[WSTAMP_NS], 0)
+    stack[SKB_NS] = tx_ns
+    stack[SKB_BYTES] = 0
+
+
+def pace_skb(length, segments, rate_Bps, stack):
+    """Compute when pacing releases the next super-packet, after `length` more bytes of this one."""
+    stack[SKB_BYTES] += length
+    stack[SEGMENTS] += segments
+    prior_ns, skb_ns = stack[PRIOR_WSTAMP_NS], stack[SKB_NS]
+    stack[WSTAMP_NS] = pacing.next_departure(prior_ns, skb_ns, stack[SKB_BYTES], rate_Bps, stack[SEGMENTS])
+
+
+def validate_cwnd(limited, packets_out, snd_nxt, snd_una, stack):
+    """Record, after a write, whether cwnd limited it [Linux618] tcp_cwnd_validate."""
+    was_limited = stack[IS_CWND_LIMITED] != 0
+    if note_usage(limited, snd_una >= stack[CWND_USAGE_SEQ], was_limited, packets_out, stack[MAX_PACKETS_OUT]):
+        stack[IS_CWND_LIMITED] = 1 if limited else 0
+        stack[MAX_PACKETS_OUT] = packets_out
+        stack[CWND_USAGE_SEQ] = snd_nxt

@@ -1,0 +1,234 @@
+"""What the socket and the kernel add to a controller's pacing: SO_MAX_PACING_RATE, pacing without a rate, long bursts.
+
+`socket_limit` takes the first from attached counters, or from departure times; these decide the others, too.
+
+Under fq, with SO_MAX_PACING_RATE, or after a BBR, the stack paces Reno and CUBIC, at twice cwnd / RTT in slow start
+and 1.2 times later [Linux618] tcp_update_pacing_rate; otherwise they send at once what an ACK makes room for. Both
+are replayed from the start, and scored by departure times and room in cwnd (`likelihood.timed_send`; not by
+super-packet sizes, which depend on more than this). Intervals of 0.2 s count once. If the recorded sender ran
+another controller, neither explains the sends, and the result is open (`likely_paced`). `likely_gso` compares the
+two sizes of bursts that a BBRv2 has on kernels before and after Linux 5.19.
+"""
+
+import math
+import weakref
+from typing import Any
+
+import numpy as np
+
+from cctrace.cc.base import Controller
+from cctrace.columns import Floats, Ints
+from cctrace.flows.events import Events
+from cctrace.flows.flow import Flow
+from cctrace.flows.source import FlowSource
+from cctrace.lang.machine import Machine
+from cctrace.replaying.engine import context as cx
+from cctrace.replaying.engine.follow import Follower
+from cctrace.replaying.engine.new_context import BLUR_ELSEWHERE
+from cctrace.replaying.engine.script import Script
+from cctrace.replaying.engine.waiting import answers_acks, own_sends, shows_no_timer
+from cctrace.replaying.inference.hypotheses import FALSE_ALARM, LONGEST
+from cctrace.replaying.intervals import stops_until
+from cctrace.tcp.pacing import UNPACED_SEGMENTS, near_peer_bytes
+
+TEMPER = 0.5  # successive intervals are correlated
+MAX_ROWS = 60_000  # of the stream
+# Super-packets whose rate is measured together: the first may follow by half its length what left late [Linux618]
+# tcp_update_skb_after_send.
+TOGETHER = 8
+SAME_RATE = 0.005  # relative error of such a rate, by the timer's lateness
+FEW = 0.02  # of the super-packets, or of what is sent
+MARGIN = 0.02  # relative, twice a BBR's pacing margin: at the limit, or paced by the bandwidth measured there
+_evident: weakref.WeakKeyDictionary[Events, int | None] = weakref.WeakKeyDictionary()  # as `_evident_limit` found it
+EXPLAINED = -0.5  # mean log likelihood of a send: some +2 for the sender's own controller, -1 and far less for others
+
+
+def socket_limit(flow: FlowSource | None) -> int | None:
+    """Return the SO_MAX_PACING_RATE of a flow's socket, bytes/s, from attached counters or else from its sends.
+
+    0 if the counters give several; None for no limit, or none that the sends show.
+    """
+    info = flow.tcpinfo if flow else None
+    limits = None if info is None else (info.columns | info.extra).get("max_pacing_rate")
+    if limits is None:
+        if not isinstance(flow, Flow):
+            return None
+        if flow.events not in _evident:
+            _evident[flow.events] = _evident_limit(flow)
+        return _evident[flow.events]
+    known = np.unique(limits[limits > 0])
+    if not len(known):
+        return None
+    return int(known[0]) if len(known) == 1 else 0
+
+
+def under_limit(cls: type[Controller], limit_Bps: int | None) -> dict[str, int]:
+    """Return the parameters of `cls` that `socket_limit` settles: it paces, up to this rate."""
+    if limit_Bps is None:
+        return {}
+    high = int(cls.params["max_pacing_rate"].high) if "max_pacing_rate" in cls.params else 0
+    found = {"paced": 1, "max_pacing_rate": min(limit_Bps, high)}
+    return {name: value for name, value in found.items() if name in cls.params}
+
+
+def behind_fq(cls: type[Controller]) -> dict[str, int]:
+    """Return the parameters of `cls` that hand-over to fq settles: the socket paces, but by no timer of the stack."""
+    return {name: value for name, value in {"paced": 1, "internal_pacing": 0}.items() if name in cls.params}
+
+
+def _evident_limit(flow: Flow) -> int | None:
+    """Return the rate that no send of a flow exceeds and most have; None without one.
+
+    A BBR exceeds the rate that it has most of the time in STARTUP, by 2.77 times, and in each probe; ACKs at the
+    bottleneck's rate release data by that rate, but at the times of the ACKs, and twice as fast in slow start.
+    """
+    if not flow.facts["complete"] or flow.taken_at != "sender" or "start_ns" in flow.facts["inferred"]:
+        return None
+    events, sends = flow.events, flow.events.sends
+    answers = answers_acks(events, sends)
+    bytes_before, tx_ns = np.zeros((2, len(answers)), np.int64)
+    number, partly = _find_paced(sends, max(events.meta["mss"], 1), bytes_before, tx_ns)
+    if number < 2 * TOGETHER or partly / len(sends) > FEW:
+        return None  # ends of writes: the application had no more, whose rate it is then
+    bytes_before, tx_ns, answers = bytes_before[:number], tx_ns[:number], answers[len(answers) - number :]
+    took_ns = tx_ns[TOGETHER:] - tx_ns[:-TOGETHER]
+    rate_Bps = _rates(bytes_before, tx_ns, TOGETHER)
+    # Where even MARGIN above the usual rate is exceeded, the limit is, too: most flows need not be sorted for that.
+    exceeded = rate_Bps * ((1 + MARGIN) * (1 + 1 / TOGETHER)) < (1 - 1e-9) * rate_Bps.max()
+    if took_ns.min() >= 0 and 2 * took_ns[exceeded].sum() >= took_ns.sum():
+        return None
+    order = np.argsort(rate_Bps)
+    usual_Bps = rate_Bps[order][np.searchsorted(np.cumsum(took_ns[order]), took_ns.sum() / 2)]
+    at_it = np.abs(rate_Bps / usual_Bps - 1) < MARGIN
+    # A BBR is at its limit in probes alone, otherwise a percent below; shorter super-packets seem faster, but are few.
+    highest = np.sort(rate_Bps[at_it])[::-1]
+    few = max(2 * TOGETHER, round(FEW * len(rate_Bps)))
+    several = highest[few:] > (1 - SAME_RATE) * highest[:-few]
+    if not several.any() or 2 * took_ns[at_it].sum() < took_ns.sum():
+        return None
+    first = int(np.argmax(several))
+    top_Bps = highest[first]
+    # A BBR that measured nearly the limit has most of its rates within SAME_RATE of it; fq's scatter less.
+    scatter = min(2 * (1 - highest[first + few] / top_Bps), SAME_RATE)
+    limit_Bps = float(np.median(highest[np.abs(highest / top_Bps - 1) <= scatter]))
+    if rate_Bps.max() > limit_Bps * (1 + 1 / TOGETHER):
+        return None
+    # Without a queue ACKs return at the limit, too, each at the same time before a send: slower ones show what clocks.
+    slower = int(np.argmax(rate_Bps > (1 - MARGIN) * limit_Bps))
+    if np.mean(answers[: slower if slower >= 2 * TOGETHER else len(answers)]) > 1 / 2:
+        return None
+    together = TOGETHER
+    while number > 4 * together:  # the longer, the less lateness counts; an error adds up in a replay's schedule
+        together *= 2
+        longer_Bps = _rates(bytes_before, tx_ns, together)
+        near = np.abs(longer_Bps / limit_Bps - 1) < SAME_RATE * TOGETHER / together
+        if 2 * np.count_nonzero(near) < np.count_nonzero(at_it):
+            break  # the flow was not at its limit for so long
+        limit_Bps = float(np.median(longer_Bps[near]))
+    return round(limit_Bps)
+
+
+def find_paced(sends: Any, mss: int, bytes_before: Ints, tx_ns: Ints) -> tuple[int, int]:
+    """Fill in when each super-packet left that may have been paced, all but the first ones, and the bytes before it.
+
+    Return how many there are, and of how many packets the payload is no whole segments.
+    """
+    sent, segments = np.int64(0), np.int64(0)
+    number, partly = 0, 0
+    for k in range(sends.size):
+        send = sends[k]
+        payload = np.int64(send.payload)
+        segments += np.int64(send.segments)
+        if send.begins != 0 and segments > UNPACED_SEGMENTS:
+            bytes_before[number], tx_ns[number] = sent, send.tx_ns
+            number += 1
+        if payload != mss and payload % mss != 0:
+            partly += 1
+        sent += payload
+    return number, partly
+
+
+_find_paced = Machine(find_paced)
+
+
+def _rates(bytes_before: Ints, tx_ns: Ints, together: int) -> Floats:
+    """Return the rate of each so many successive super-packets, bytes/s."""
+    took_ns = np.maximum(tx_ns[together:] - tx_ns[:-together], 1)
+    return (bytes_before[together:] - bytes_before[:-together]) / took_ns * 1e9
+
+
+def likely_paced(follower: Follower) -> int:
+    """Return 1 if a pacing socket explains the sends, and clearly better than one that does not, else 0.
+
+    Where each send answers an ACK, no timer is seen, and pacing would only excuse a window that is not filled.
+
+    `follower`: compiled, at row 0, of a controller that sets no pacing rate; it is left there.
+    """
+    stops = stops_until(follower.events, MAX_ROWS)
+    if not len(stops) or follower.ctx[cx.BLUR] >= BLUR_ELSEWHERE:
+        return 0  # estimated times are not informative
+    if shows_no_timer(follower.events, follower.sends):
+        return 0
+    own = own_sends(follower.events, follower.sends)  # the others show nothing of a timer
+    sent = np.diff(np.searchsorted(follower.sends["row"][own], stops), prepend=0)
+    if not sent.any():
+        return 0
+    before, given = follower.save(), follower.params["paced"]
+    likelihood = []
+    for paced in (0, 1):
+        scores = follower.score(Script([], [], paced=paced), stops, cx.OWN_SENDS)
+        likelihood.append(scores[sent > 0] / sent[sent > 0])
+        follower.restore(before)
+    follower.set_paced(given)
+    better = TEMPER * float(np.sum(likelihood[1] - likelihood[0]))
+    return int(better > math.log(1 / FALSE_ALARM) and float(np.mean(likelihood[1])) > EXPLAINED)
+
+
+def may_heed_marks(follower: Follower) -> bool:
+    """Whether ``ecn_enable`` makes a difference to a BBRv2 or v3: marks were counted on a path short enough for it."""
+    rows = follower.events
+    if "ecn_enable" not in follower.cls.params or not len(follower.sends):
+        return False
+    first, last = rows.at("delivered_ce", [0, -1])  # a counter
+    if first == last:
+        return False
+    longest_us = follower.params["ecn_max_rtt_us"]
+    return bool(longest_us == 0 or rows["tcp_min_rtt_us"].min() <= longest_us)
+
+
+def gso_choices(follower: Follower) -> tuple[int, ...]:
+    """Return the values of ``gso_max_bytes`` that a BBRv2 may have had, beginning with that of its parameters.
+
+    The release took GSO_MAX_SIZE for 64 kB; ported to Linux 5.19 and later, it has longer super-packets over short
+    paths, and with them larger windows.
+    """
+    param = follower.cls.params.get("gso_max_bytes")
+    if param is None or not len(follower.sends):
+        return ()
+    given, most = int(follower.params["gso_max_bytes"]), int(param.high)
+    near = given != most and near_peer_bytes(most, follower.events.last("tcp_min_rtt_us"))
+    return (given, most) if near else (given,)
+
+
+def likely_gso(follower: Follower) -> int | None:
+    """Return the ``gso_max_bytes`` of a BBRv2, by times and sizes of its sends up to the second draw; None: as given.
+
+    `follower` is at row 0, where it is left.
+    """
+    choices = gso_choices(follower)
+    if len(choices) < 2:
+        return None
+    before, scripts, ends = follower.save(), [], []
+    for value in choices:
+        follower.set_gso(value)
+        follower.run()
+        follower.draw([LONGEST] * len(follower.cls.probe_draws))
+        ends.append(follower.run())
+        scripts.append(Script(follower.draws[: follower.drawn].tolist(), [], gso_max_bytes=value))
+        follower.restore(before)
+    likelihood = []
+    for script in scripts:
+        likelihood.append(float(follower.score(script, [min(ends)], cx.PACED_SENDS)[0]))
+        follower.restore(before)
+    follower.set_gso(choices[0])
+    return choices[1] if likelihood[1] > likelihood[0] else None

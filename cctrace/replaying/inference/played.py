@@ -1,0 +1,128 @@
+"""A controller replayed over a flow, in blocks of time: how it explains departures, and what limited the sender."""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cctrace.cc import controller as resolve
+from cctrace.cc.base import Controller, checked_params
+from cctrace.cc.linux import CA_DISORDER
+from cctrace.columns import Bools, Ints
+from cctrace.flows.events import Events
+from cctrace.flows.flow import Flow
+from cctrace.flows.sender.handover import PATIENCE_NS
+from cctrace.lang.fields import fields_of
+from cctrace.replaying.engine import context as cx
+from cctrace.replaying.engine.follow import Follower
+from cctrace.replaying.engine.script import Script
+from cctrace.replaying.engine.waiting import SOON_NS
+from cctrace.replaying.inference.infer import infer
+from cctrace.replaying.inference.led import led_by
+from cctrace.replaying.inference.paced import behind_fq, socket_limit, under_limit
+from cctrace.replaying.inference.timed import Timed, timed
+from cctrace.replaying.intervals import blocks
+from cctrace.replaying.senders import Sender
+from cctrace.schema import ON_ACK
+
+MIN_BLOCK_US = 20_000  # sends of a round trip, or of this time, are correlated: n sends count as sqrt(n)
+PAUSE_BLOCKS = 2  # blocks: applications pause for longer; space in a full send buffer returns within a round trip
+
+
+class Played(NamedTuple):
+    """A replay, by blocks of time with sends."""
+
+    likelihood: np.ndarray  # mean log likelihood of a send in each block
+    sent: np.ndarray  # number of super-packets sent in it
+    number: np.ndarray  # block number, from the first row on
+    held: np.ndarray  # whether only pacing and cwnd limited the sender in it (bool)
+    paced: np.ndarray  # super-packets in it that pacing delayed, or would have
+    rates: np.ndarray  # lowest and highest pacing rate in it; shape (blocks, 2)
+    decided: np.ndarray  # the controller's decisions, for `Flow.paced_by`, without the length of super-packets
+    cls: type[Controller]
+    asked: dict[str, Any]  # its parameters, as asked for
+    params: dict[str, Any]  # and as inferred
+    script: Script  # unrecorded values
+    timed: Timed  # and by time
+
+    @property
+    def mean(self) -> float:
+        """Mean log likelihood of a send."""
+        return float(np.mean(self.likelihood)) if len(self.likelihood) else -math.inf
+
+
+def block_us(flow: Flow) -> int:
+    """Return the length of a block of time: of a round trip, or MIN_BLOCK_US."""
+    return max(flow.events.last("tcp_min_rtt_us"), MIN_BLOCK_US)
+
+
+def play(
+    flow: Flow, controller: Sender, each_us: int, marks: NDArray[np.uint8] | None = None, judged: bool = True
+) -> Played:
+    """Replay a controller over a flow, in blocks of `each_us`; a socket that hands packets to fq paces.
+
+    `marks`: which packets were application-limited, where that is known. `judged`: otherwise a controller that infers
+    its draws while it hands packets over (`one_pass`) is not replayed before: only what it begins with is inferred.
+    """
+    events, (cls, given) = flow.events, resolve(controller)
+    given = {"hz": flow.hz} | given if "hz" in cls.params else given
+    if flow.through_fq:
+        given = behind_fq(cls) | given
+    given = given | ({"paced": 1} if flow.through_fq is not None and "paced" in cls.params else {})  # by fq or a timer
+    params = checked_params(cls, under_limit(cls, socket_limit(flow)) | given)
+    record = ("pacing_rate", "snd_cwnd", *(("mode",) if "mode" in fields_of(cls) else ()))
+    follower = Follower(events, events.sends, cls, params, record, marks=marks)
+    begin = follower.save()
+    hz_known = flow.is_beginning or "hz" not in flow.facts["inferred"]  # few ticks are uninformative
+    draws = judged or not cls.probe_draws
+    led = led_by(flow, cls, params)
+    script = infer(follower, -1, hz_known, given, led=led, draws=draws, to_end=False).script
+    if not draws:
+        nothing = np.zeros(0)
+        how = cls, params, follower.params, script, timed(script, follower)
+        return Played(nothing, nothing, nothing, nothing, nothing, nothing, np.zeros((0, 4), np.int64), *how)
+    follower.restore(begin)
+    stops, sent = blocks(events, each_us)
+    likelihood = follower.score(script, stops, cx.TIMED_SENDS)
+    recorded = follower.recorded
+    probing = recorded["mode"] == cls.states.index("PROBE_RTT") if "mode" in recorded else False
+    rate = recorded["pacing_rate"].clip(min=0) if cls.sets_pacing_rate or follower.params.get("paced", 0) else 0
+    columns = np.broadcast_arrays(events["time_ns"], rate, recorded["snd_cwnd"], probing)
+    decided = np.column_stack(columns).astype(np.int64, copy=False)
+    some = sent > 0
+    now_us, firsts = np.asarray(events.now_us), np.append(0, stops[:-1])
+    number = (now_us[stops - 1] - now_us[0]) // each_us
+    rates = np.column_stack([bound.reduceat(decided[:, 1], firsts) for bound in (np.minimum, np.maximum)])
+    held, paced = _held(events, decided, stops, PAUSE_BLOCKS * each_us * 1000)
+    evidence = likelihood[some] / sent[some], sent[some], number[some], held[some], paced[some], rates[some]
+    return Played(*evidence, decided, cls, params, follower.params, script, timed(script, follower))
+
+
+def _held(events: Events, decided: Ints, stops: Ints, pause_ns: int) -> tuple[Bools, Ints]:
+    """Return what limited the sender in each block, which ends at a row of `stops`.
+
+    A super-packet sent later than its predecessor's length at the pacing rate explains, although cwnd had room before
+    the last ACK, had not been written yet, or waited for the receive window. One sent no later was delayed by pacing,
+    or would have been. Nothing waited before what follows a pause of `pause_ns` or longer.
+
+    Returns whether only pacing and cwnd limited the sender, and how many super-packets pacing delayed.
+    """
+    sends = events.sends
+    begins = np.flatnonzero(sends["begins"])
+    rows, tx_ns = sends["row"][begins], sends["tx_ns"][begins]
+    size = np.add.reduceat(sends["payload"].astype(np.int64), begins)
+    segments = np.add.reduceat(sends["segments"].astype(np.int64), begins)
+    rate_Bps = decided[np.maximum(rows - 1, 0), 1]
+    length_ns = np.where(rate_Bps > 0, size * 1_000_000_000 // np.maximum(rate_Bps, 1), 0)
+    due_ns = np.append(0, length_ns)[: len(rows)]
+    gap_ns = np.diff(tx_ns, prepend=tx_ns[:1])
+    acks = np.append(0, np.flatnonzero(events["event"] == ON_ACK))
+    last = acks[np.maximum(np.searchsorted(acks, rows) - 1, 0)]
+    room = decided[np.maximum(last - 1, 0), 2] - events.at("rs_prior_in_flight", last)
+    idle = (gap_ns > 2 * due_ns + SOON_NS) & (gap_ns < pause_ns)
+    idle &= (room >= segments) & (events.at("ca_state", last) <= CA_DISORDER)
+    paced = (due_ns > 0) & (gap_ns <= due_ns + PATIENCE_NS)
+    before = np.searchsorted(rows, stops)
+    idle, paced = (np.diff(np.append(0, np.cumsum(some))[before], prepend=0) for some in (idle, paced))
+    return idle == 0, paced

@@ -1,0 +1,126 @@
+"""With which loss BBR v1 began to look for a policer, where an application-limited sample made it begin anew.
+
+From the first loss on BBR v1 computes the rates of intervals of four rounds or more, each from loss to loss, and takes
+them for a policer's as soon as two agree. An application-limited sample makes it begin anew with the next loss. In
+STARTUP a sender that fills its send buffer each time room returns may be application-limited, which the capture does
+not show (`startup`), so the search may have begun with any loss of STARTUP. Each gives other intervals, thus a policer
+that is found with another ACK, at another rate. BBR paces 48 rounds by that rate: the sends tell which it was.
+
+Sources: [Linux618] net/ipv4/tcp_bbr.c bbr_lt_bw_sampling.
+"""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from cctrace.cc.bbr1_model import CYCLE_LEN, GAIN_UNIT, LT_LOSS_THRESH, LT_MIN_ROUNDS
+from cctrace.columns import Ints
+from cctrace.replaying.engine import context as cx
+from cctrace.replaying.engine.follow import MOST, Follower
+from cctrace.replaying.inference.hypotheses import FALSE_ALARM, LONGEST, Inference
+
+POLICED, POLICED_BW, SAMPLING = "lt_use_bw", "lt_bw", "lt_is_sampling"
+SEARCH = (SAMPLING, POLICED_BW, "lt_rtt_cnt", "lt_last_delivered", "lt_last_stamp", "lt_last_lost")
+LONGEST_SEARCH = 2 * 4 * LT_MIN_ROUNDS  # rounds of two intervals
+MAX_SEARCHES = 128  # of more losses, evenly spaced ones: each is followed for up to `LONGEST_SEARCH` rounds
+SPAN_RTTS = 2 * CYCLE_LEN  # over which sends show a policer's rate
+
+
+class Policers:
+    """Policers that a BBR v1 would find if its search had begun with another loss of STARTUP."""
+
+    def __init__(self, work: Inference, follower: Follower) -> None:
+        self._work, self._follower, self._beginning = work, follower, follower.save()
+        self._found: dict[int, list[dict[str, int]]] = {}  # by the row that finds one: the search before it
+        self._tried = 1
+
+    @property
+    def next_row(self) -> int:
+        """The next row with which one would be found; the number of rows if there is none, or if one was found."""
+        if self._found and self._follower.get(POLICED):
+            self._found.clear()
+        return min(self._found, default=len(self._follower.rows))
+
+    def look(self) -> None:
+        """Find out when each search would find one; the follower, in STARTUP or where that ends, stays where it is."""
+        follower = self._follower
+        if POLICED not in follower.fields or not np.any(follower.stream.tables[2]["rs_losses"]):
+            return
+        here, end = follower.save(), self._end_of_startup()
+        follower.restore(self._beginning)
+        losses, last = self._losses(end)
+        usual = self._search(last) if len(losses) else None
+        follower.restore(self._beginning)
+        for row in losses[1:].tolist():
+            self._run(row)
+            if follower.get(POLICED):
+                break
+            before, found = follower.save(), self._search(last)
+            if found is not None and found != usual and found[0] >= here[0]:
+                self._found.setdefault(found[0], []).append(found[1])
+            follower.restore(before)
+        self._tried = max(sum(map(len, self._found.values())), 1)
+        follower.restore(here)
+
+    def likeliest(self) -> Mapping[str, int]:
+        """Return what to add to fields for the likeliest search of those that find one with the call at `next_row`."""
+        follower = self._follower
+        now = [follower.get(name) for name in SEARCH]
+        changes: list[dict[str, int]] = [{}]
+        for search in self._found.pop(follower.row)[: MOST - 1]:
+            changes.append(
+                {name: search[name] - old for name, old in zip(SEARCH, now, strict=True) if search[name] != old}
+            )
+        span = self._work.after(SPAN_RTTS * follower.get("min_rtt_us"))
+        likelihood, ends, _ = follower.trials(span, changes=changes)
+        best = int(np.argmax(likelihood))
+        sure = likelihood[best] - likelihood[0] > math.log(self._tried / FALSE_ALARM)
+        return changes[best] if sure and ends.min() == ends.max() else {}
+
+    def _end_of_startup(self) -> int:
+        """Return the row that ends STARTUP: this one if it has ended."""
+        follower = self._follower
+        if follower.get("mode") != follower.cls.states.index("STARTUP"):
+            return follower.row
+        watch = ("mode", follower.cls.states.index("DRAIN"))
+        return int(follower.trials(len(follower.rows), [(LONGEST,)], score=cx.NOTHING, watch=watch)[1][0])
+
+    def _losses(self, end: int) -> tuple[Ints, int]:
+        """Return ACKs before row `end` that report losses, and the row at which their searches end at the latest.
+
+        No ACKs if nothing later loses as much as at a policer; the first and some others, if there are many.
+        """
+        follower, events = self._follower, self._follower.events
+        losses = np.flatnonzero(follower.stream.is_ack[:end] & (events.stream.column("rs_losses", 0, end) > 0))
+        if not len(losses):
+            return losses, end
+        srtt_us = max(follower.srtt_us(int(losses[0])), 1)
+        times_us = follower.now_us[losses[0]] + srtt_us * np.arange(LT_MIN_ROUNDS, LONGEST_SEARCH + 1)
+        rounds = np.minimum(follower.now_us.searchsorted(times_us), len(follower.rows) - 1)
+        lost, delivered = (np.diff(events.at(name, rounds).astype(np.int64)) for name in ("lost", "delivered"))
+        if not np.any((lost > 0) & (lost * GAIN_UNIT >= LT_LOSS_THRESH * delivered)):
+            return losses[:0], end
+        some = np.linspace(0, len(losses) - 1, min(len(losses), MAX_SEARCHES)).astype(int)
+        return losses[some], self._work.rounds_after(LONGEST_SEARCH, srtt_us, end)
+
+    def _search(self, last: int) -> tuple[int, dict[str, int]] | None:
+        """Search anew from the follower's row, at most up to row `last`.
+
+        Return the row that finds a policer, and the search before its call; None if there is none.
+        """
+        follower = self._follower
+        follower.set(SAMPLING, 0)
+        follower.set(POLICED_BW, 0)
+        while follower.row < last:
+            _, (end,), (is_found,) = follower.trials(last, changes=[{}], score=cx.NOTHING, watch=(POLICED, 1))
+            if is_found:
+                self._run(int(end) - 1)
+                return follower.row, {name: int(follower.get(name)) for name in SEARCH}
+            self._run(int(end))
+        return None
+
+    def _run(self, stop: int) -> None:
+        """Run up to `stop`, whatever is drawn: a search does not depend on it."""
+        while self._follower.run(stop) < stop:
+            self._follower.draw((LONGEST,))

@@ -1,0 +1,233 @@
+"""Which packets the application limited: by writes on a clock, or into a send buffer of fixed size (`writer`).
+
+Writes on a clock are known to the byte (`flows.periodic_writes`). A buffer's size is found, and so are the writes into
+it. The size is that of the smallest buffer which the sends do not refute: in a smaller one they would not have been
+written when they left. A larger one is refuted by what the replay saw of the real one: ACKs that nothing answered,
+although cwnd and pacing would have. If the computed writes explain these, they are the better account of them, because
+they tell also of marks that no silence shows.
+
+Distinct sizes are few: each comparison of memory and size names the next size that would decide otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cctrace.cc.linux import GSO_MAX_SIZE, MAX_TCP_HEADER
+from cctrace.columns import Bools, Ints
+from cctrace.flows.events import first_ack
+from cctrace.flows.flow import Flow
+from cctrace.flows.periodic_writes import NOTHING_DUE
+from cctrace.flows.state import SYN
+from cctrace.lang.machine import Machine, Prepared
+from cctrace.replaying.engine.context import APP_LIMITED
+from cctrace.replaying.inference import writer as wr
+from cctrace.tcp.sequence import unwrap, unwrapped
+from cctrace.tcp.small_queue import SKB_OVERHEAD_BYTES, SKB_OVERHEAD_BYTES_6_1
+
+if TYPE_CHECKING:
+    from cctrace.replaying.run import Run
+
+EXPLAINED = 0.9  # of the packets marked for silence, at least: for ten applications that paused at most .17
+FEW = 64  # super-packets, of which one may seem to have left before it was written; of right sizes one in 245 did
+RARE = 1e-4  # of the packets: so few silent ones are not worth the search
+MAX_SENDS = 400_000  # of a flow that is looked at: what is known of them takes some 200 bytes each
+# Times the flow, that sizes are tried on until one is not refuted (right ones took 6 at most), and in all (27).
+FIRST_WORK, MAX_WORK = 10, 60
+MIN_BYTES = 4_608  # SOCK_MIN_SNDBUF
+NEAR = 1.03  # times the best size so far: what misjudged events let pass
+NEVER = 1 << 40  # super-packets
+BEYOND = 1.04, 1.2, 12  # times that size, and how many: larger buffers, with which packets seem to leave too early
+MAX_FLIGHTS = 4  # times the largest flight: a larger buffer never runs dry
+
+_run = Machine(wr.run)
+
+
+def marks_of_writes(run: Run) -> NDArray[np.uint8] | None:
+    """Return which packets the writes of its application made application-limited, and what waited behind each.
+
+    As `ctx.APP_LIMITED` and `ctx.WAITS`; None if neither a clock nor a fixed send buffer explains the sends.
+    A capture elsewhere than at the sender does not show the order of ACKs and sends well enough.
+    """
+    flow = run.source
+    if not isinstance(flow, Flow) or run.marked is None or not 0 < len(run.marked) <= MAX_SENDS:
+        return None
+    decides = {"snd_cwnd", "pacing_rate"} | ({"mode"} if "PROBE_RTT" in run.controller.states else set())
+    if flow.taken_at != "sender" or not flow.events.meta["complete"] or not decides <= set(run.held):
+        return None
+    if len(due := flow.events.due):
+        return Writer(run, flow).on_clock(due)
+    if np.mean(silent(run, flow)) <= RARE:  # a full buffer silences a sender again and again
+        return None
+    return Writer(run, flow).marks()
+
+
+def silent(run: Run, flow: Flow) -> Bools:
+    """Return which packets the replay marked since ACKs went unanswered.
+
+    The first flight is always marked, as nothing had been written, and in PROBE_RTT the controller marks itself.
+    """
+    marked, row = run.marked != 0, flow.events.sends["row"]
+    begins, states = np.diff(marked, prepend=False) & marked, run.controller.states
+    probing = np.zeros(np.count_nonzero(begins), np.bool_)
+    if "PROBE_RTT" in states:
+        before = np.clip(row[begins] - 1, 0, run.held.count - 1)
+        probing = run.recorded("mode").at("mode", before) == states.index("PROBE_RTT")
+    since = np.cumsum(begins)  # which time that marks began
+    return marked & ~np.append(False, probing)[since] & (row > first_ack(flow.events))
+
+
+class Writer:
+    """What is known of a flow's sends and ACKs, as `writer` takes it."""
+
+    def __init__(self, run: Run, flow: Flow) -> None:
+        self.flow = flow
+        self.silent = silent(run, flow)  # packets that the replay marked
+        events = flow.events
+        self.mss, self.start_ns, self.isn = (int(events.meta[name]) for name in ("mss", "start_ns", "isn"))
+        capture, k = flow.capture, flow.index
+        mine = capture.connections.order[capture.connections.first[k] : capture.connections.first[k + 1]]
+        sent = capture.packets["direction"][mine] == capture.connections.sender[k]
+        self._data, self._acks = mine[sent & (capture.packets["payload"][mine] > 0)], mine[~sent]
+        self.skbs, at, timed = self._super_packets()
+        rows = self._last_rows()
+        at = np.minimum(np.searchsorted(rows, at), len(rows) - 1)
+        self._order(run, rows, at, timed)
+        self._windows_and_blocks(int(events.meta["wscale"]))
+        parts_as_v2 = bool(getattr(run.controller, "parts_as_v2", False))
+        self.overhead = SKB_OVERHEAD_BYTES_6_1 if parts_as_v2 else SKB_OVERHEAD_BYTES
+        self.by_acks = bool(getattr(run.controller, "app_limited_by_acks", False))
+        self._most_out = int(events["packets_out"].max())
+        outstanding = 4 * self._most_out + 1024
+        room = np.zeros(outstanding, np.int64), np.zeros((outstanding, 2), np.int64)
+        self._happened, self._room = Prepared((self.events, self.skbs, self.blocks)), Prepared(room)
+
+    # ---- what happened ----------------------------------------------------------------------------------------------
+    def _super_packets(self) -> tuple[Ints, Ints, Bools]:
+        """Return the super-packets that left; after which row of the stream; whether a timer let them."""
+        sends, packets = self.flow.events.sends, self.flow.capture.packets
+        end, row = sends["snd_nxt"], sends["row"]
+        is_new = np.diff(end, prepend=np.int64(1)) > 0
+        begins = (sends["begins"] != 0) | np.append(True, (row[1:] != row[:-1]) | (is_new[1:] != is_new[:-1]))
+        first = np.flatnonzero(begins)
+        last = np.append(first[1:], len(end))
+        begin, stop = np.zeros(len(end), np.int64), end.astype(np.int64)
+        known = min(len(self._data), len(end))
+        begin[:known] = unwrapped(packets["seq"][self._data], self.isn)[:known]
+        stop[:known] = begin[:known] + packets["payload"][self._data][:known]
+        skbs = np.zeros((len(first), wr.SKB_SIZE), np.int64)
+        skbs[:, wr.END], skbs[:, wr.BEGIN] = np.where(is_new[first], end[last - 1], stop[last - 1]), begin[first]
+        skbs[:, wr.IS_NEW], skbs[:, wr.FIRST], skbs[:, wr.LAST] = is_new[first], first, last
+        skbs[:, wr.SEGMENTS] = np.add.reduceat(sends["segments"].astype(np.int64), first)
+        through_fq = bool(self.flow.through_fq)
+        skbs[:, wr.SENT_NS] = sends["time_ns"][first]
+        skbs[:, wr.LEFT_NS] = sends["time_ns"][last - 1] if through_fq else 0
+        after = row[first].astype(np.int64) - 1
+        since = np.maximum(
+            self.flow.events["time_ns"][np.maximum(after, 0)], np.append(0, sends["time_ns"][first][:-1])
+        )
+        return skbs, after, (sends["time_ns"][first] - since > wr.SOON_NS) & (not through_fq)
+
+    def _last_rows(self) -> Ints:
+        """Return the last row of each ACK: rows of one have its time, and nothing leaves between them."""
+        time_ns, snd_nxt = self.flow.events["time_ns"], self.flow.events["snd_nxt"]
+        return np.flatnonzero(np.append((time_ns[1:] != time_ns[:-1]) | (snd_nxt[1:] != snd_nxt[:-1]), True))
+
+    def _order(self, run: Run, rows: Ints, at: Ints, timed: Bools) -> None:
+        """Put ACKs and what timers let out in order; `at`: the ACK before each super-packet."""
+        stream, timers = self.flow.events, np.flatnonzero(timed)
+        kinds = np.append(np.full(len(rows), -1), timers)
+        order = np.lexsort((kinds, np.append(2 * np.arange(len(rows)), 2 * at[timers] + 1)))
+        row = np.append(rows, rows[at[timers]])[order]
+        place = np.empty(len(order), np.int64)
+        place[order] = np.arange(len(order))
+        event = place[at]  # of each super-packet: its ACK, or the last timer since
+        event[timers] = place[len(rows) :]
+        event = np.maximum.accumulate(event)
+        events = np.zeros((len(order), wr.EVENT_SIZE), np.int64)
+        events[:, wr.ACKS] = kinds[order] < 0
+        for column, name in ((wr.UNA, "snd_una"), (wr.DELIVERED, "delivered")):
+            events[:, column] = stream.at(name, row)
+        counts = ("packets_out", "sacked_out", "lost_out", "retrans_out")
+        out, sacked, lost, again = (stream.at(name, row).astype(np.int64) for name in counts)
+        events[:, wr.FLIGHT], events[:, wr.MISSING] = out - sacked - lost + again, lost - again
+        events[:, wr.RATE_BPS], events[:, wr.CWND], events[:, wr.PROBING] = run.decided[row, 1:4].T
+        events[1:, wr.PROBING] |= events[:-1, wr.PROBING]  # the ACK that ends PROBE_RTT marks, too
+        sent_ns = self.flow.events.sends["time_ns"][self.skbs[timers, wr.FIRST]]
+        events[:, wr.TIME_NS] = np.append(stream["time_ns"][rows], sent_ns)[order]
+        events[:, wr.SKB] = np.searchsorted(event, np.arange(len(order)))
+        events[:, wr.SKBS_END] = np.searchsorted(event, np.arange(len(order)), side="right")
+        self.events = events
+
+    def _windows_and_blocks(self, wscale: int) -> None:
+        """Note the largest window seen by each event, and which SACK blocks an ACK brought."""
+        packets, acks, events = self.flow.capture.packets, self._acks, self.events
+        window = packets["window"][acks].astype(np.int64)
+        window = np.maximum.accumulate(np.where(packets["flags"][acks] & SYN != 0, window, window << wscale))
+        seen = np.searchsorted(self.flow.capture.connections.clock[acks], events[:, wr.TIME_NS], side="right")
+        events[:, wr.PUSH_BYTES] = window[np.maximum(seen - 1, 0)] >> 1
+        most = GSO_MAX_SIZE - (MAX_TCP_HEADER + 1)
+        events[:, wr.GOAL] = np.maximum(np.minimum(most, events[:, wr.PUSH_BYTES]) // self.mss, 1) * self.mss
+        counts = packets["sack_count"][acks].astype(np.int64)
+        total = np.append(0, np.cumsum(counts))
+        blocks = np.repeat(packets["sack_row"][acks].astype(np.int64) - total[:-1], counts) + np.arange(total[-1])
+        near = np.repeat(unwrapped(packets["ack"][acks], self.isn), counts)
+        sides = [unwrap(packets.sacks[side][blocks], self.isn, near) for side in ("left", "right")]
+        self.blocks = np.ascontiguousarray(np.column_stack(sides))
+        acked = events[:, wr.ACKS] != 0
+        before = np.append(0, np.maximum.accumulate(np.where(acked, seen, 0))[:-1])
+        events[:, wr.BLOCK] = np.where(acked, total[np.minimum(before, seen)], 0)
+        events[:, wr.BLOCKS_END] = np.where(acked, total[seen], 0)
+
+    # ---- what a size explains ---------------------------------------------------------------------------------------
+    def marks(self) -> NDArray[np.uint8] | None:
+        """Return the marks of the smallest buffer not refuted, if it alone explains the sends and the replay's marks.
+
+        A size a little larger that explains more of the sends is the better one.
+        """
+        size, work, found, least, best = MIN_BYTES, 0, 0, 1 + len(self.skbs), None
+        most = 2 * MAX_FLIGHTS * self._most_out * self.mss
+        while size <= most and work < (FIRST_WORK if best is None else MAX_WORK) * len(self.skbs):
+            socket, marks = self.write(size, least)
+            work += int(socket[wr.DONE])
+            if socket[wr.DONE] == len(self.skbs) and socket[wr.LATE] < least:
+                found, least, best, most = size, int(socket[wr.LATE]), marks, int(NEAR * size)
+            size = max(int(socket[wr.NEXT_SIZE]), size + 1)
+        if best is None or np.mean(best[self.silent] & APP_LIMITED) < EXPLAINED:
+            return None
+        return best if self._is_worse_beyond(found, least) else None
+
+    def _is_worse_beyond(self, size: int, least: int) -> bool:
+        """Return whether larger buffers explain the sends less well; where none limits, any large enough one does."""
+        others = [self.write(int(size * times), least + 1)[0] for times in np.linspace(*BEYOND)]
+        worse = [socket[wr.DONE] < len(self.skbs) or socket[wr.LATE] > least for socket in others]
+        return bool(np.mean(worse) > 1 / 2)
+
+    def on_clock(self, due: Ints) -> NDArray[np.uint8] | None:
+        """Return the marks of writes on a clock, if these explain the sends."""
+        socket, marks = self.write(NEVER, due=due)
+        return marks if socket[wr.DONE] == len(self.skbs) else None
+
+    def write(self, size: int, too_late: int = NEVER, due: Ints = NOTHING_DUE) -> tuple[Ints, NDArray[np.uint8]]:
+        """Return the socket at the end, and each packet's mark, for a buffer of `size` bytes.
+
+        `due`: when the application has data to write, and up to which position; always, if empty. It ends early where
+        the size is refuted, or where `too_late` super-packets left before they were written.
+        """
+        socket = np.zeros(wr.SOCKET_SIZE, np.int64)
+        socket[[wr.WRITTEN, wr.NXT, wr.AT_UNA, wr.PUSHED]], socket[wr.TOO_LATE] = 1, too_late
+        socket[wr.SND_BUF], socket[wr.MSS], socket[wr.OVERHEAD], socket[wr.BY_ACKS] = (
+            size,
+            self.mss,
+            self.overhead,
+            self.by_acks,
+        )
+        socket[wr.ONE_IN], socket[wr.HAS] = FEW, 1 if len(due) else NEVER
+        socket[wr.NEXT_SIZE] = np.iinfo(np.int64).max
+        marks = np.zeros(self.silent.size, np.uint8)
+        queue = np.zeros(min(size // self.mss, len(self.skbs)) + 256, np.int64)
+        _run(socket, due, self._happened, queue, self._room, marks)
+        return socket, marks
