@@ -1,5 +1,6 @@
 """Many flows of a capture are shared by processes, and nothing that is said of them depends on it."""
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -133,6 +134,15 @@ def test_warnings_of_processes_are_given_here_in_order_once():
 def test_an_error_of_a_task_is_raised():
     with pytest.raises(ZeroDivisionError):
         list(made_in_order(lambda k: 1 // (3 - k), 10, 2))
+
+
+def squares():
+    return list(made_in_order(lambda k: k * k, 5, 2))
+
+
+def test_a_process_of_a_pool_which_must_not_have_children_does_it_alone():
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        assert pool.apply(squares) == [0, 1, 4, 9, 16]
 
 
 INTERRUPTED = """

@@ -108,3 +108,11 @@ def test_data_that_others_overtook_on_the_way_to_the_receiver_were_not_sent_agai
     packets.columns["time_ns"] = time
     row = Capture(packets.sorted_by_time()).flow(0).row
     assert row["retransmitted_segments"] == 0
+
+
+def test_a_repair_within_a_tick_of_the_stamps_is_one():
+    """On a LAN, packets an RTT apart bear the same time stamp of 1 ms: what fills a hole is a repair."""
+    talk = Conversation(rtt_ms=0.2)
+    talk.data(0.1, 1).data(0.1, 1 + 2 * MSS, segments=3).ack(0.3, 1 + MSS).data(0.5, 1 + MSS).ack(0.7, 1 + 5 * MSS)
+    assert len({row["tsval"] for row in talk.rows if row["payload"]}) == 1
+    assert talk.capture().flow(0).row["retransmitted_segments"] == 1

@@ -13,6 +13,8 @@ from cctrace.io.captures.packets import OPT_BAD, OPT_COPY, OPT_TIMESTAMPS
 from cctrace.tcp.ecn import ace_of
 from cctrace.tcp.sequence import unwrap
 
+LONGEST_TICK_NS = 10_000_000  # of a sender's time stamps, see `capture.stamp_tick_us`
+
 
 def _room(me, pool, used, behind):
     """Make room for one more segment outstanding and, `behind` the highest or beyond it, for one more hole.
@@ -209,11 +211,13 @@ def _note_data(me, pool, seq, size, fl, mss, at, now, stamp):
         if filled:
             me.out_of_order += 1
             me.distinct_bytes += filled
-            # An RTT after newer data it is a repair: the original was lost before the capture point. But what does not
-            # bear a later time stamp than these was sent before them, and came late.
-            after = (stamp - newer) & 0xFFFFFFFF
+            # An RTT after newer data it is a repair: the original was lost before the capture point. But what bears an
+            # earlier time stamp than these was sent before them, and came late; so did what bears the same, unless an
+            # RTT may pass within one tick of the stamps.
             usual = me.typical_ns + me.rtt_ns
-            if usual and (now - since) * 5 >= usual * 4 and (stamp < 0 or 0 < after < 0x80000000):
+            after = (stamp - newer) & 0xFFFFFFFF
+            may_repair = stamp < 0 or ((after or usual < LONGEST_TICK_NS) and after < 0x80000000)
+            if usual and (now - since) * 5 >= usual * 4 and may_repair:
                 me.refilled += count
         elif size > 1 or b > me.snd_nxt:
             again = True

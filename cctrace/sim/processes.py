@@ -51,6 +51,9 @@ def made_in_order(
     >>> list(made_in_order(lambda k: k * k, 3, 2))
     [0, 1, 4]
     """
+    if multiprocessing.current_process().daemon:  # of a `multiprocessing.Pool`, say: it must not have children
+        yield from map(task, range(count))
+        return
     at, most, given = 0, _AHEAD * workers, dict[Any, Any]()
     while at < count:
         try:
