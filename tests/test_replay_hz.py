@@ -9,7 +9,7 @@ from cctrace.cc.base import checked_params
 from cctrace.replaying.engine.follow import Follower
 from cctrace.replaying.inference import hz
 from cctrace.replaying.inference.hz import Ticking, WrongTicksError
-from cctrace.replaying.inference.infer import infer
+from cctrace.replaying.inference.infer import Given, infer
 
 
 def sent(tmp_path, controller, hz, duration, fq=False, start_us=0):
@@ -105,10 +105,10 @@ def test_what_was_inferred_before_ticks_mattered_is_inferred_once(tmp_path, cont
     (cls, given), events = resolve(controller), sent(tmp_path, controller, 250, "14s").events
     params, judge = checked_params(cls, given | {"hz": 250}), Changing()
     with pytest.raises(WrongTicksError):
-        infer(follower(), judge=judge)
+        infer(follower(), Given(judge=judge))
     assert judge.known.row > len(events) / 50
     assert judge.known.found
-    one = infer(follower(), judge=judge)
+    one = infer(follower(), Given(judge=judge))
     events = sent(tmp_path, controller, 250, "14s").events  # of these nothing is known
     assert one == infer(follower())
 
@@ -179,6 +179,6 @@ def test_what_a_hand_over_inferred_is_inferred_anew_where_a_draw_comes_in_anothe
     assert follower().play(fits)
     assert not follower().play(fits._replace(draws=later))
     wrong = follower()
-    assert infer(wrong, led=fits._replace(draws=later)).script == fits
+    assert infer(wrong, Given(led=fits._replace(draws=later))).script == fits
     assert wrong.row == len(wrong.rows)
-    assert infer(follower(), led=fits).script is fits
+    assert infer(follower(), Given(led=fits)).script is fits

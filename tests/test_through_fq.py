@@ -47,7 +47,7 @@ from cctrace.replaying.engine.follow import Follower
 from cctrace.replaying.engine.script import Edit
 from cctrace.replaying.inference import through_fq
 from cctrace.replaying.inference.hypotheses import LONGEST
-from cctrace.replaying.inference.infer import infer
+from cctrace.replaying.inference.infer import Given, infer
 from cctrace.replaying.inference.led import led_by
 from cctrace.replaying.inference.one_pass import Leader
 from cctrace.replaying.inference.paced import likely_gso
@@ -346,14 +346,14 @@ def test_waits_are_those_that_were_inferred_while_the_flow_was_handed_over():
     assert led_by(handed, bbr2, run.params | {"beta": 0.5}) is None
     edited = led._replace(edits=[*led.edits, Edit(len(handed.events) - 100, "snd_cwnd", 3)])
     follower = Follower(handed.events, handed.events.sends, bbr2, run.params, ("snd_cwnd", "pacing_rate"))
-    assert infer(follower, -1, True, (), led=edited).script is edited
+    assert infer(follower, Given(led=edited)).script is edited
     assert not np.array_equal(follower.recorded["snd_cwnd"], handed._decided[:, 2])
     shorter = led._replace(draws=[[row, 0, 0, 0, 0] for row, *_ in led.draws])  # the next draws come sooner
     follower = Follower(handed.events, handed.events.sends, bbr2, run.params, ("snd_cwnd", "pacing_rate"))
-    assert infer(follower, -1, True, (), led=shorter).script.draws != shorter.draws
+    assert infer(follower, Given(led=shorter)).script.draws != shorter.draws
     assert follower.row == len(follower.rows)
     follower = Follower(handed.events, handed.events.sends, bbr2, run.params, ("snd_cwnd", "pacing_rate"))
-    assert infer(follower, -1, True, (), led=led).script == led
+    assert infer(follower, Given(led=led)).script == led
     assert np.array_equal(follower.recorded["snd_cwnd"], handed._decided[:, 2])
     assert np.array_equal(follower.recorded["pacing_rate"], handed._decided[:, 1])
 
@@ -685,9 +685,9 @@ def test_an_echo_dates_a_hand_over_however_short_the_packet_is(overdue, handed, 
     tp, p = SimpleNamespace(established=1, handed=0, snd_nxt=0, mss=1448, queued=0, skb_overhead=896), SimpleNamespace()
     tp.queue_empty, tp.due = 0, 0
     p.sender, p.isn, p.same_skb_ns, p.ack_delay_ns, p.echoes, p.mss = 0, 0, 1, 0, 1, 1448
-    monkeypatch.setattr(continuing, "may_hand_over", lambda *_: True)
-    monkeypatch.setattr(continuing, "is_too_short", lambda *_: True)
-    monkeypatch.setattr(continuing, "note_made", lambda *_: None)
+    monkeypatch.setattr(continuing.handover, "may_hand_over", lambda *_: True)
+    monkeypatch.setattr(continuing.handover, "is_too_short", lambda *_: True)
+    monkeypatch.setattr(continuing.handover, "note_made", lambda *_: None)
     monkeypatch.setattr(continuing, "mark", lambda *_: None)
     monkeypatch.setattr(continuing.echoes, "is_early", lambda *_: False)
     monkeypatch.setattr(continuing.echoes, "is_overdue", lambda *_: overdue)

@@ -33,7 +33,7 @@ from cctrace.replaying.engine import midflow
 from cctrace.replaying.engine.follow import Follower, Script
 from cctrace.replaying.engine.waiting import own_sends, shows_no_timer
 from cctrace.replaying.inference import reductions
-from cctrace.replaying.inference.infer import infer
+from cctrace.replaying.inference.infer import Given, infer
 from cctrace.replaying.inference.paced import behind_fq, socket_limit, under_limit
 from cctrace.replaying.inference.scores import UNKNOWN_LOG
 from cctrace.replaying.inference.through_fq import at_hand_over
@@ -214,7 +214,7 @@ def _replayed(record: Record, name: str, more: dict[str, Any], hz: int, hz_known
     follower = Follower(events, events.sends, cls, params, record=noted)
     begun = follower.save()
     expiry = -1 if events.meta["complete"] or not cls.phase_choices else midflow.probe_rtt_row(events)
-    script = infer(follower, expiry, hz_known, given).script
+    script = infer(follower, Given(expiry, hz_known, given)).script
     paced = bool(follower.may_pace and follower.params["paced"] != 0)
     _rewind(follower, begun, params)
     sends = np.zeros(0)

@@ -16,7 +16,7 @@ from cctrace.replaying.engine import midflow
 from cctrace.replaying.engine.follow import Follower
 from cctrace.replaying.inference.hypotheses import Inferred
 from cctrace.replaying.inference.hz import Judge, Ticking, WrongTicksError
-from cctrace.replaying.inference.infer import infer
+from cctrace.replaying.inference.infer import Given, infer
 from cctrace.replaying.inference.led import led_by
 from cctrace.replaying.inference.paced import behind_fq
 from cctrace.replaying.inference.through_fq import at_hand_over, handed_over_at
@@ -95,7 +95,7 @@ def follow(
         if tick_us:
             follower.set_ticks(params["hz"], tick_us)
         led = led_by(source, cls, params) if marks is None and not tick_us else None
-        inferred = infer(follower, midflow.expiry(events, cls), hz_known, given, led, judge)
+        inferred = infer(follower, Given(midflow.expiry(events, cls), hz_known, given, led, judge))
     if mode != "compiled":
         follower = Follower(events, events.sends, cls, params, record, mode, in_runs=True, marks=marks)
         follower.play(inferred.script)

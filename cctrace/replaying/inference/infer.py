@@ -14,7 +14,7 @@ import itertools
 import math
 import weakref
 from collections.abc import Container
-from typing import Any
+from typing import Any, NamedTuple
 
 from cctrace.flows.events import Events
 from cctrace.replaying.engine import context as cx
@@ -32,69 +32,61 @@ from cctrace.replaying.inference.ticks import CONFIG_HZ, likeliest_ticks
 _inferred_of: weakref.WeakKeyDictionary[Events, dict[tuple[object, ...], Inferred]] = weakref.WeakKeyDictionary()
 
 
-def infer(
-    follower: Follower,
-    expiry: int = -1,
-    hz_known: bool = True,
-    given: Container[str] = (),
-    led: Script | None = None,
-    judge: Judge | None = None,
-    draws: bool = True,
-    to_end: bool = True,
-) -> Inferred:
+class Given(NamedTuple):
+    """What an inference is given, and what is asked of it."""
+
+    expiry: int = -1  # row at which the minimum RTT expires, whatever its age in the replay (`midflow`); -1 for none
+    hz_known: bool = True  # whether the follower's HZ is more than a guess
+    params: Container[str] = ()  # names of parameters that are known; "paced" and "ecn_enable" are inferred otherwise
+    # What was inferred while the flow was handed over to fq. It stands, unless its super-packets turn out to be of
+    # another kernel's, or a draw comes in another row than then.
+    led: Script | None = None
+    judge: Judge | None = None  # says what the ticks are; raises where they are others, and keeps what stands
+    draws: bool = True  # whether random numbers are asked for; otherwise nothing is run that does not depend on them
+    to_end: bool = True  # whether the follower is to be left at its end, in a run of its own if need be
+
+
+NOTHING = Given()
+
+
+def infer(follower: Follower, given: Given = NOTHING) -> Inferred:
     """Run a compiled follower, at row 0, over all its rows, inferring unrecorded values on the way.
 
     What was inferred before of the same events is replayed: identification, fq, HZ and the replay itself ask alike.
-
-    `expiry`: row at which the minimum RTT expires, whatever its age in the replay (`midflow`); -1 for none. `hz_known`:
-    whether the follower's HZ is more than a guess. `given`: parameters that are known; ``paced`` and ``ecn_enable`` are
-    inferred otherwise. `led`: what was inferred while the flow was handed over to fq; it stands, unless its
-    super-packets turn out to be of another kernel's, or a draw comes in another row than then. `judge`: asked on the
-    way what the ticks are (`hz`): whether they are settled; it raises where they are others, and knows what stands.
-    `draws`: whether random numbers are asked for; otherwise the follower stays at row 0 unless what else is asked for
-    depends on them. `to_end`: whether the follower is to be left at its end, in a run of its own if need be.
     """
-    if led is not None or follower.is_marked or not draws:
-        return _infer_all(follower, expiry, hz_known, given, led, judge, draws, to_end)
+    if given.led is not None or follower.is_marked or not given.draws:
+        return _infer_all(follower, given)
     known = _inferred_of.setdefault(follower.events, {})
-    key = follower.key, expiry, hz_known or follower.cls.has_on_ack, "paced" in given, "ecn_enable" in given
+    hz_known = given.hz_known or follower.cls.has_on_ack
+    key = follower.key, given.expiry, hz_known, "paced" in given.params, "ecn_enable" in given.params
     if key not in known:
-        known[key] = _infer_all(follower, expiry, hz_known, given, None, judge, draws, to_end)
-    elif to_end:
+        known[key] = _infer_all(follower, given)
+    elif given.to_end:
         follower.play(known[key].script)
     return known[key]
 
 
-def _infer_all(
-    follower: Follower,
-    expiry: int,
-    hz_known: bool,
-    given: Container[str],
-    led: Script | None,
-    judge: Judge | None,
-    draws: bool,
-    to_end: bool,
-) -> Inferred:
+def _infer_all(follower: Follower, given: Given) -> Inferred:
     """Infer the length of bursts and, where marks were counted, whether they were heeded, with the draws of each."""
-    if "ecn_enable" in given or not may_heed_marks(follower):
+    if "ecn_enable" in given.params or not may_heed_marks(follower):
         gso = likely_gso(follower)
         if gso is not None:
             follower.set_gso(gso)
-        if not draws:
+        if not given.draws:
             return Inferred(Script([], [], follower.params["hz"], gso_max_bytes=gso), [], math.nan)
         before = follower.save()
-        if led is not None and led.gso_max_bytes == gso:
-            if follower.play(led):
-                return Inferred(led, [], math.nan)
+        if given.led is not None and given.led.gso_max_bytes == gso:
+            if follower.play(given.led):
+                return Inferred(given.led, [], math.nan)
             follower.restore(before)
-        found = _infer_draws(follower, expiry, hz_known, given, gso, judge, to_end)
-        row = -1 if expiry >= 0 else _unexpected(follower, found)
-        return found if row < 0 else _expired(follower, before, found, row, hz_known, given, gso)
+        found = _infer_draws(follower, given, gso)
+        row = -1 if given.expiry >= 0 else _unexpected(follower, found)
+        return found if row < 0 else _expired(follower, before, found, given._replace(expiry=row), gso)
     before, tried = follower.save(), []
     for enabled, gso in itertools.product((0, 1), gso_choices(follower)):
         follower.set_parameter("ecn_enable", enabled)
         follower.set_gso(gso)
-        inferred = _infer_draws(follower, expiry, hz_known, given, gso)
+        inferred = _infer_draws(follower, given._replace(judge=None, to_end=True), gso)
         inferred = inferred._replace(script=inferred.script._replace(ecn_enable=enabled))
         follower.restore(before)
         likelihood = float(follower.score(inferred.script, [len(follower.rows)], cx.TIMED_SENDS)[0])
@@ -116,18 +108,13 @@ def _unexpected(follower: Follower, found: Inferred) -> int:
     return midflow.unexpected(follower.events, drawn, follower.params)
 
 
-def _expired(
-    follower: Follower,
-    before: tuple[Any, ...],
-    found: Inferred,
-    row: int,
-    hz_known: bool,
-    given: Container[str],
-    gso: int | None,
-) -> Inferred:
-    """Return what is inferred if BBR v1's minimum RTT expired at `row`, if that is clearly likelier than `found`."""
+def _expired(follower: Follower, before: tuple[Any, ...], found: Inferred, given: Given, gso: int | None) -> Inferred:
+    """Return what is inferred if BBR v1's minimum RTT expired where `given`, if that is clearly likelier than `found`.
+
+    `before`: the follower's state at row 0.
+    """
     follower.restore(before)
-    expired = _infer_draws(follower, row, hz_known, given, gso)
+    expired = _infer_draws(follower, given._replace(judge=None, to_end=True), gso)
     likelihoods = []
     for one in (found, expired):
         follower.restore(before)
@@ -138,29 +125,21 @@ def _expired(
     return best
 
 
-def _infer_draws(
-    follower: Follower,
-    expiry: int,
-    hz_known: bool,
-    given: Container[str],
-    gso: int | None,
-    judge: Judge | None = None,
-    to_end: bool = True,
-) -> Inferred:
+def _infer_draws(follower: Follower, given: Given, gso: int | None) -> Inferred:
     """Infer draws, ticks and whether the socket paced, with bursts as set (`gso`)."""
     cls = follower.cls
     hz, tick_us = follower.params["hz"], int(follower.stack[TICK_US])
     work: Cycle | Probes | None = None
     paced = None
-    if "paced" not in given and follower.may_pace and len(follower.sends):
+    if "paced" not in given.params and follower.may_pace and len(follower.sends):
         paced = likely_paced(follower)
         follower.set_paced(paced)
     if not cls.has_on_ack and follower.counts_ticks:
-        rates = (hz,) if hz_known else (hz, *(rate for rate in CONFIG_HZ if rate != hz))
+        rates = (hz,) if given.hz_known else (hz, *(rate for rate in CONFIG_HZ if rate != hz))
         hz, tick_us = likeliest_ticks(follower, rates)
         follower.set_ticks(hz, tick_us)
     elif len(follower.sends) and cls.phase_choices:
-        work = Cycle(follower, expiry)
+        work = Cycle(follower, given.expiry)
     elif len(follower.sends) and cls.probe_draws:
         work = Probes(follower)
 
@@ -168,9 +147,10 @@ def _infer_draws(
         return Script(follower.draws[: follower.drawn].tolist(), edits, hz, tick_us, paced, gso)
 
     if work is None:
-        while (to_end or follower.may_draw) and follower.run() < len(follower.rows):
+        while (given.to_end or follower.may_draw) and follower.run() < len(follower.rows):
             follower.draw([0])
         return Inferred(script([]), [], math.nan)
+    judge = given.judge
     if judge is not None:
         if judge.known is not None:
             _take_over(follower, work, judge.known)

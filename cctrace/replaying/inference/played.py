@@ -18,7 +18,7 @@ from cctrace.replaying.engine import context as cx
 from cctrace.replaying.engine.follow import Follower
 from cctrace.replaying.engine.script import Script
 from cctrace.replaying.engine.waiting import SOON_NS
-from cctrace.replaying.inference.infer import infer
+from cctrace.replaying.inference.infer import Given, infer
 from cctrace.replaying.inference.led import led_by
 from cctrace.replaying.inference.paced import behind_fq, socket_limit, under_limit
 from cctrace.replaying.inference.timed import Timed, timed
@@ -77,7 +77,7 @@ def play(
     hz_known = flow.is_beginning or "hz" not in flow.facts["inferred"]  # few ticks are uninformative
     draws = judged or not cls.probe_draws
     led = led_by(flow, cls, params)
-    script = infer(follower, -1, hz_known, given, led=led, draws=draws, to_end=False).script
+    script = infer(follower, Given(-1, hz_known, given, led, draws=draws, to_end=False)).script
     if not draws:
         nothing = np.zeros(0)
         how = cls, params, follower.params, script, timed(script, follower)

@@ -11,7 +11,7 @@ from cctrace.columns import Floats, Ints, Values
 from cctrace.flows.flow import Flow
 from cctrace.replaying.engine import midflow
 from cctrace.replaying.engine.follow import Follower
-from cctrace.replaying.inference.infer import infer
+from cctrace.replaying.inference.infer import Given, infer
 
 UNKNOWN_LOG = -1.8  # log likelihood of an unexplained send, on the scale of `any_send`; see docs/identify.md
 
@@ -32,7 +32,7 @@ def replayed(
     events = flow.events
     params = checked_params(cls, given)
     follower = Follower(events, events.sends, cls, params)
-    script = infer(follower, midflow.expiry(events, cls), hz_known, given, to_end=False).script
+    script = infer(follower, Given(midflow.expiry(events, cls), hz_known, given, to_end=False)).script
     likelihood = Follower(events, events.sends, cls, params).score(script, stops)
     guessed = not hz_known and follower.counts_ticks and cls.has_on_ack  # otherwise `infer` has inferred it
     return likelihood[sent > 0] / sent[sent > 0], guessed
