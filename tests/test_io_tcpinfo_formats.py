@@ -208,7 +208,7 @@ def test_cut_iperf3_json_yields_its_whole_intervals():
     info = read(text[: text.rindex('"snd_cwnd"')])
     assert info["rtt"].tolist() == [40_000, 40_000]
     assert info.connections == [{"src": "1.1.1.1", "sport": 4, "dst": "2.2.2.2", "dport": 5201}]
-    assert any("read the first 2 intervals" in w for w in info.warnings)
+    assert any("read its 2 whole intervals" in w for w in info.warnings)
     with pytest.raises(FormatError, match="not JSON"):
         read(text[: text.index('"timestamp"')])
 

@@ -14,6 +14,7 @@ from cctrace.documents import whole_items
 from cctrace.errors import FormatError
 from cctrace.io.counters import tcpinfo
 from cctrace.io.source import Source, reads
+from cctrace.units import format_counted
 
 _ENDS = {"src": "local_host", "sport": "local_port", "dst": "remote_host", "dport": "remote_port"}
 
@@ -98,8 +99,8 @@ def _salvage(text: str, error: ValueError, name: str, warnings: list[str]) -> di
     if not match or not document:
         raise FormatError(f"{name}: not JSON: {error}") from None
     document["intervals"], _ = whole_items(text, match.end())
-    count = len(document["intervals"])
-    warnings.append(f"{name}: no sound JSON ({error}); read the first {count} intervals")
+    kept = format_counted(len(document["intervals"]), "whole interval", "whole intervals")
+    warnings.append(f"{name}: the JSON is damaged ({error}); read its {kept}")
     return document
 
 
