@@ -271,9 +271,9 @@ def test_a_short_super_packet_before_a_longer_one_ends_an_skb_and_did_not_wait(m
     )
     p = SimpleNamespace(isn=ISN, sender=0, mss=MSS, echoes=0, same_skb_ns=10_000, ack_delay_ns=0)
     sent = []
-    monkeypatch.setattr(continuing, "may_hand_over", lambda *_: True)
-    monkeypatch.setattr(continuing, "is_too_short", lambda *_: True)
-    monkeypatch.setattr(continuing, "note_made", lambda tp, a, size, _: sent.append(size // MSS))
+    monkeypatch.setattr(continuing.handover, "may_hand_over", lambda *_: True)
+    monkeypatch.setattr(continuing.handover, "is_too_short", lambda *_: True)
+    monkeypatch.setattr(continuing.handover, "note_made", lambda tp, a, size, _: sent.append(size // MSS))
     monkeypatch.setattr(continuing.tcp_sender, "send", lambda *_: setattr(tp, "snd_nxt", tp.snd_nxt + MSS))
     tables = (None,) * 5
     sequence = np.arange(len(packets))
