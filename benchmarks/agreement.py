@@ -13,6 +13,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from cctrace.analysis.validate import validate
+from cctrace.errors import StreamError
 
 REPLAY_NEED, VIEW_NEED = 0.99, 0.97
 VIEW = ("unacked", "delivery_rate", "app_limited", "rttvar")
@@ -20,9 +21,16 @@ STRICT = "replay_bw_0.1%"  # of which a sample more or less decides
 
 
 def judged(folder):
-    """Return what a recording's flows miss, {figure: least share}: of their replays, and of the sender's view."""
+    """Return what a recording's flows miss, {figure: least share}: of their replays, and of the sender's view.
+
+    Or why it cannot be judged.
+    """
+    try:
+        flows = validate(folder)
+    except StreamError as error:
+        return str(error)
     replay, view = {}, {}
-    for figure in (figure for flow in validate(folder) for figure in flow.figures):
+    for figure in (figure for flow in flows for figure in flow.figures):
         name, share = figure.name, figure.share
         if name in VIEW and share < VIEW_NEED:
             view[name] = min(share, view.get(name, share))
@@ -42,12 +50,16 @@ def main():
     parser.add_argument("folders", nargs="+", metavar="FOLDER")
     found, counts = recordings(parser.parse_args().folders), Counter()
     with ProcessPoolExecutor(2) as pool:
-        for folder, (replay, view) in zip(found, pool.map(judged, found), strict=True):
+        for folder, missed in zip(found, pool.map(judged, found), strict=True):
+            if isinstance(missed, str):
+                print(f"not judged: {missed}", flush=True)
+                continue
+            replay, view = missed
             through = "fq" if json.loads((folder / "scenario.json").read_text())["parameters"].get("fq") else "no fq"
             counts.update({(through, "of"): 1, (through, "replay"): not replay, (through, "view"): not view})
-            missed = ", ".join(f"{name} {100 * share:.1f} %" for name, share in (replay | view).items())
-            if missed:
-                print(f"{folder.name:40}{missed}", flush=True)
+            words = ", ".join(f"{name} {100 * share:.1f} %" for name, share in (replay | view).items())
+            if words:
+                print(f"{folder.name:40}{words}", flush=True)
     for through in ("no fq", "fq"):
         of = counts[through, "of"]
         print(f"{through}: replay {counts[through, 'replay']}, sender's view {counts[through, 'view']} of {of}")
