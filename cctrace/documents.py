@@ -44,7 +44,7 @@ def whole_items(text: str, at: int) -> tuple[list[Any], int]:
             at += 1
         try:
             item, at = decoder.raw_decode(text, at)
-        except ValueError:
+        except (RecursionError, ValueError):
             return items, at
         items.append(item)
 

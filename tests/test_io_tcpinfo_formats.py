@@ -209,6 +209,9 @@ def test_cut_iperf3_json_yields_its_whole_intervals():
     assert info["rtt"].tolist() == [40_000, 40_000]
     assert info.connections == [{"src": "1.1.1.1", "sport": 4, "dst": "2.2.2.2", "dport": 5201}]
     assert any("read its 2 whole intervals" in w for w in info.warnings)
+    nested = read(text[: text.rindex('{"streams"')] + "[" * 100_000)  # Python's parser gives up with another error
+    assert len(nested) == 2
+    assert any("read its 2 whole intervals" in w for w in nested.warnings)
     with pytest.raises(FormatError, match="not JSON"):
         read(text[: text.index('"timestamp"')])
 

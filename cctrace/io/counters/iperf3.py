@@ -89,7 +89,7 @@ def _poll(stream: dict[str, Any], connection: int, zero_ns: int, mss: int | None
     return poll
 
 
-def _salvage(text: str, error: ValueError, name: str, warnings: list[str]) -> dict[str, Any]:
+def _salvage(text: str, error: Exception, name: str, warnings: list[str]) -> dict[str, Any]:
     """Return what JSON that is cut short holds: its start, and the intervals before the cut."""
     match = re.search(r'"intervals"\s*:\s*\[', text)
     try:
@@ -109,7 +109,7 @@ def _parse(text: str, name: str, warnings: list[str]) -> tuple[dict[str, Any], l
     if not text.lstrip().startswith('{"event"'):
         try:
             document = json.loads(text)
-        except ValueError as error:
+        except (RecursionError, ValueError) as error:
             document = _salvage(text, error, name, warnings)
         refused = {"error": document["error"]} if "error" in document else {}
         return document.get("start", {}), document.get("intervals", []), document.get("end", {}) | refused
