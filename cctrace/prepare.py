@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 
 from cctrace.lang import cache
-from cctrace.sim.processes import processes
+from cctrace.lang.processes import processes
 
 RECORDINGS = ("jitter_bbr_sd2ms", "loss_cubic_1pct")  # to analyse them compiles all but 0.1 s of what analyses need
 

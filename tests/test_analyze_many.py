@@ -14,8 +14,8 @@ import cctrace as cct
 from cctrace.analysis import analyze as module
 from cctrace.cli import main
 from cctrace.errors import PartFailed
+from cctrace.lang.processes import made_in_order
 from cctrace.report import overview
-from cctrace.sim.processes import made_in_order
 
 FLOWS = 8
 
@@ -147,7 +147,7 @@ def test_a_process_of_a_pool_which_must_not_have_children_does_it_alone():
 
 INTERRUPTED = """
 import time
-from cctrace.sim.processes import made_in_order
+from cctrace.lang.processes import made_in_order
 
 print("at work", flush=True)
 list(made_in_order(lambda k: time.sleep(600), 4, 2))

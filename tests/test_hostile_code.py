@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import cctrace as cct
-from cctrace.sim.processes import processes
+from cctrace.lang.processes import processes
 
 ROOT = Path(cct.__file__).parents[1]
 NAMES = ("numpy", "pandas", "socket", "multiprocessing", "cctrace")

@@ -64,7 +64,7 @@ def test_bad_sweeps_are_refused_before_anything_runs(tmp_path):
 
 KILLED = """
 import os, signal, time
-from cctrace.sim.processes import processes
+from cctrace.lang.processes import processes
 
 with processes(2) as pool:
     pool.submit(time.sleep, 600)

@@ -170,7 +170,7 @@ def _shared(
         for flow, number in zip(flows, numbers, strict=True):
             yield _analysis(given, flow, counters, request, number)
         return
-    from cctrace.sim.processes import BrokenProcessPool, made_in_order  # 20 ms, which one flow need not wait for
+    from cctrace.lang.processes import BrokenProcessPool, made_in_order  # 20 ms, which one flow need not wait for
 
     quiet = replace(request, progress=silent, keep=None)
 

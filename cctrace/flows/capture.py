@@ -25,7 +25,7 @@ from cctrace.flows.ecn import feedback
 from cctrace.flows.flow import Flow
 from cctrace.flows.periodic_writes import NOTHING_DUE
 from cctrace.flows.sender.reenact import Pass
-from cctrace.flows.state import DEFAULT_HZ, DIRECTLY, PARAM, PSH, SYN, THROUGH_FQ
+from cctrace.flows.state import DEFAULT_HZ, DIRECTLY, PARAM, PSH, STAMP_TICKS_US, SYN, THROUGH_FQ
 from cctrace.flows.table import Connections, retransmitted_share
 from cctrace.flows.window_scale import MAX_WSCALE, shown_scale
 from cctrace.io.captures.packets import OPT_COPY, OPT_TIMESTAMPS
@@ -393,6 +393,6 @@ def stamp_tick_us(side: Values) -> Values:
     span = side["ts_last_ns"] - side["ts_first_ns"]
     ticks = (side["ts_last"] - side["ts_first"]) & 0xFFFFFFFF
     period = np.where((span > 2e9) & (ticks > 0), span / 1000 / np.maximum(ticks, 1), 1000)
-    known = np.array([1, 1000, 3333, 4000, 10_000])
+    known = np.array(STAMP_TICKS_US)
     nearest = known[np.argmin(np.abs(np.log(np.maximum(period, 1e-3)[:, None] / known)), axis=1)]
     return np.where(np.abs(period / nearest - 1) < 0.05, nearest, 1000)

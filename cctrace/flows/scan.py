@@ -8,12 +8,12 @@ import math
 
 import numpy as np
 
-from cctrace.flows.state import ACK, FIN, HOLES, OPTION_BYTES, PSH, RST, SAMPLE_BITS, SYN
+from cctrace.flows.state import ACK, FIN, HOLES, OPTION_BYTES, PSH, RST, SAMPLE_BITS, STAMP_TICKS_US, SYN
 from cctrace.io.captures.packets import OPT_BAD, OPT_COPY, OPT_TIMESTAMPS
 from cctrace.tcp.ecn import ace_of
 from cctrace.tcp.sequence import unwrap
 
-LONGEST_TICK_NS = 10_000_000  # of a sender's time stamps, see `capture.stamp_tick_us`
+LONGEST_TICK_NS = max(STAMP_TICKS_US) * 1000
 
 
 def _room(me, pool, used, behind):
@@ -129,7 +129,10 @@ def _extend_below(me, pool, a, b, now, stamp):
 
 
 def _fill(me, pool, a, b, now):
-    """Process data below the highest; return the bytes of holes they fill; since when the oldest is one; its stamp."""
+    """Process data below the highest; return how many bytes of holes they fill, and when the oldest one began.
+
+    Also returns the time stamp of the newer data that began it; -1 without.
+    """
     late = max(0, min(b, me.late_high) - max(a, me.late_low))
     if late:
         me.unseen_bytes -= late
@@ -216,7 +219,7 @@ def _note_data(me, pool, seq, size, fl, mss, at, now, stamp):
             # RTT may pass within one tick of the stamps.
             usual = me.typical_ns + me.rtt_ns
             after = (stamp - newer) & 0xFFFFFFFF
-            may_repair = stamp < 0 or ((after or usual < LONGEST_TICK_NS) and after < 0x80000000)
+            may_repair = stamp < 0 or newer < 0 or ((after or usual < LONGEST_TICK_NS) and after < 0x80000000)
             if usual and (now - since) * 5 >= usual * 4 and may_repair:
                 me.refilled += count
         elif size > 1 or b > me.snd_nxt:

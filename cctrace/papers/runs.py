@@ -24,8 +24,8 @@ from typing import Any
 from cctrace.cc import controller
 from cctrace.lang.cache import cache_dir
 from cctrace.lang.compile import fingerprint_of
+from cctrace.lang.processes import processes
 from cctrace.papers import measure
-from cctrace.sim.processes import processes
 
 Result = dict[str, Any]  # plain values, as JSON has them
 _ENGINE = ("sim", "tcp", "units.py", "schema.py")  # of the package: what a simulation is made of, besides controllers

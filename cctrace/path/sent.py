@@ -28,6 +28,19 @@ class Sent:
     first: np.ndarray  # bool: first transmission
     prompt: np.ndarray  # bool: reported without delay
 
+    def behind(self, wire_bytes: float) -> Sent:
+        """Return the packets behind so many bytes that were in the queue before the first."""
+        ahead = Sent(
+            self.sent_us[:1],
+            np.array([wire_bytes]),
+            np.array([np.nan]),
+            np.array([-1]),
+            np.zeros(1, bool),
+            np.zeros(1, bool),
+        )
+        names = [each.name for each in fields(self)]
+        return Sent(*(np.concatenate([getattr(ahead, name), getattr(self, name)]) for name in names))
+
     @property
     def lasts(self) -> bool:
         """Whether packets were sent at different times: one time stamp for all shows no rate."""

@@ -111,7 +111,7 @@ def write_report(
 
 def _save_in_processes(analyses: Sequence[FlowAnalysis], folder: Path, workers: int) -> list[int]:
     """Write the tables of each flow; return the flows for which the process was ended."""
-    from cctrace.sim.processes import BrokenProcessPool, made_in_order
+    from cctrace.lang.processes import BrokenProcessPool, made_in_order
 
     saved = made_in_order(lambda i: _save_tables_of(analyses[i], folder, i), len(analyses), workers)
     return [i for i, found in enumerate(saved) if isinstance(found, BrokenProcessPool)]

@@ -18,9 +18,9 @@ from cctrace.arguments import MAX_WORKERS, as_list, check_argument, whole
 from cctrace.cc import own
 from cctrace.display import Progress, silent
 from cctrace.errors import ArgumentError, FormatError
+from cctrace.lang.processes import processes
 from cctrace.lang.threads import cores
 from cctrace.sim.path import Path
-from cctrace.sim.processes import processes
 from cctrace.sim.sender import Sender
 from cctrace.sim.simulate import simulate
 

@@ -1,6 +1,5 @@
 """Facts about losses, from packets: backlog at each lost packet, RTTs before, position in the burst."""
 
-from dataclasses import fields
 from typing import NamedTuple
 
 import numpy as np
@@ -67,9 +66,7 @@ def own_queue(record: Record) -> Server:
     """Return the flow's own queue at a constant rate; with what was in it as a capture began in mid-connection."""
     bottleneck, sent = record.path.require_bottleneck, record.path.sent
     if not record.flow.facts["complete"]:
-        ahead = sent.sent_us[0], bottleneck.waited_us * bottleneck.rate, np.nan, -1, False, False
-        columns = (getattr(sent, each.name) for each in fields(Sent))
-        sent = Sent(*(np.concatenate(([one], column)) for one, column in zip(ahead, columns, strict=True)))
+        sent = sent.behind(bottleneck.waited_us * bottleneck.rate)
     return Server(sent, constant(bottleneck.rate), bottleneck.base_us, bottleneck.bucket_bytes)
 
 

@@ -33,7 +33,7 @@ SAME_PASS_NS = 300  # in one pass of softirqs; a clock may have steps of 256 ns
 LATEST_NS = TIMER_SLACK_NS + SAME_PASS_NS  # after its time, a packet for which the timer waits
 DOUBTFUL = 32  # super-packets
 FEW_GROWN = 2  # segments of the next skb, at most, where an ACK makes room for two to four
-MAX_CONFIDENCE = 4  # short ones at one place, beyond which more make it no likelier that skbs end there
+MAX_SURE = 4  # short ones at one place, beyond which more make it no likelier that skbs end there
 
 
 def handled_ns(p, time_ns, mine):
@@ -196,7 +196,7 @@ def may_hand_over(tp, seg, ns, a, b, flag, with_ack):
     """
     size = b - a
     if size <= tp.mss and flag & PSH:
-        tp.skb_end, tp.skb_sure = b, MAX_CONFIDENCE
+        tp.skb_end, tp.skb_sure = b, MAX_SURE
     late_ns = ns - due_ns(tp)
     if late_ns > may_wait_ns(tp) + PATIENCE_NS or (with_ack and late_ns > LATEST_NS):
         return False
@@ -244,7 +244,7 @@ def note_made(tp, a, size, since_ns):
             if apart <= few and tp.skb_sure < 0:
                 tp.skb_end, tp.skb_sure = a - max(apart, 0), 0
         else:
-            tp.skb_sure = min(tp.skb_sure + 1, MAX_CONFIDENCE)
+            tp.skb_sure = min(tp.skb_sure + 1, MAX_SURE)
         tp.short_end = a
     tp.made_before, tp.made = tp.made, size
 
