@@ -22,13 +22,13 @@ from cctrace.cli.arguments import (
 )
 from cctrace.cli.common import command_options, echo, print_json, print_text, progress
 from cctrace.errors import ArgumentError
+from cctrace.stressing.history import KINDS, RUNS
 from cctrace.units import parse_share
 
 if TYPE_CHECKING:
     from cctrace.stressing.stress import Finding
 
 FOUND = 1  # exit status
-_KINDS = ("rate", "rtt", "loss", "acks", "app")  # `stressing.history.KINDS`, which takes time to import
 _AIMS = ("floor", "stall", "delay", "starve", "state")
 SAMPLES = 10  # of the flow's course within a window
 
@@ -36,8 +36,8 @@ SAMPLES = 10  # of the flow's course within a window
 def _kinds(text: str, called: str) -> tuple[str, ...]:
     kinds = tuple(part.strip() for part in text.split(","))
     for kind in kinds:
-        if kind not in _KINDS:
-            raise ArgumentError(f"{called} {text}: {kind!r} is not one of {', '.join(_KINDS)}")
+        if kind not in KINDS:
+            raise ArgumentError(f"{called} {text}: {kind!r} is not one of {', '.join(KINDS)}")
     return kinds
 
 
@@ -66,7 +66,7 @@ _POSITIVE_SHARE = Text("share", _above_0, is_parsed=True)
     click.option("--rtt", type=POSITIVE_TIME_NS, default="40ms", help="Base RTT without disturbances."),
     buffer_option(help="Queue: 200kB, 2bdp, 100packets."),
     controller_option("--against", help="A competitor; default: none, with --aim starve cubic6."),
-    click.option("--vary", "kinds", type=Text("text", _kinds, is_parsed=True), default=",".join(_KINDS),
+    click.option("--vary", "kinds", type=Text("text", _kinds, is_parsed=True), default=",".join(KINDS),
                  help="What may be disturbed."),
     click.option("--least-rate", type=_POSITIVE_SHARE, default="10%",
                  help="Least share of the rate that a disturbance leaves."),
@@ -78,7 +78,7 @@ _POSITIVE_SHARE = Text("share", _above_0, is_parsed=True)
     click.option("--until", type=POSITIVE_TIME_NS, default="10s", help="When the last disturbance must be over."),
     click.option("--duration", type=POSITIVE_TIME_NS, default="20s", help="Duration of a run."),
     click.option("--findings", default=1, type=click.IntRange(1, 100), help="Number of findings to look for."),
-    click.option("--runs", default=10_000, type=click.IntRange(1, 10_000_000), help="Number of histories to try."),
+    click.option("--runs", default=RUNS, type=click.IntRange(1, 10_000_000), help="Number of histories to try."),
     click.option("--time", type=POSITIVE_TIME_NS, default="10min", help="Longest time of a search."),
     click.option("--seed", default=1, type=click.IntRange(0), help="Seed of the search."),
     click.option("-o", "--output", "folder", type=FOLDER, default="cctrace-stress", help="Folder for the findings."),

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 KINDS = ("rate", "rtt", "loss", "acks", "app")
 OF_PATH = KINDS[:3]
+RUNS = 10_000  # histories that a search tries unless told otherwise
 MAX_TIMES = 20  # repetitions of a periodic disturbance
 _STEP_S = 0.005  # to which times are rounded
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from cctrace.display import Jsonable, Progress, Summarized, silent
 from cctrace.sim.scenario import Scenario
 from cctrace.stressing.aims import Aim
-from cctrace.stressing.history import Bounds, History
+from cctrace.stressing.history import RUNS, Bounds, History
 from cctrace.stressing.search import CLEAR, SEEDS, Problem, minimised, search
 from cctrace.stressing.trial import Setting
 from cctrace.units import format_counted, format_rate, format_share, format_time
@@ -147,7 +147,7 @@ def stress(
     bounds: Bounds | None = None,
     *,
     findings: int = 1,
-    runs: int = 5_000,
+    runs: int = RUNS,
     seconds: float = math.inf,
     seed: int = 1,
     progress: Progress = silent,
