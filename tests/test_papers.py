@@ -245,10 +245,10 @@ def test_a_users_own_trace_runs_where_figures_take_traces(shelf, tmp_path, capsy
     trace.write_text("".join(f"{ms}\n" for ms in range(1, 11)))
     (made,) = papers.reproduce("bbr2plus", "23", quick=True, traces=[trace], systems=("BBRv2",), duration="2s")
     assert made.runs[["scenario", "path"]].to_numpy().tolist() == [["own traces", "own.trace"]]
-    assert 0 < made.runs.mbps[0] < 12.0
+    assert 0 < made.runs.goodput_mbps[0] < 12.0
     trace.write_text("".join(f"{2 * ms}\n" for ms in range(1, 11)))  # the same name, another content
     (other,) = papers.reproduce("bbr2plus", "23", quick=True, traces=[trace], systems=("BBRv2",), duration="2s")
-    assert other.runs.mbps[0] < made.runs.mbps[0]
+    assert other.runs.goodput_mbps[0] < made.runs.goodput_mbps[0]
     assert main(["reproduce", "kumar", "2", "--trace", str(trace)]) == 2
     assert "figures of kumar that take link traces: none" in capsys.readouterr().err
 
@@ -272,7 +272,7 @@ def test_a_session_of_obbr_ends_when_its_file_is_delivered(shelf):
     only = {"systems": ("BBR",), "rivals": ("CUBIC",), "ratios": (0.5,), "clients": ("tc on loopback",)}
     (made,) = papers.reproduce("obbr", "12", seeds=(1,), size="20MB", **only)
     (faster,) = made.runs.to_dict("records")
-    assert max(faster["mbps"], faster["rival_mbps"]) * faster["seconds"] == pytest.approx(160, rel=0.02)
+    assert max(faster["goodput_mbps"], faster["rival_mbps"]) * faster["seconds"] == pytest.approx(160, rel=0.02)
 
 
 def test_the_goodput_of_each_of_several_sessions_ends_with_its_own_file(shelf):

@@ -31,10 +31,10 @@ class Goodput(Figure):
         return a_run(flows=[{"cc": at["cc"]}], duration=p["duration"])
 
     def row(self, labels, result, p):
-        return {"mbps": result["flows"][0]["goodput_bps"] / 1e6}
+        return {"goodput_mbps": result["flows"][0]["goodput_bps"] / 1e6}
 
     def claims(self, made):
-        (mbps,) = made.means("mbps", "cc").values()
+        (mbps,) = made.means("goodput_mbps", "cc").values()
         yield Stated("1", "fills the link").judged({"most of it": mbps > 9}, f"{mbps:.3f}", reading=AS_CHOSEN)
         yield Stated("1", "another").judged({"it": True}, f"{mbps:.3f}")
 

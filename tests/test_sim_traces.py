@@ -100,7 +100,7 @@ def test_table_1_of_obbr_is_made_of_a_users_log(log, shelf, capsys):
     log.write_text(log.read_text().replace("2020.02.13_13.57.", "2019.12.14_10.16."))  # begins 30 s before car2
     (made,) = papers.reproduce("obbr", "10", traces=[log])
     row = made.table.iloc[0]
-    assert (row.trace, row.mbps, row.seconds) == ("log.csv", 8.0, 20)
+    assert (row.trace, row.rate_mbps, row.seconds) == ("log.csv", 8.0, 20)
     assert row.rtt_ms == pytest.approx((12 * 70 + 8 * 120) / 20)  # PINGAVG, each until the next
     assert made.claims == []
     assert len(made.plot().axes) == 2  # rate and RTT
@@ -125,7 +125,7 @@ def test_fig_11_of_obbr_runs_over_a_users_log_for_its_length(log, shelf):
 def test_fig_22_of_bbr2plus_draws_a_users_log(log):
     (made,) = papers.reproduce("bbr2plus", "22", traces=[log])
     assert made.table.path.unique().tolist() == ["log.csv"]
-    assert made.table.mbps.tolist() == pytest.approx([8.0] * 20)
+    assert made.table.rate_mbps.tolist() == pytest.approx([8.0] * 20)
 
 
 def test_a_file_that_is_no_trace_is_named(tmp_path, capsys):

@@ -53,7 +53,7 @@ class AgainstCubic(Yang22):
         first, second = (f["goodput_bps"] / 1e6 for f in result["flows"])
         return {
             "jain": float(jain([first, second])),
-            "mbps": first,
+            "goodput_mbps": first,
             "other_mbps": second,
             "share": first / (first + second),
             "retransmitted_pct": 100 * result["flows"][0]["retransmit_ratio"],

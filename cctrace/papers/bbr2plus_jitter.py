@@ -37,7 +37,8 @@ class _OverJitter(Yang22):
     """Throughput and flight over the mean of the jitter, for each spread and order."""
 
     varied = {"system": "systems", "spread": "spreads", "order": "orders", "mean_ms": "means_ms"}
-    drawn = drawing("lines", "mean_ms", [("mbps", "throughput (Mbit/s)"), ("in_flight", "in flight (segments)")],
+    drawn = drawing("lines", "mean_ms",
+                    [("goodput_mbps", "throughput (Mbit/s)"), ("in_flight", "in flight (segments)")],
                     "system", panel_by="jitter", xlabel="mean of the jitter (ms)")  # fmt: skip
 
     def run(self, at: Fields, p: Fields) -> Run:
@@ -54,7 +55,7 @@ class _OverJitter(Yang22):
         return {
             "jitter": f"{labels['spread']}, {labels['order']}",
             "in_flight": result["means"][0]["in_flight_segments"],
-            **measures(result["flows"][0], "mbps", "retransmitted_pct"),
+            **measures(result["flows"][0], "goodput_mbps", "retransmitted_pct"),
         }
 
 
@@ -64,8 +65,8 @@ class Fig12(_OverJitter):
     def claims(self, made: Reproduction) -> Iterator[Claim]:
         """Section 3.6, for every spread and order."""
         for kind in made.each("jitter"):
-            means, cubic = made.column("mbps", "mean_ms", system=CUBIC, jitter=kind)
-            curves = {s: made.column("mbps", "mean_ms", system=s, jitter=kind)[1] for s in (BBR, BBR2)}
+            means, cubic = made.column("goodput_mbps", "mean_ms", system=CUBIC, jitter=kind)
+            curves = {s: made.column("goodput_mbps", "mean_ms", system=s, jitter=kind)[1] for s in (BBR, BBR2)}
             high = means >= 80
             rates = "; ".join(f"{s} {listed(v, '{:.1f}')}" for s, v in {CUBIC: cubic, **curves}.items())
             yield Stated(
@@ -110,12 +111,12 @@ class Fig18(_OverJitter):
     def claims(self, made: Reproduction) -> Iterator[Claim]:
         """Section 5.3, for every form, spread and order."""
         for kind in made.each("jitter"):
-            means, cubic = made.column("mbps", "mean_ms", system=CUBIC, jitter=kind)
-            old = made.column("mbps", "mean_ms", system=BBR2, jitter=kind)[1]
+            means, cubic = made.column("goodput_mbps", "mean_ms", system=CUBIC, jitter=kind)
+            old = made.column("goodput_mbps", "mean_ms", system=BBR2, jitter=kind)[1]
             for plus in FORMS:
                 if plus not in set(made.runs.system):
                     continue
-                here = made.column("mbps", "mean_ms", system=plus, jitter=kind)[1]
+                here = made.column("goodput_mbps", "mean_ms", system=plus, jitter=kind)[1]
                 flight = made.column("in_flight", "mean_ms", system=plus, jitter=kind)[1]
                 yield Stated(
                     "18",
@@ -141,8 +142,8 @@ class Compensation(_OverJitter):
         """Sections 1 and 4.4: it "can also be applied to BBR and BBRv2"."""
         for kind in made.each("jitter"):
             for plain, with_it in ((BBR, BBR_COMP), (BBR2, BBR2_COMP)):
-                means, before = made.column("mbps", "mean_ms", system=plain, jitter=kind)
-                after = made.column("mbps", "mean_ms", system=with_it, jitter=kind)[1]
+                means, before = made.column("goodput_mbps", "mean_ms", system=plain, jitter=kind)
+                after = made.column("goodput_mbps", "mean_ms", system=with_it, jitter=kind)[1]
                 flights = [made.column("in_flight", "mean_ms", system=s, jitter=kind)[1] for s in (plain, with_it)]
                 high = means >= 2 * RTT_MS
                 yield Stated(

@@ -99,7 +99,9 @@ def over_opportunities(path: Fields, seconds: int, **arguments: Any) -> Result:
 class Fig14(Yang22):
     """The Mahimahi testbed: what a link that replays a trace delivers, second by second."""
 
-    drawn = drawing("lines", "time_s", [("mbps", "delivered (Mbit/s)"), ("trace_mbps", "trace (Mbit/s)")], "path")
+    drawn = drawing(
+        "lines", "time_s", [("delivered_mbps", "delivered (Mbit/s)"), ("trace_mbps", "trace (Mbit/s)")], "path"
+    )
 
     def runs(self, p: Fields) -> list[tuple[Fields, Run]]:
         """A flow of CUBIC, which has no queue empty for long, per preset."""
@@ -117,7 +119,7 @@ class Fig14(Yang22):
         mbps = np.diff(line["delivered_segments"], prepend=0) * PACKET_BYTES * 8 / 1e6
         columns = {
             "time_s": line["time_s"],
-            "mbps": mbps,
+            "delivered_mbps": mbps,
             "trace_mbps": free,
             "backlogged": np.greater(line["queue_delay_us"], 0).astype(float),
         }
@@ -129,7 +131,7 @@ class Fig14(Yang22):
         for name in made.each("path"):
             rows = made.runs[made.runs.path == name]
             full = rows[rows.backlogged == 1]
-            share = full.mbps.sum() / full.trace_mbps.sum()
+            share = full.delivered_mbps.sum() / full.trace_mbps.sum()
             yield Stated(
                 "14", "a link that replays a trace delivers its opportunities while packets wait", "Mahimahi"
             ).judged(

@@ -44,7 +44,7 @@ class _OverRateAndRtt(Yang22):
     def row(self, labels: Fields, result: Result, p: Fields) -> Fields:
         """Throughput, retransmissions, and the BDP."""
         bdp_kb = labels["rate_mbps"] * labels["rtt_ms"] / 8
-        return measures(result["flows"][0], "mbps", "retransmitted_pct") | {"bdp_kb": bdp_kb}
+        return measures(result["flows"][0], "goodput_mbps", "retransmitted_pct") | {"bdp_kb": bdp_kb}
 
 
 def _squares(made: Reproduction, system: str, buffer: str, column: str, large: bool = True) -> Floats:
@@ -76,7 +76,7 @@ class Fig7(_OverRateAndRtt):
 
     def gains(self, made: Reproduction, buffer: str, large: bool) -> tuple[Floats, Floats]:
         """Return (Eq. 2, percent; BBRv2 below BBR, percent of BBR) of the squares."""
-        old, new = (_squares(made, s, buffer, "mbps", large) for s in (BBR, BBR2))
+        old, new = (_squares(made, s, buffer, "goodput_mbps", large) for s in (BBR, BBR2))
         return 100 * throughput_gain(old, new), 100 * (1 - new / old)
 
     def claims(self, made: Reproduction) -> Iterator[Claim]:
@@ -100,7 +100,7 @@ class Fig7(_OverRateAndRtt):
 
     def lined(self, made: Reproduction) -> pd.DataFrame:
         """Eq. 2 in both buffers."""
-        wide = made.table.pivot_table(index=["buffer", "rate_mbps", "rtt_ms"], columns="system", values="mbps")
+        wide = made.table.pivot_table(index=["buffer", "rate_mbps", "rtt_ms"], columns="system", values="goodput_mbps")
         return wide.assign(gain=100 * throughput_gain(wide[BBR], wide[BBR2])).reset_index()
 
 

@@ -196,7 +196,7 @@ class Fig16(Formula, Yang22):
         """The rates, second by second."""
         return pd.DataFrame(
             [
-                {"trace": trace, "time_s": t, "mbps": float(rate.removesuffix("Mbit")), "seed": trace}
+                {"trace": trace, "time_s": t, "rate_mbps": float(rate.removesuffix("Mbit")), "seed": trace}
                 for trace in p["drawn"]
                 for t, rate in random_steps(trace)
             ]
@@ -206,7 +206,7 @@ class Fig16(Formula, Yang22):
         """A panel per trace."""
         series = {}
         for trace, rows in made.runs.groupby("trace"):
-            at, rate = [*rows.time_s, 60], [*rows.mbps, rows.mbps.iloc[-1]]
+            at, rate = [*rows.time_s, 60], [*rows.rate_mbps, rows.rate_mbps.iloc[-1]]
             series[f"trace {trace}"] = [(at, rate, "rate", {"step": True})]
         return plot.over_time(series, title=self.heading(made), ylabel="Mbit/s", columns=3)
 

@@ -137,7 +137,7 @@ class Fig22(Formula, Yang22):
             names = (*p["stationary"], *p["moving"])
             drawn = {name: of_preset(name, 1)["rate"] for name in names}
         rows = [
-            {"path": name, "time_s": t, "mbps": float(rate) / 1e6, "seed": 1}
+            {"path": name, "time_s": t, "rate_mbps": float(rate) / 1e6, "seed": 1}
             for name, steps in drawn.items()
             for t, rate in steps
         ]
@@ -146,7 +146,7 @@ class Fig22(Formula, Yang22):
     def plot(self, made: Reproduction) -> Drawn:
         """A panel per path."""
         series = {
-            str(name): [(rows.time_s.to_numpy(), rows.mbps.to_numpy(), "rate", {"step": True})]
+            str(name): [(rows.time_s.to_numpy(), rows.rate_mbps.to_numpy(), "rate", {"step": True})]
             for name, rows in made.runs.groupby("path", sort=False)
         }
         return plot.over_time(series, title=self.heading(made), ylabel="Mbit/s", columns=3)

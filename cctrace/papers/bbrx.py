@@ -73,7 +73,7 @@ class _Utility(Chung18):
         phase, gain = pilaw.margins(labels["beta"], delta, K / 4 * delta, HOLD)
         return {
             "utility": float(pilaw.mean_utility(rates, lost)),
-            "mbps": float(rates.mean()),
+            "goodput_mbps": float(rates.mean()),
             "lost_pct": 100 * float(lost.mean()),
             **measures(flows[0], "queue_ms"),
             "phase_margin_deg": float(phase),
@@ -138,14 +138,14 @@ class Fig3(_Utility):
     RIGHT = "at 25 ms the range is wide, and moves right to [0.5, 0.7] as C grows"
     LEFT = "at 15 Mbit/s the range shrinks and moves left to [0.2, 0.4] as Rmin grows over 100 ms"
 
-    varied = {"mbps_link": "rates_mbps", "rtt_ms": "rtts_ms", "queue_limit_ms": "queues_ms", "beta": "betas"}
+    varied = {"rate_mbps": "rates_mbps", "rtt_ms": "rtts_ms", "queue_limit_ms": "queues_ms", "beta": "betas"}
     drawn = drawing(
         "lines", "beta", [("share", "utility / (C/6)", {"zero": False})], "rtt", panel_by="panel", xlabel="beta"
     )
 
     def run(self, at: Fields, p: Fields) -> Run:
         """Six flows."""
-        link = (at["mbps_link"], at["rtt_ms"], at["queue_limit_ms"])
+        link = (at["rate_mbps"], at["rtt_ms"], at["queue_limit_ms"])
         return run_of(at["beta"], 6, *link, at["seed"], p["duration_s"])
 
     def lined(self, made: Reproduction) -> pd.DataFrame:
@@ -153,8 +153,8 @@ class Fig3(_Utility):
         table = made.rows(queue_limit_ms=self.queue_ms(made))
         return table.assign(
             rtt=table.rtt_ms.map("{:g} ms".format),
-            panel=table.mbps_link.map("{:g} Mbit/s".format),
-            share=6 * table.utility / table.mbps_link,
+            panel=table.rate_mbps.map("{:g} Mbit/s".format),
+            share=6 * table.utility / table.rate_mbps,
         )
 
     def queue_ms(self, made: Reproduction) -> float:
@@ -171,15 +171,15 @@ class Fig3(_Utility):
         for queue in sorted(made.each("queue_limit_ms")):
             ranges = {
                 (rate, rtt): flat_range(
-                    *made.column("utility", "beta", mbps_link=rate, rtt_ms=rtt, queue_limit_ms=queue)
+                    *made.column("utility", "beta", rate_mbps=rate, rtt_ms=rtt, queue_limit_ms=queue)
                 )
-                for rate in sorted(made.each("mbps_link"))
+                for rate in sorted(made.each("rate_mbps"))
                 for rtt in sorted(made.each("rtt_ms"))
             }
             rates, rtts = sorted({k[0] for k in ranges}), sorted({k[1] for k in ranges})
             (low0, high0), (low1, high1) = ranges[rates[0], rtts[0]], ranges[rates[0], rtts[-1]]
             fast = ranges[rates[-1], rtts[0]]
-            best = made.rows(mbps_link=rates[0], rtt_ms=rtts[-1], queue_limit_ms=queue).utility.max()
+            best = made.rows(rate_mbps=rates[0], rtt_ms=rtts[-1], queue_limit_ms=queue).utility.max()
             yield Stated("3a", self.LEFT, "[0.2, 0.4]").judged(
                 {
                     "narrower": high1 - low1 < high0 - low0,

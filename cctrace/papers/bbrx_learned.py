@@ -53,7 +53,7 @@ def _place(number: int, paths: int, seed: int) -> learn.Environment:
 def trial(number: int, k: int, beta: float, paths: int, seed: int) -> Result:
     """Return throughput (Mbit/s) and lost share of the flows of one trial."""
     rows = _place(number, paths, seed).flows(k, beta)
-    return {"mbps": [float(x) / 1e6 for x in rows.goodput_bps], "lost": [float(x) for x in rows.lost_share]}
+    return {"goodput_mbps": [float(x) / 1e6 for x in rows.goodput_bps], "lost": [float(x) for x in rows.lost_share]}
 
 
 def _run(function: Callable[..., Result], **arguments: Any) -> Run:
@@ -78,7 +78,7 @@ class Shipped(Chung18):
 
     def row(self, labels: Fields, result: Result, p: Fields) -> Fields:
         """The mean utility of the flows."""
-        return {"utility": float(pilaw.mean_utility(np.array(result["mbps"]), np.array(result["lost"])))}
+        return {"utility": float(pilaw.mean_utility(np.array(result["goodput_mbps"]), np.array(result["lost"])))}
 
     def derived(self, frame: pd.DataFrame, p: Fields) -> pd.DataFrame:
         """A row per bin and seed: both utilities, and the learned one's gain."""
@@ -150,7 +150,7 @@ class Slope(Chung18):
         rows = []
         for row in frame.to_dict("records"):
             flows = row.pop("flows")
-            mbps, lost = np.array(flows["mbps"]), np.array(flows["lost"])
+            mbps, lost = np.array(flows["goodput_mbps"]), np.array(flows["lost"])
             rows += [
                 row | {"slope": slope, "utility": float(pilaw.mean_utility(mbps, lost, slope))} for slope in p["slopes"]
             ]

@@ -106,8 +106,8 @@ class Collapse(Arun22):
     """One flow over jitter, for every controller: Kumar's experiment with all of them."""
 
     varied = {"cc": "cc", "order": "orders", "sd_ms": "sd_ms"}
-    measured = ("mbps",)
-    drawn = drawing("lines", "sd_ms", [("mbps", "throughput (Mbit/s)")], "cc", panel_by="order",
+    measured = ("goodput_mbps",)
+    drawn = drawing("lines", "sd_ms", [("goodput_mbps", "throughput (Mbit/s)")], "cc", panel_by="order",
                     xlabel="standard deviation of the delay (ms)")  # fmt: skip
 
     def run(self, at: Fields, p: Fields) -> Run:
@@ -120,7 +120,7 @@ class Collapse(Arun22):
         """Section V of Kumar: the problem is that of all controllers that want to sit at the BDP."""
         for order in made.each("order"):
             rows = made.rows(order=order)
-            high = rows[rows.sd_ms == rows.sd_ms.max()].set_index("cc").mbps
+            high = rows[rows.sd_ms == rows.sd_ms.max()].set_index("cc").goodput_mbps
             bbr = [cc for cc in high.index if is_model_based(cc)]
             down = [cc for cc in bbr if high[cc] < 20]
             yield Stated(

@@ -29,7 +29,6 @@ Fields = dict[str, Any]  # parameters of a figure, labels of a run, a row of its
 
 # Measured of a flow, with units; `cctrace.papers.measure.simulation` says what a result holds.
 MEASURES: dict[str, Callable[[Mapping[str, Any]], float]] = {
-    "mbps": lambda flow: flow["goodput_bps"] / 1e6,
     "goodput_mbps": lambda flow: flow["goodput_bps"] / 1e6,
     "retransmitted_pct": lambda flow: 100 * flow["retransmit_ratio"],
     "queue_ms": lambda flow: flow["queue_delay_mean_us"] / 1e3,
@@ -40,8 +39,8 @@ MEASURES: dict[str, Callable[[Mapping[str, Any]], float]] = {
 def measures(flow: Mapping[str, Any], *names: str) -> dict[str, float]:
     """Return some of `MEASURES` of a flow.
 
-    >>> measures({"goodput_bps": 2e6, "retransmit_ratio": 0.01}, "mbps", "retransmitted_pct")
-    {'mbps': 2.0, 'retransmitted_pct': 1.0}
+    >>> measures({"goodput_bps": 2e6, "retransmit_ratio": 0.01}, "goodput_mbps", "retransmitted_pct")
+    {'goodput_mbps': 2.0, 'retransmitted_pct': 1.0}
     """
     return {name: MEASURES[name](flow) for name in names}
 

@@ -79,8 +79,7 @@ class OverTestbed(Figure):
     def row(self, labels: Fields, result: Result, p: Fields) -> Fields:
         """What the paper plots of a run: throughput, and the means over time of BBR's estimates."""
         flow, mean, before = result["flows"][0], result["means"][0], result["before"][0]
-        return {
-            "throughput_mbps": flow["goodput_bps"] / 1e6,
+        return measures(flow, "goodput_mbps") | {
             "bw_mbps": mean["bw_v"] / BW_UNIT * MSS_BYTES * 8,  # of payload; the estimate is in segments/us << 24
             "min_rtt_ms": mean["min_rtt_us"] / 1e3,
             "cwnd_segments": mean["cwnd_segments"],
@@ -102,7 +101,7 @@ class OverJitter(OverTestbed):
                     [("bw_mbps", "bandwidth estimate (Mbit/s)"),
                      ("min_rtt_ms", "min_rtt (ms)", {"level": UCAV_US / 2e3}),
                      ("cwnd_segments", "cwnd (segments)", {"level": BDP_SEGMENTS}),
-                     ("throughput_mbps", "throughput (Mbit/s)"), ("queue_ms", "queueing delay (ms)")], "cc",
+                     ("goodput_mbps", "throughput (Mbit/s)"), ("queue_ms", "queueing delay (ms)")], "cc",
                     panel_by="jitter", xlabel=OVER_JITTER)  # fmt: skip
 
     def runs(self, p: Fields) -> list[tuple[Fields, Run]]:
@@ -150,7 +149,7 @@ class Fig2(OverJitter):
             reading = f"collapse: below {share:.0%} of the link"
             for jitter in [kind for kind in ("reordering", LONG, CLUMPS) if kind in made.each("jitter")]:
                 yield from _where(made, fell, jitter, reading if jitter == "reordering" else f"{reading}; {jitter}")
-        bw, got = (self.over(made, column, "bbr2016") for column in ("bw_mbps", "throughput_mbps"))
+        bw, got = (self.over(made, column, "bbr2016") for column in ("bw_mbps", "goodput_mbps"))
         half = LINK_MBPS / 2
         yield Stated("2a", "the bandwidth estimate collapses along with the throughput", "similar collapse").judged(
             {"below half the link at the same jitters": all((bw[s] < half) == (got[s] < half) for s in bw)},
@@ -160,7 +159,7 @@ class Fig2(OverJitter):
         yield from _more_window(made)
 
     def _throughput(self, made: Reproduction) -> Iterator[Claim]:
-        old, new = (self.over(made, "throughput_mbps", cc) for cc in ("bbr2016", "bbr2019"))
+        old, new = (self.over(made, "goodput_mbps", cc) for cc in ("bbr2016", "bbr2019"))
         sds, most = list(old), max(old)
         texts = [listed(rates.values(), "{:.0f}") for rates in (old, new)]
         lost = 100 * (1 - new[most] / new[0.0])
@@ -175,7 +174,7 @@ class Fig2(OverJitter):
                 f"at most 10 % at {most:g} ms": old[most] <= 0.1 * LINK_MBPS,
             },
             f"{texts[0]} Mbit/s at {listed(sds, '{:g}')} ms of reordering jitter; "
-            f"in order {self.over(made, 'throughput_mbps', 'bbr2016', 'in order')[most]:.0f} at {most:g} ms",
+            f"in order {self.over(made, 'goodput_mbps', 'bbr2016', 'in order')[most]:.0f} at {most:g} ms",
             recording="Linux 6.18, 300 Mbit/s, sd 1.5 of 5 ms, reordering: 39 and 54 Mbit/s (docs/simulation.md)",
         )
         yield Stated("2d", "BBR 2019 still loses around 95 % of its throughput at high jitter", "95 % lost").judged(
@@ -193,7 +192,7 @@ class Fig2(OverJitter):
         )
 
     def _length(self, made: Reproduction) -> Claim:
-        short, long = (self.over(made, "throughput_mbps", "bbr2016", jitter) for jitter in ("reordering", LONG))
+        short, long = (self.over(made, "goodput_mbps", "bbr2016", jitter) for jitter in ("reordering", LONG))
         half = LINK_MBPS / 2
         return Stated("2", "runs of 30 s show what those of 90 s, the paper's length, show", "90 s").judged(
             {

@@ -75,7 +75,7 @@ class Fig8(OverJitter):
         )
 
     def _given(self, made: Reproduction, base: str) -> Iterator[Claim]:
-        plain, cbe, cmrt = (self.over(made, "throughput_mbps", base + tail) for tail in ("", "_cbe", "_cmrt"))
+        plain, cbe, cmrt = (self.over(made, "goodput_mbps", base + tail) for tail in ("", "_cbe", "_cmrt"))
         jittered = [s for s in plain if s > 0]
         most = jittered[-1]
         yield Stated(

@@ -92,7 +92,7 @@ def _modelled(name: str, sd_ms: float, queue_us: float, duration_s: float, seed:
         least_us, chance = float(model.expected_min_rtt()), float(model.probability())
         mbps = bandwidth(1e3 * sd_ms, queue_us, duration_s, seed)
     row = {"source": name, "sd_ms": sd_ms, "seed": seed, "queue_ms": queue_us / 1e3, "min_rtt_ms": least_us / 1e3}
-    return row | {"bw_mbps": mbps, "throughput_mbps": mbps, "collapsed": chance, "degraded": chance}
+    return row | {"bw_mbps": mbps, "goodput_mbps": mbps, "collapsed": chance, "degraded": chance}
 
 
 def _both(made: Reproduction, column: str, model: str) -> tuple[Floats, Floats, Floats]:
@@ -108,13 +108,13 @@ class Fig5(_ModelAndTestbed):
     drawn = drawing("lines", "sd_ms",
                     [("bw_mbps", "bandwidth estimate (Mbit/s)"),
                      ("min_rtt_ms", "min_rtt (ms)", {"level": UCAV_US / 2e3}),
-                     ("throughput_mbps", "throughput (Mbit/s)")], "source", columns=3,
+                     ("goodput_mbps", "throughput (Mbit/s)")], "source", columns=3,
                     xlabel=OVER_JITTER)  # fmt: skip
 
     def claims(self, made: Reproduction) -> Iterator[Claim]:
         """What section III-E says of Fig. 5."""
         yield from (_follows(made, name, share) for name in MODELS for share in COLLAPSED.values())
-        sds, rates = made.column("throughput_mbps", "sd_ms", source=TESTBED)
+        sds, rates = made.column("goodput_mbps", "sd_ms", source=TESTBED)
         half, at = LINK_MBPS / 2, _turn(rates < LINK_MBPS / 2)
         yield Stated("5c", "the cliff lies between 0.5 and 1.25 ms", "0.5 to 1.25 ms").judged(
             {
@@ -128,7 +128,7 @@ class Fig5(_ModelAndTestbed):
 def _follows(made: Reproduction, name: str, share: float) -> Claim:
     sds, here, model = _both(made, "min_rtt_ms", name)
     off = 100 * (model / here - 1)
-    _, rate_here, rate_model = _both(made, "throughput_mbps", name)
+    _, rate_here, rate_model = _both(made, "goodput_mbps", name)
     sides = (rate_here < share * LINK_MBPS) == (rate_model < share * LINK_MBPS)
     wrong = [f"{sd:g}" for sd, same in zip(sds, sides, strict=True) if not same]
     return Stated(

@@ -37,7 +37,7 @@ class Details(OverTestbed):
     """Throughput and window under each variation."""
 
     varied = {"variation": "variations", "cc": "cc", "sd_ms": "sd_ms"}
-    drawn = drawing("bars", "variation", "throughput_mbps", "line", ylabel="throughput (Mbit/s)")
+    drawn = drawing("bars", "variation", "goodput_mbps", "line", ylabel="throughput (Mbit/s)")
 
     def run(self, at: Fields, p: Fields) -> Run:
         """One flow, with the detail varied."""
@@ -56,7 +56,7 @@ class Details(OverTestbed):
         old, new = (made.means("cwnd_segments", "variation", cc=cc, sd_ms=low) for cc in ("bbr2016", "bbr2019"))
         gain = {name: new[name] - old[name] for name in old}
         rates = {
-            name: listed(made.means("throughput_mbps", "sd_ms", variation=name, cc="bbr2016").values(), "{:.0f}")
+            name: listed(made.means("goodput_mbps", "sd_ms", variation=name, cc="bbr2016").values(), "{:.0f}")
             for name in gain
         }
         down = made.means("collapsed", "variation", cc="bbr2016", sd_ms=high)

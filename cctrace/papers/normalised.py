@@ -6,21 +6,21 @@ all systems, throughputs by the largest; then averaged over the traces. Ellipses
 
 import pandas as pd
 
-SCATTERED = ("mbps", "queue_ms", "queue_p95_ms", "retransmitted_pct")  # what `normalised` needs, and losses
+SCATTERED = ("goodput_mbps", "queue_ms", "queue_p95_ms", "retransmitted_pct")  # what `normalised` needs, and losses
 
 
 def normalised(frame: pd.DataFrame, *by: str) -> pd.DataFrame:
     """Add ``throughput``, ``delay`` and ``delay_p95``, normalised over the systems of each combination of `by`.
 
-    >>> rows = {"mbps": [10.0, 20.0], "queue_ms": [4.0, 8.0], "queue_p95_ms": [6.0, 9.0]}
+    >>> rows = {"goodput_mbps": [10.0, 20.0], "queue_ms": [4.0, 8.0], "queue_p95_ms": [6.0, 9.0]}
     >>> rows["trace"] = [1, 1]
     >>> normalised(pd.DataFrame(rows), "trace")[["throughput", "delay", "delay_p95"]].to_numpy().tolist()
     [[0.5, 1.0, 1.5], [1.0, 2.0, 2.25]]
     """
     groups = frame.groupby(list(by))
-    most, least = groups["mbps"].transform("max"), groups["queue_ms"].transform("min")
+    most, least = groups["goodput_mbps"].transform("max"), groups["queue_ms"].transform("min")
     return frame.assign(
-        throughput=frame.mbps / most, delay=frame.queue_ms / least, delay_p95=frame.queue_p95_ms / least
+        throughput=frame.goodput_mbps / most, delay=frame.queue_ms / least, delay_p95=frame.queue_p95_ms / least
     )
 
 

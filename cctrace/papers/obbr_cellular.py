@@ -48,7 +48,7 @@ class Fig11(ob.Bi23):
                 out.append((labels, ob.run_of([system], path, seed, p["duration_s"], client)))
         for own, link in map(own_trace, p["traces"]):  # until 1 GB, the end of the trace, or ``own_s``
             seconds, ratio = min(own["rates"][-1][0] + 1.0, p["own_s"]), RATIOS.get(own["trace"], OTHER_R)
-            buffer = f"{round(ratio * ob.bdp_bytes(own['mbps'], own['rtt_ms']) * ob.KB / 1000)}B"
+            buffer = f"{round(ratio * ob.bdp_bytes(own['rate_mbps'], own['rtt_ms']) * ob.KB / 1000)}B"
             for seed, system in itertools.product(p["seeds"], p["systems"]):
                 run = ob.run_of([system], link | {"buffer": buffer}, seed, seconds, client, until="1GB")
                 labels = {"system": system, "trace": own["trace"], "ratio": ratio, "seed": seed}
@@ -113,7 +113,7 @@ class Fig10(Formula, ob.Bi23):
         for trace in TABLE1:
             for seed in p["seeds"]:
                 rates = [bps / 1e6 for _, bps in scaled(of_preset(f"5g_{trace}", seed)["rate"], TABLE1[trace][0])]
-                line = {"mbps": float(np.mean(rates)), "deviation_mbps": float(np.std(rates)), "drawn": rates}
+                line = {"rate_mbps": float(np.mean(rates)), "deviation_mbps": float(np.std(rates)), "drawn": rates}
                 rows.append({"trace": trace, "seed": seed, "table1_mbps": float(TABLE1[trace][0])} | line)
         return pd.DataFrame(rows)
 

@@ -31,7 +31,7 @@ class Fig12(ob.Bi23):
     def row(self, labels: Fields, result: Result, p: Fields) -> Fields:
         """Goodput of both, and the first one's share."""
         mine, other = (flow["goodput_bps"] / 1e6 for flow in result["flows"])
-        return {"mbps": mine, "rival_mbps": other, "share": mine / (mine + other), "seconds": result["seconds"]}
+        return {"goodput_mbps": mine, "rival_mbps": other, "share": mine / (mine + other), "seconds": result["seconds"]}
 
     def of_client(self, made: Reproduction) -> Iterator[Claim]:
         """Section 5.2.4."""

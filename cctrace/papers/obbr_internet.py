@@ -44,7 +44,7 @@ class OverPaths(ob.Bi23):
         named += [(kind, 0, 0.0, kind) for kind in p["kinds"]]
         return [
             (
-                {"system": system, "path": name, "mbps": mbps, "loss_pct": loss, "seed": seed},
+                {"system": system, "path": name, "rate_mbps": mbps, "loss_pct": loss, "seed": seed},
                 self.over(system, of_kind(kind, seed), seed, p | {"longest_s": p["kinds_s"]})
                 if kind
                 else self.over(system, chosen_path(mbps, loss, p["ratio"]), seed, p),
@@ -64,8 +64,8 @@ class OverPaths(ob.Bi23):
 
     def lined(self, made: Reproduction) -> pd.DataFrame:
         """A panel per form and rate, of the chosen paths."""
-        table = ob.by_form(made.table[made.table.mbps > 0])
-        return table.assign(panel=table.form + ", " + table.mbps.map("{:g} Mbit/s".format))
+        table = ob.by_form(made.table[made.table.rate_mbps > 0])
+        return table.assign(panel=table.form + ", " + table.rate_mbps.map("{:g} Mbit/s".format))
 
 
 def _drawn(*panels: tuple[str, str]) -> Any:

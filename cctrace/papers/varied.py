@@ -69,7 +69,7 @@ class Varied(Figure):
 
     base: Figure = field(default_factory=Figure)
     wanted: tuple[str, ...] = ()  # claims of `base`
-    value: str = "mbps"  # what is drawn: a column of `base`
+    value: str = "goodput_mbps"  # what is drawn: a column of `base`
     line: str = "system"  # a bar of each variation: a label of `base`
     variations: Mapping[str, Variation] = field(default_factory=lambda: VARIATIONS)
 
