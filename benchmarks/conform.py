@@ -22,9 +22,9 @@ from benchmarks.mutants import as_class, changes, of_class, put_in_place, rewrit
 from cctrace.cc import controller, own
 from cctrace.cc.bbr_draft import BBRDraft
 from cctrace.conform import spec_of
-from cctrace.conform.controllers import play
+from cctrace.conform.controllers import run_case
 from cctrace.conform.judge import intended
-from cctrace.conform.stage import Stage
+from cctrace.conform.runner import Runner
 from cctrace.errors import CctraceError
 from cctrace.sim.core import output, reduction
 from cctrace.tcp.prr import prr_cwnd
@@ -72,10 +72,10 @@ def caught(name, subject, cells=None, seed=1):
     spec = spec_of(spec_name)
     known = intended(name, spec)
     for cell in (spec.cells[k] for k in (some if cells is None else cells)):
-        stage, done = Stage(subject, cell, seed), WeakSet()
+        runner, done = Runner(subject, cell, seed), WeakSet()
         for case in spec.cases:
             try:
-                one = play(stage, spec, case, done)
+                one = run_case(runner, spec, case, done)
             except (CctraceError, MemoryError) as error:
                 return "refused", str(error)[:80]
             if one.found.row is not None and case.id not in known:
@@ -178,12 +178,12 @@ def false_alarms(name, seeds):
 def case_times(name="bbr_draft", longest=8):
     """Print how many cases take more than 0.3 s of CPU time, compiled code loaded, and the longest of them."""
     spec, taken = spec_of(SUBJECTS[name][0]), []
-    play(Stage(name, spec.cells[0], 1), spec, spec.cases[0], WeakSet())  # loads what is compiled
+    run_case(Runner(name, spec.cells[0], 1), spec, spec.cases[0], WeakSet())  # loads what is compiled
     for cell in spec.cells:
-        stage, done = Stage(name, cell, 1), WeakSet()
+        runner, done = Runner(name, cell, 1), WeakSet()
         for case in spec.cases:
             began = time.process_time()
-            play(stage, spec, case, done)
+            run_case(runner, spec, case, done)
             taken.append((time.process_time() - began, case.id, str(cell)))
     taken.sort(reverse=True)
     total, slow = sum(one[0] for one in taken), sum(one[0] > 0.3 for one in taken)

@@ -11,7 +11,7 @@ from cctrace.cc.base import LinuxController
 from cctrace.cc.bbr_draft import BBRDraft
 from cctrace.conform import bbr
 from cctrace.conform.judge import look
-from cctrace.conform.stage import Cell, Stage
+from cctrace.conform.runner import Cell, Runner
 from cctrace.errors import ArgumentError
 from cctrace.sim.path import Path
 from cctrace.sim.scenario import Scenario
@@ -77,18 +77,18 @@ def test_a_new_maximum_of_extra_acked_is_kept_for_ten_rounds_and_lesser_samples_
     kept = next(row for row in bbr.SPEC.requirements if row.id == "extra_acked.kept")
     stalled = next(case for case in bbr.SPEC.cases if case.id == "A.19")
     for spec, holds in (("bbr_draft", True), ("bbr_draft:extra_acked_rounds=8", False)):
-        found = kept.check(stalled.play(Stage(spec, Cell("10Gbit", "10ms", 32000, 16))).record)
+        found = kept.check(stalled.run(Runner(spec, Cell("10Gbit", "10ms", 32000, 16))).trace)
         assert found.exercised > 1000
         assert (found.row is None) == holds
 
 
 def test_only_losses_of_many_ranges_end_an_app_limited_startup_and_a_spurious_recovery_returns_to_it():
-    stage = Stage("bbr_draft", Cell("1Gbit", "100ms", 32000))
-    cases = {case.id: case.play(stage) for case in bbr.SPEC.cases if case.id in ("A.2", "B.2", "B.3")}
-    assert all(scene.found.exercised and scene.found.row is None for scene in cases.values())
+    runner = Runner("bbr_draft", Cell("1Gbit", "100ms", 32000))
+    cases = {case.id: case.run(runner) for case in bbr.SPEC.cases if case.id in ("A.2", "B.2", "B.3")}
+    assert all(outcome.found.exercised and outcome.found.row is None for outcome in cases.values())
     spec = conform.spec_of("bbr")
     for case, name in (("A.2", "startup.high_loss"), ("B.2", "startup.high_loss"), ("B.3", "undo.state")):
-        found = next(row for row in spec.requirements if row.id == name).check(cases[case].record)
+        found = next(row for row in spec.requirements if row.id == name).check(cases[case].trace)
         assert found.exercised
         assert found.row is None
 
@@ -225,8 +225,8 @@ def test_the_reasons_why_mutants_are_equivalent_name_mutants_that_there_are(monk
         benchmark.differing("prr")
 
 
-def test_what_reads_a_column_that_the_record_lacks_is_not_exercised():
-    r = Stage("bbr2022", Cell("10Mbit", "20ms")).record(1.0)
+def test_what_reads_a_column_that_the_trace_lacks_is_not_exercised():
+    r = Runner("bbr2022", Cell("10Mbit", "20ms")).trace(1.0)
     assert not r.has("state")
     found = {row.id: look(row, r) for row in conform.spec_of("bbr").requirements}
     assert found["drain.rounds"] is None

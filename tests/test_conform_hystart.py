@@ -6,7 +6,7 @@ from cctrace import conform
 from cctrace.cc.base import Param
 from cctrace.cc.reno import Reno
 from cctrace.conform import hystart
-from cctrace.conform.stage import Cell, Stage
+from cctrace.conform.runner import Cell, Runner
 from tests.test_conform import violated
 
 
@@ -120,8 +120,8 @@ def test_linuxs_hystart_fails_only_where_it_differs_by_intent():
     ],
 )
 def test_a_capture_shows_growth_after_the_rtt_grew(sender, rows):
-    stage = Stage(sender, Cell("20Mbit", "40ms"))
-    r = stage.on_the_wire(1.5, path={"buffer": "2000kB"})
+    runner = Runner(sender, Cell("20Mbit", "40ms"))
+    r = runner.on_the_wire(1.5, path={"buffer": "2000kB"})
     found = {one.id: one.check(r) for one in hystart.SPEC.wire}
     verdicts = {
         id: "violates" if one.row is not None else "conforms" if one.exercised else "not exercised"

@@ -11,8 +11,8 @@ from cctrace.cc.cubic6 import Cubic6
 from cctrace.cc.quic_reno import QuicReno
 from cctrace.conform import windows
 from cctrace.conform.captures import of_flow
-from cctrace.conform.stage import Cell, Stage
-from cctrace.conform.wire import record_of_flow, reduced
+from cctrace.conform.runner import Cell, Runner
+from cctrace.conform.wire import reduced, trace_of_flow
 from cctrace.errors import ArgumentError
 from cctrace.identification.identify import UNKNOWN, Identification
 from cctrace.path.transmissions import transmissions
@@ -40,8 +40,8 @@ def test_released_code_conforms_and_every_requirement_is_exercised(subject, spec
 def test_losses_that_a_timer_finds_and_hystart_in_a_recovery_are_no_violations_of_prr(seed):
     """RACK's timer marks losses between ACKs (4, 8), HyStart lowers ssthresh (15), the application pauses (167)."""
     case = next(case for case in windows.CASES if case.id == "W.7")
-    record = case.play(Stage("cubic6", Cell("20Mbit", "40ms"), seed)).record
-    found = {row.id: row.check(record) for row in conform.spec_of("prr").requirements}
+    trace = case.run(Runner("cubic6", Cell("20Mbit", "40ms"), seed)).trace
+    found = {row.id: row.check(trace) for row in conform.spec_of("prr").requirements}
     assert [id for id, one in found.items() if one.row is not None] == []
     assert found["prr.proportional"].exercised > 50
     assert found["prr.cwnd"].exercised > 20
@@ -132,10 +132,10 @@ def test_a_sender_that_does_not_fill_its_window_may_leave_a_recovery_with_as_muc
     path = cct.Path(rate="20Mbit", rtt="40ms", buffer="2bdp", loss="1%", jitter="normal:sd=5ms,reorder")
     sender = cct.Sender("cubic6", app="chunks:size=34752B,every=80ms")
     flow = cct.simulate(path, [sender], "6s", seed=1, packets=True).capture(0).flow(0)
-    found = reduced(record_of_flow(flow), 0.7)
+    found = reduced(trace_of_flow(flow), 0.7)
     assert found.row is None
     assert found.exercised >= 3  # later recoveries, whose window the pieces fill
-    assert reduced(record_of_flow(flow), 0.3).row is not None
+    assert reduced(trace_of_flow(flow), 0.3).row is not None
 
 
 def at_once(table):

@@ -5,7 +5,7 @@
     print(found.summary())
 
 A specification (`SPECS`) is a file of its own: a sentence, its section and level, and a predicate over the columns
-of a record. Verdicts are *conforms*, *violates* (with the first call, time, value and expectation) and *not
+of a trace. Verdicts are *conforms*, *violates* (with the first call, time, value and expectation) and *not
 exercised*: no run reached the situation, or the record does not show it.
 """
 
@@ -40,7 +40,7 @@ def run(
     Parameters
     ----------
     subject : str, type, Flow, CounterFlow or Scenario
-        A controller, see `cctrace.cc.controller`, which plays the specification's cases; a flow of a capture, or of a
+        A controller, see `cctrace.cc.controller`, which runs the specification's cases; a flow of a capture, or of a
         qlog; or a scenario, which is simulated.
     spec : str
         One of `SPECS`.

@@ -7,7 +7,7 @@ from cctrace.cc.bbr_draft import BBRDraft
 from cctrace.conform import bbr_losses, bbr_model, bbr_probe_rtt, bbr_states, log, wire
 from cctrace.conform.bbr_changes import CASES
 from cctrace.conform.requirements import Spec
-from cctrace.conform.stage import TRAIN, Cell
+from cctrace.conform.runner import TRAIN, Cell
 
 # From 0.5 ms to 1 s and from 64 kbit/s to 10 Gbit/s (appendix A); at high rates a segment represents a train.
 CELLS = (

@@ -23,8 +23,8 @@ from cctrace.conform.bbr_oracle import (
     target_inflight,
     with_headroom,
 )
-from cctrace.conform.record import Record
 from cctrace.conform.requirements import Found, Named, Table, all_of, at_most, equal
+from cctrace.conform.trace import Trace
 
 requirement = Table()
 
@@ -56,7 +56,7 @@ def _gain(state: int, section: str) -> None:
     name = STATES[state].lower()
 
     @requirement(f"{name}.gain", section, f"In {STATES[state]} the pacing gain is {GAINS[state][0]}.")
-    def check(r: Record) -> Found:
+    def check(r: Trace) -> Found:
         where = r.acks & (r.after["state"] == state)
         return equal(where, r.after["pacing_gain"], GAINS[state][0], within=GAIN_STEP)
 
@@ -67,7 +67,7 @@ for _state, _section in ((STARTUP, "5.3.1.1"), (DRAIN, "5.3.2"), (DOWN, "5.3.3.1
 
 
 @requirement("state.cwnd_gain", "5.6.1", "The cwnd gain is 2, but 2.25 in UP and 0.5 in ProbeRTT.")
-def _cwnd_gain(r: Record) -> Found:
+def _cwnd_gain(r: Trace) -> Found:
     state = r.after["state"]
     expected = np.array([GAINS[k][1] for k in range(len(STATES))])[state]
     where = r.acks.copy()
@@ -77,7 +77,7 @@ def _cwnd_gain(r: Record) -> Found:
 
 
 @requirement("state.moves", "5.1.1", "State changes follow the diagram of transitions.")
-def _moves(r: Record) -> Found:
+def _moves(r: Trace) -> Found:
     return follow_diagram(*states_of(r))
 
 
@@ -94,7 +94,7 @@ def follow_diagram(was: Values, now: Values) -> Found:
 
 
 @requirement("init.model", "5.2.1", "A flow begins in Startup with the RTT of its handshake, and its clocks start.")
-def _init(r: Record) -> Found:
+def _init(r: Trace) -> Found:
     where = r.is_call("init") & (r.ack("srtt_us8") > 0)
     good = (r.after["state"] == STARTUP) & (r.after["min_rtt_us"] == r.ack("srtt_us8") >> 3)
     for stamp in ("min_rtt_stamp", "probe_rtt_min_stamp", "extra_acked_interval_start"):
@@ -103,7 +103,7 @@ def _init(r: Record) -> Found:
 
 
 # --- Startup and the plateau ------------------------------------------------------------------------------------------
-def _plateau(r: Record, state: int) -> Found:
+def _plateau(r: Trace, state: int) -> Found:
     """Return whether the plateau detector does what CheckFullBWReached says, step by step."""
     sample, baseline, count = r.delivery_rate, r.before["full_bw"], r.before["full_bw_count"]
     runs = ~r.was_set("full_bw_now") & r.is_set("round_start") & (r.ack("rs_is_app_limited") == 0)
@@ -129,14 +129,14 @@ requirement("up.plateau", "5.3.3.7", "UP detects a bandwidth plateau as Startup 
 
 
 @requirement("startup.three", "5.3.1.2", "The pipe is full after three rounds of the plateau.")
-def _three(r: Record) -> Found:
+def _three(r: Trace) -> Found:
     where = r.acks & (r.after["full_bw_count"] != r.before["full_bw_count"])
     return all_of(where, r.is_set("full_bw_now") == (r.after["full_bw_count"] >= 3),
                   r.after["full_bw_count"], "full at 3 rounds")  # fmt: skip
 
 
 @requirement("startup.exit", "5.3.1.1", "Startup ends exactly when the pipe is full.")
-def _startup_exit(r: Record) -> Found:
+def _startup_exit(r: Trace) -> Found:
     was, now = states_of(r)
     where = r.acks & (was == STARTUP) & (now != PROBE_RTT)
     full = r.is_set("full_bw_reached")
@@ -145,7 +145,7 @@ def _startup_exit(r: Record) -> Found:
 
 @requirement("startup.high_loss", "5.3.1.3", "Losses end Startup after a round in recovery with 6 lost ranges and more "
              "than 2 % lost.")  # fmt: skip
-def _high_loss(r: Record) -> Found:
+def _high_loss(r: Trace) -> Found:
     acks, open_yet = r.acks, ~r.was_set("full_bw_reached")
     ends = acks & r.is_set("loss_round_start")
     losses = np.cumsum(acks & (r.ack("rs_losses") > 0) & open_yet)
@@ -160,7 +160,7 @@ def _high_loss(r: Record) -> Found:
 
 
 @requirement("startup.ranges", "5.3.1.3", "Lost ranges are counted per loss round until the pipe is full.")
-def _ranges(r: Record) -> Found:
+def _ranges(r: Trace) -> Found:
     where = r.acks & ~r.is_set("full_bw_reached")
     counted = r.before["loss_events_in_round"] + (r.ack("rs_losses") > 0)
     if not is_exact(r):
@@ -171,7 +171,7 @@ def _ranges(r: Record) -> Found:
 
 @requirement("startup.loss_bound", "5.3.1.3", "Losses that end Startup set inflight_longterm to the BDP or what the "
              "round delivered.")  # fmt: skip
-def _loss_bound(r: Record) -> Found:
+def _loss_bound(r: Trace) -> Found:
     where = r.acks & moves(r, STARTUP, DRAIN) & ~r.is_set("full_bw_now")
     bdp = np.ceil(r.before["bw"] * r.before["min_rtt_us"] / (1e6 * r.mss))
     latest = np.maximum(r.before["inflight_latest"], r.ack("rs_delivered"))
@@ -181,7 +181,7 @@ def _loss_bound(r: Record) -> Found:
 # --- Drain ------------------------------------------------------------------------------------------------------------
 @requirement("drain.inflight", "5.3.2", "Drain ends as soon as the flight is at most a BDP; within the first 3 rounds "
              "nothing else ends it.")  # fmt: skip
-def _drain_inflight(r: Record) -> Found:
+def _drain_inflight(r: Trace) -> Found:
     was, now = states_of(r)
     bdp = inflight_of(r, "bw")
     drained = r.inflight <= bdp
@@ -191,19 +191,19 @@ def _drain_inflight(r: Record) -> Found:
 
 
 @requirement("drain.rounds", "5.3.2", "Drain lasts at most three rounds.")
-def _drain_rounds(r: Record) -> Found:
+def _drain_rounds(r: Trace) -> Found:
     inside = r.after["state"] == DRAIN
     return at_most(r.acks & inside, since(r, inside, r.is_set("round_start")), 3)
 
 
 # --- ProbeBW ----------------------------------------------------------------------------------------------------------
-def _probe_due(r: Record) -> Values:
+def _probe_due(r: Trace) -> Values:
     """Return where the wait for a probe is over."""
     elapsed = r.ack("now_us") > r.before["cycle_stamp"] + r.before["probe_wait_us"]
     return elapsed | (r.after["rounds_since_probe"] >= np.minimum(target_inflight(r), MAX_ROUNDS))
 
 
-def _cautious(r: Record) -> Values:
+def _cautious(r: Trace) -> Values:
     """Return where a cautious probe did no harm, so that another may follow at once."""
     stopping = (r.before["ack_phase"] == bounds.ACKS_PROBE_STOPPING) & r.is_set("round_start")
     return stopping & r.was_set("prev_probe_precautionary") & ~r.was_set("prev_probe_too_high")
@@ -211,7 +211,7 @@ def _cautious(r: Record) -> Values:
 
 @requirement("probe.wait", "5.3.3.8.3", "A probe begins exactly when its wait is over, by the clock or in rounds, or "
              "after a cautious probe without harm.")  # fmt: skip
-def _wait(r: Record) -> Found:
+def _wait(r: Trace) -> Found:
     was, now = states_of(r)
     where = r.acks & among(was, DOWN, CRUISE) & (now != PROBE_RTT)
     due = _probe_due(r) | _cautious(r)
@@ -219,19 +219,19 @@ def _wait(r: Record) -> Found:
 
 
 @requirement("probe.draw", "5.3.3.8.3", "The wait is drawn from 2 to 3 s, and the round count starts at 0 or 1.")
-def _draw(r: Record) -> Found:
+def _draw(r: Trace) -> Found:
     wait = r.after["probe_wait_us"]
     good = (wait >= WAIT_US[0]) & (wait <= WAIT_US[1]) & (r.after["rounds_since_probe"] <= 1)
     return all_of(_draws(r), good, wait, "2000000 to 3000000 us, 0 or 1 rounds")
 
 
-def _draws(r: Record) -> Values:
+def _draws(r: Trace) -> Values:
     """Return the ACKs that draw a wait."""
     return r.acks & (r.after["cycle_stamp"] != r.before["cycle_stamp"]) & (r.after["state"] == DOWN)
 
 
 @requirement("probe.spread", "5.3.3.8.2", "The waits are random.")
-def _spread(r: Record) -> Found:
+def _spread(r: Trace) -> Found:
     drawn = np.flatnonzero(_draws(r))
     if len(drawn) < 3:
         return Found(0)
@@ -240,14 +240,14 @@ def _spread(r: Record) -> Found:
 
 
 @requirement("probe.rounds", "5.5.1", "Every round since the draw counts towards the wait.")
-def _probe_rounds(r: Record) -> Found:
+def _probe_rounds(r: Trace) -> Found:
     where = r.acks & (r.after["cycle_stamp"] == r.before["cycle_stamp"])
     expected = r.before["rounds_since_probe"] + (r.after["round_start"] != 0)
     return equal(where, np.minimum(r.after["rounds_since_probe"], MAX_ROUNDS), np.minimum(expected, MAX_ROUNDS))
 
 
 @requirement("down.starts", "5.3.3.9, 5.3.4.4", "Entering DOWN, or CRUISE after ProbeRTT, starts the cycle's clock.")
-def _down_starts(r: Record) -> Found:
+def _down_starts(r: Trace) -> Found:
     where = r.acks & (enters(r, DOWN) | moves(r, PROBE_RTT, CRUISE))
     phase = np.where(begins_probe_bw(r) & r.is_set("round_start"), bounds.ACKS_INIT, bounds.ACKS_PROBE_STOPPING)
     return all_of(where, (r.after["cycle_stamp"] == r.ack("now_us")) & (r.after["ack_phase"] == phase),
@@ -256,7 +256,7 @@ def _down_starts(r: Record) -> Found:
 
 @requirement("cruise.inflight", "5.3.3.1", "DOWN ends in CRUISE once the flight is at most a BDP and leaves headroom.",
              "probe_wait_us")  # fmt: skip
-def _cruise(r: Record) -> Found:
+def _cruise(r: Trace) -> Found:
     was, now = states_of(r)
     bound = np.minimum(with_headroom(r.after["inflight_longterm"]), inflight_of(r, "max_bw", True))
     where = r.acks & (was == DOWN) & among(now, DOWN, CRUISE)
@@ -264,7 +264,7 @@ def _cruise(r: Record) -> Found:
 
 
 @requirement("refill.round", "5.3.3.3", "REFILL lasts one round, then UP begins.")
-def _refill_round(r: Record) -> Found:
+def _refill_round(r: Trace) -> Found:
     was, now = states_of(r)
     where = r.acks & (was == REFILL) & (now != PROBE_RTT)
     return all_of(where, (now == UP) == r.is_set("round_start"), Named(now, STATES),
@@ -272,26 +272,26 @@ def _refill_round(r: Record) -> Found:
 
 
 @requirement("refill.reset", "5.3.3.3", "REFILL discards the short-term model.")
-def _refill_reset(r: Record) -> Found:
+def _refill_reset(r: Trace) -> Found:
     unset = np.isinf(r.after["bw_shortterm"]) & np.isinf(r.after["inflight_shortterm"])
     return all_of(r.acks & enters(r, REFILL), unset, r.after["inflight_shortterm"], "no bounds")
 
 
 @requirement("up.begin", "5.3.3.9", "UP measures growth from the current sample, and marks its samples as those of a "
              "probe.")  # fmt: skip
-def _up_begin(r: Record) -> Found:
+def _up_begin(r: Trace) -> Found:
     good = restarts_plateau(r) & r.is_set("is_bw_probe_sample")
     return all_of(r.acks & moves(r, REFILL, UP), good, r.after["full_bw"], r.delivery_rate)
 
 
-def _risky(r: Record) -> Values:
+def _risky(r: Trace) -> Values:
     """Return where a probe that follows one that was too high has reached inflight_longterm."""
     return r.was_set("prev_probe_too_high") & (r.inflight >= r.after["inflight_longterm"])
 
 
 @requirement("up.exit", "5.3.3.7", "UP ends exactly at a plateau that inflight_longterm does not cause, or when a "
              "probe that follows one that was too high reaches that bound.")  # fmt: skip
-def _up_exit(r: Record) -> Found:
+def _up_exit(r: Trace) -> Found:
     was, now = states_of(r)
     leave = _risky(r) | (~bound_limits(r) & r.is_set("full_bw_now"))
     where = r.acks & (was == UP) & (now != PROBE_RTT) & ~_cautious(r)
@@ -300,7 +300,7 @@ def _up_exit(r: Record) -> Found:
 
 @requirement("probe.verdict", "5.3.3.9", "A probe that was too high is remembered until one ends for another "
              "reason; a probe that stops because of it is cautious, until REFILL.")  # fmt: skip
-def _verdict(r: Record) -> Found:
+def _verdict(r: Trace) -> Found:
     ends = moves(r, UP, DOWN)
     too_high = 2 * r.is_set("prev_probe_too_high")
     found, wanted = too_high + r.is_set("prev_probe_precautionary"), np.where(ends, _risky(r), too_high)
@@ -309,7 +309,7 @@ def _verdict(r: Record) -> Found:
 
 
 @requirement("probe.samples", "5.3.3.9", "Samples count as a probe's up to the end of the round after it.")
-def _samples(r: Record) -> Found:
+def _samples(r: Trace) -> Found:
     over = (r.before["ack_phase"] == bounds.ACKS_PROBE_STOPPING) | begins_probe_bw(r)
     over &= r.is_set("round_start")
     before, after = r.was_set("is_bw_probe_sample"), r.is_set("is_bw_probe_sample")
@@ -320,7 +320,7 @@ def _samples(r: Record) -> Found:
 
 @requirement("phase.acks", "5.3.3.9", "ACKs are classified by what they acknowledge: refill, probe, or what followed "
              "the probe.")  # fmt: skip
-def _phases(r: Record) -> Found:
+def _phases(r: Trace) -> Found:
     start, phase = r.is_set("round_start"), r.before["ack_phase"]
     expected = np.where((phase == bounds.ACKS_PROBE_STARTING) & start, bounds.ACKS_PROBE_FEEDBACK, phase)
     expected = np.where((phase == bounds.ACKS_PROBE_STOPPING) & start, bounds.ACKS_INIT, expected)

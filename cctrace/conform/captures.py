@@ -3,7 +3,7 @@
 from cctrace.conform.judge import Tally, intended
 from cctrace.conform.requirements import Spec
 from cctrace.conform.result import Conformity
-from cctrace.conform.wire import record_of_flow
+from cctrace.conform.wire import trace_of_flow
 from cctrace.display import Progress, connection, silent
 from cctrace.errors import ArgumentError
 from cctrace.flows.flow import Flow
@@ -26,6 +26,6 @@ def of_flow(flow: Flow, spec: Spec, progress: Progress = silent, sender: Identif
             f"{' or '.join(spec.families)}; spec='rack' is for any sender"
         )
     tally = Tally(spec.wire, intended(sender.name, spec))
-    tally.examine(spec.wire, record_of_flow(flow), "the capture")
+    tally.examine(spec.wire, trace_of_flow(flow), "the capture")
     notes = (f"sent by {sender.name}: {sender.reason}", "a capture shows bounds, not the sender's state", *flow.caveats)
     return Conformity(connection(*flow.key), spec.name, spec.title, tally.verdicts(), notes)

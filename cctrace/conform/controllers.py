@@ -7,13 +7,13 @@ from weakref import WeakSet
 
 from cctrace.cc import called, canonical, controller
 from cctrace.cc.base import Controller, checked_params
+from cctrace.conform.cases import Case
 from cctrace.conform.judge import Tally, dated, intended, look
-from cctrace.conform.record import Record, record_of
 from cctrace.conform.requirements import Found, Spec
 from cctrace.conform.result import NOT_EXERCISED, Conformity
-from cctrace.conform.scenes import Case
-from cctrace.conform.stage import Stage, simulated
-from cctrace.conform.wire import record_of_flow
+from cctrace.conform.runner import Runner, simulated
+from cctrace.conform.trace import Trace, trace_of
+from cctrace.conform.wire import trace_of_flow
 from cctrace.display import Progress
 from cctrace.errors import ArgumentError
 from cctrace.lang.compile import compiled
@@ -21,7 +21,7 @@ from cctrace.lang.threads import cores
 from cctrace.sim.scenario import Scenario
 
 
-class Played(NamedTuple):
+class CaseResult(NamedTuple):
     """A case on a cell: the results of its aim and of every requirement in its run."""
 
     case: Case
@@ -38,13 +38,13 @@ def of_controller(subject: str | type[Controller], spec: Spec, seed: int, progre
     tally = Tally(spec.requirements, intended(subject, spec))
     for case in spec.cases:
         tally.example(case.id, case.title)
-    stages = [Stage(subject, cell, seed) for cell in spec.cells]
+    runners = [Runner(subject, cell, seed) for cell in spec.cells]
     if not cls.interpreted_only:
         compiled(cls)  # before threads need it, so that its mistakes are reported once
-    with ThreadPoolExecutor(min(cores(), len(stages))) as pool:
-        for cell, played in zip(spec.cells, pool.map(lambda stage: play_all(stage, spec), stages), strict=True):
+    with ThreadPoolExecutor(min(cores(), len(runners))) as pool:
+        for cell, results in zip(spec.cells, pool.map(lambda runner: run_cases(runner, spec), runners), strict=True):
             progress(f"{called(subject)} on {cell}")
-            for one in played:
+            for one in results:
                 tally.add(one.case.id, one.found, one.where, one.seconds)
                 for id, found in one.seen:
                     tally.add(id, found, one.where)
@@ -59,9 +59,9 @@ def of_scenario(scenario: Scenario, spec: Spec, sender: int) -> Conformity:
     packets = spec.requirements is spec.wire  # rack looks at segments
     run = simulated(called(subject), scenario, packets, sender)
     if packets:
-        r = record_of_flow(run.capture(sender).flow(0))
+        r = trace_of_flow(run.capture(sender).flow(0))
     else:
-        r = record_of(run.flow(sender), cls, checked_params(cls, given), {"mss": float(one.sizes[0])})
+        r = trace_of(run.flow(sender), cls, checked_params(cls, given), {"mss": float(one.sizes[0])})
     tally = Tally(spec.requirements, intended(subject, spec))
     tally.examine(spec.requirements, r, "the scenario")
     return _conformity(subject, spec, tally, ("one scenario: what it does not bring about is not exercised",))
@@ -88,20 +88,20 @@ def _conformity(subject: str | type[Controller], spec: Spec, tally: Tally, notes
     return Conformity(called(subject), spec.name, spec.title, verdicts, notes)
 
 
-def play_all(stage: Stage, spec: Spec) -> list[Played]:
-    """Play all cases of a specification on a stage; each run is checked once, with the case that made it."""
-    done: WeakSet[Record] = WeakSet()
-    played = [play(stage, spec, case, done) for case in spec.cases]
-    stage.kept.clear()
-    return played
+def run_cases(runner: Runner, spec: Spec) -> list[CaseResult]:
+    """Run all cases of a specification with a runner; each run is checked once, with the case that made it."""
+    done: WeakSet[Trace] = WeakSet()
+    results = [run_case(runner, spec, case, done) for case in spec.cases]
+    runner.kept.clear()
+    return results
 
 
-def play(stage: Stage, spec: Spec, case: Case, done: WeakSet[Record]) -> Played:
-    """Play a case, and check every requirement in its run unless that was done before."""
+def run_case(runner: Runner, spec: Spec, case: Case, done: WeakSet[Trace]) -> CaseResult:
+    """Run a case, and check every requirement in its run unless that was done before."""
     began = time.perf_counter()
-    r, found = case.play(stage)
+    r, found = case.run(runner)
     seen = []
     if r is not None and r not in done:
         done.add(r)
         seen = [(requirement.id, look(requirement, r)) for requirement in spec.requirements]
-    return Played(case, f"{case.id} on {stage.cell}", dated(found, r), seen, time.perf_counter() - began)
+    return CaseResult(case, f"{case.id} on {runner.cell}", dated(found, r), seen, time.perf_counter() - began)

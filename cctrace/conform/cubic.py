@@ -12,8 +12,8 @@ from cctrace.cc.base import Counterpart
 from cctrace.columns import Values
 from cctrace.conform import cubic_steps
 from cctrace.conform.cubic_steps import ALPHA, BETA, KEPT_S, C
-from cctrace.conform.record import Record
 from cctrace.conform.requirements import MUST, SHOULD, Found, Spec, Table, at_least, at_most, of_parts
+from cctrace.conform.trace import Trace
 from cctrace.conform.windows import CASES, CELLS, Epoch, common, cut_to, epochs
 from cctrace.conform.wire import of_windows
 
@@ -52,7 +52,7 @@ def _curve(epoch: Epoch, t: Values) -> Values:
     return C * (t - k) ** 3 + origin
 
 
-def _judge(r: Record, kind: str) -> Found:
+def _judge(r: Trace, kind: str) -> Found:
     """Return whether cwnd keeps to the curve: at most its value a round trip later, at least that of one before."""
     parts = []
     for epoch in epochs(r):

@@ -1,25 +1,25 @@
-"""From results in records to verdicts: the first violation of every requirement is kept."""
+"""From results in traces to verdicts: the first violation of every requirement is kept."""
 
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from cctrace.cc.base import Controller
-from cctrace.conform.record import NotHeldError, Record
 from cctrace.conform.requirements import EXAMPLE, Found, Requirement, Spec
 from cctrace.conform.result import CONFORMS, NOT_EXERCISED, VIOLATES, Verdict
+from cctrace.conform.trace import NotHeldError, Trace
 
 
-def look(requirement: Requirement, r: Record) -> Found | None:
-    """Return what a requirement finds in a record, None if the record lacks a column that it reads or needs."""
+def look(requirement: Requirement, r: Trace) -> Found | None:
+    """Return what a requirement finds in a trace, None if the trace lacks a column that it reads or needs."""
     try:
         return dated(requirement.check(r), r) if r.has(*requirement.needs) else None
     except NotHeldError:
         return None
 
 
-def dated(found: Found, r: Record | None) -> Found:
-    """Return what was found in a record, with the time of its row."""
+def dated(found: Found, r: Trace | None) -> Found:
+    """Return what was found in a trace, with the time of its row."""
     return found if r is None or found.row is None else found._replace(time_s=float(r.time_s[found.row]))
 
 
@@ -42,8 +42,8 @@ class Tally:
         """Begin the row of an example."""
         self.rows[id] = Verdict(id, id, EXAMPLE, sentence, NOT_EXERCISED, where="no path brings it about")
 
-    def examine(self, requirements: Iterable[Requirement], r: Record, where: str) -> None:
-        """Add what some requirements find in a record."""
+    def examine(self, requirements: Iterable[Requirement], r: Trace, where: str) -> None:
+        """Add what some requirements find in a trace."""
         for requirement in requirements:
             began = time.perf_counter()
             self.add(requirement.id, look(requirement, r), where, time.perf_counter() - began)

@@ -1,6 +1,6 @@
 """The log of a QUIC endpoint (qlog) against a specification: window, flight and pacing rate as the sender noted them.
 
-A record has a row per update of these. What was sent, acknowledged and lost until then is counted from the packets of
+A trace has a row per update of these. What was sent, acknowledged and lost until then is counted from the packets of
 the log; where it lacks a figure, the requirements that need it are not exercised. Nothing in a log names its
 controller: whoever asks for a specification says that the sender claims to follow it. States that the log names in its
 own way (`congestion_state_updated`) are not examined.
@@ -15,11 +15,11 @@ from cctrace.cc.base import QuicController
 from cctrace.columns import Values, runs_of_true
 from cctrace.conform.bbr_names import DRAIN, PROBE_RTT, STARTUP, STATES
 from cctrace.conform.bbr_states import follow_diagram
+from cctrace.conform.cases import PROBE_BW
 from cctrace.conform.judge import Tally
-from cctrace.conform.record import Held, Record
 from cctrace.conform.requirements import MUST, SHOULD, Found, Spec, Table, all_of, at_least, at_most, of_parts
 from cctrace.conform.result import Conformity
-from cctrace.conform.scenes import PROBE_BW
+from cctrace.conform.trace import Held, Trace
 from cctrace.errors import ArgumentError
 from cctrace.flows.counters import CounterFlow
 from cctrace.flows.views import View
@@ -42,8 +42,8 @@ BBR_STATES = {name.replace("_", "").lower(): state for state, name in enumerate(
 RENO_STATES = {"slowstart": 0, "congestionavoidance": 1, "recovery": 2, "applicationlimited": 3}
 
 
-def record_of_log(flow: CounterFlow) -> Record:
-    """Return the `Record` of a log; raise `ArgumentError` if it lacks updates of the window, or packets."""
+def record_of_log(flow: CounterFlow) -> Trace:
+    """Return the `Trace` of a log; raise `ArgumentError` if it lacks updates of the window, or packets."""
     packets, cwnd = flow.packets, flow.values(_COLUMNS["cwnd"])
     if packets is None or np.isnan(cwnd).all():
         raise ArgumentError("the log has no congestion window, or no packets: nothing of its sender can be examined")
@@ -69,7 +69,7 @@ def record_of_log(flow: CounterFlow) -> Record:
     before = {name: np.concatenate([values[:1], values[:-1]]) for name, values in held.items()}
     event = np.full(len(time_ns), schema.EVENT_CODES["on_ack"])
     facts = {"mss": float(sizes.max(initial=MIN_DATAGRAM))}
-    return Record(QuicController, View("quic", event, {}, time_ns=time_ns), Held(held), Held(before), facts)
+    return Trace(QuicController, View("quic", event, {}, time_ns=time_ns), Held(held), Held(before), facts)
 
 
 def _bare(state: object) -> str:
@@ -87,7 +87,7 @@ def of_log(flow: CounterFlow, spec: Spec) -> Conformity:
     return Conformity(flow.table.source, spec.name, spec.title, tally.verdicts(), notes)
 
 
-def _answered(r: Record) -> tuple[Values, Values, Values]:
+def _answered(r: Trace) -> tuple[Values, Values, Values]:
     """Return the losses before the log's last RTTs, and for each row the rows between which their answer lies."""
     span = ANSWER_RTTS * np.nan_to_num(r.after["srtt_us"]) / 1e6
     first, last = (np.searchsorted(r.time_s, r.time_s + seconds, "right") for seconds in (-span, span))
@@ -98,13 +98,13 @@ def common(requirement: Table, pacing: tuple[str, str]) -> None:
     """Add to a table what holds of any sender of QUIC; `pacing` is the section and level that ask for pacing."""
 
     @requirement("log.flight", "RFC 9002 7", "Nothing but probes is sent beyond the window.")
-    def _flight(r: Record) -> Found:
+    def _flight(r: Trace) -> Found:
         rose = (r.after["flight"] > r.before["flight"]) & (r.after["sent"] > r.before["sent"])
         return at_most(rose, r.after["flight"], np.maximum(r.after["cwnd"], r.before["cwnd"]), within=PROBES * r.mss)
 
     @requirement("log.pacing", pacing[0], "Beyond an initial window sent at once, departures keep to the pacing rate.",
                  level=pacing[1])  # fmt: skip
-    def _pacing(r: Record) -> Found:
+    def _pacing(r: Trace) -> Found:
         rate = np.nan_to_num(np.maximum(r.after["pacing_rate"], r.before["pacing_rate"]), nan=np.inf)
         where = np.isfinite(rate) & (rate > 0)
         allowed = np.where(where, rate, 0.0) * np.diff(r.time_s, prepend=0.0)
@@ -122,30 +122,30 @@ def of_quic() -> Table:
     requirement = Table()
 
     @requirement("log.least", "7.2", "The window is at least two datagrams.")
-    def _least(r: Record) -> Found:
+    def _least(r: Trace) -> Found:
         return at_least(np.ones(len(r), bool), r.after["cwnd"], 2 * MIN_DATAGRAM)
 
     @requirement("log.growth", "7.3.1", "The window grows by no more than what is acknowledged.")
-    def _growth(r: Record) -> Found:
+    def _growth(r: Trace) -> Found:
         grown, acked = r.after["cwnd"] - r.before["cwnd"], r.after["acked"] - r.before["acked"]
         return at_most(grown > 0, grown, acked, within=r.mss)
 
     @requirement("log.reduction", "7.3.2", "A loss reduces the window, unless it falls into the recovery of another.")
-    def _reduction(r: Record) -> Found:
+    def _reduction(r: Trace) -> Found:
         lost, first, last = _answered(r)
         fallen = np.concatenate([[0], np.cumsum(r.after["cwnd"] < r.before["cwnd"])])
         good = fallen[last] > fallen[np.maximum(first - 1, 0)]
         return all_of(lost & (r.after["cwnd"] > 4 * r.mss), good, r.after["cwnd"], "a smaller window")
 
     @requirement("log.recovery", "7.3.2", "A loss begins a recovery period, unless it falls into one.")
-    def _recovery(r: Record) -> Found:
+    def _recovery(r: Trace) -> Found:
         lost, _, last = _answered(r)
         recovering = np.concatenate([[0], np.cumsum(r.after["reno_state"] == RENO_STATES["recovery"])])
         good = recovering[last] > recovering[np.arange(len(r))]
         return all_of(lost & (r.after["reno_state"] != UNKNOWN), good, "none", "a recovery period")
 
     @requirement("log.held", "7.3.2", "In recovery the window does not grow.")
-    def _held(r: Record) -> Found:
+    def _held(r: Trace) -> Found:
         inside = RENO_STATES["recovery"]
         where = (r.before["reno_state"] == inside) & (r.after["reno_state"] == inside)
         return at_most(where, r.after["cwnd"], r.before["cwnd"])
@@ -154,7 +154,7 @@ def of_quic() -> Table:
     return requirement
 
 
-def _stays(r: Record, state: int) -> list[tuple[int, int]]:
+def _stays(r: Trace, state: int) -> list[tuple[int, int]]:
     """Return (first row, row after the last) of each stay in a state of BBR that begins and ends in the log."""
     firsts, ends = (rows.tolist() for rows in runs_of_true(r.after["state"] == state))
     return [(first, end) for first, end in zip(firsts, ends, strict=True) if first > 0 and end < len(r)]
@@ -165,17 +165,17 @@ def of_bbr() -> Table:
     requirement = Table()
 
     @requirement("log.floor", "5.6.4.3", "The window is at least four datagrams.")
-    def _floor(r: Record) -> Found:
+    def _floor(r: Trace) -> Found:
         return at_least(np.ones(len(r), bool), r.after["cwnd"], 4 * MIN_DATAGRAM)
 
     @requirement("log.states", "5.1.1", "State changes follow the diagram of transitions.")
-    def _states(r: Record) -> Found:
+    def _states(r: Trace) -> Found:
         known = np.flatnonzero((r.before["state"] != UNKNOWN) & (r.after["state"] != UNKNOWN))
         found = follow_diagram(r.before["state"][known], r.after["state"][known])
         return found if found.row is None else found._replace(row=int(known[found.row]))
 
     @requirement("log.drain", "5.3.2", "Drain paces slower than the Startup before it.")
-    def _drain(r: Record) -> Found:
+    def _drain(r: Trace) -> Found:
         rate, state, parts = r.after["pacing_rate"], r.after["state"], []
         for first, end in _stays(r, DRAIN):  # an update may precede the name of its state
             if state[first - 1] == STARTUP:
@@ -185,12 +185,12 @@ def of_bbr() -> Table:
         return all_of(where, least < before, least, before, "less than")
 
     @requirement("log.probe_rtt", "5.3.4.3", "ProbeRTT lasts 200 ms at least.")
-    def _probe_rtt(r: Record) -> Found:
+    def _probe_rtt(r: Trace) -> Found:
         parts = ((end, r.time_s[end] - r.time_s[first], PROBE_RTT_S) for first, end in _stays(r, PROBE_RTT))
         return at_least(*of_parts(len(r), parts), within=TIMER_S)
 
     @requirement("log.dip", "5.6.4.5", "In ProbeRTT the window falls to half of that in ProbeBW.")
-    def _dip(r: Record) -> Found:
+    def _dip(r: Trace) -> Found:
         cwnd = r.after["cwnd"]
         widest = np.maximum.accumulate(np.where(np.isin(r.after["state"], PROBE_BW), cwnd, 0.0))
         stays = [(first, end) for first, end in _stays(r, PROBE_RTT) if widest[first] > 0]

@@ -7,15 +7,15 @@ import numpy as np
 
 from cctrace.cc.linux import CA_RECOVERY, EVENT_COMPLETE_CWR
 from cctrace.columns import Values, last_true
-from cctrace.conform.record import Record
 from cctrace.conform.requirements import Found, Spec, Table, at_most, equal, of_parts
+from cctrace.conform.trace import Trace
 from cctrace.conform.windows import CASES, CELLS
 from cctrace.conform.wire import bounded, lost_between_acks, recoveries
 
 requirement = Table()
 
 
-def _delivering(r: Record, cut: int, rows: Values) -> Values:
+def _delivering(r: Trace, cut: int, rows: Values) -> Values:
     """Return those rows of a recovery, after the ACK that began it, whose ACK delivers: only these set cwnd."""
     rows = rows[rows > cut + 1]
     delivered = r.ack("delivered")
@@ -29,7 +29,7 @@ def _earlier(first: float, column: Values) -> Values:
 
 @requirement("prr.proportional", "6.2", "While more than ssthresh is in flight, the data sent are to the data "
              "delivered as ssthresh is to the flight before the recovery.")  # fmt: skip
-def _proportional(r: Record) -> Found:
+def _proportional(r: Trace) -> Found:
     """What RACK's timer releases between ACKs may exceed the share; ACKs then wait until the share allows more."""
     parts, between = [], lost_between_acks(r)
     for cut, inside in recoveries(r):
@@ -48,7 +48,7 @@ requirement("prr.bounded", "6.2", "In recovery, ACKs release at most twice what 
 
 
 @requirement("prr.pipe", "6.2", "A flight at or below ssthresh grows to ssthresh, or one segment more.")
-def _pipe(r: Record) -> Found:
+def _pipe(r: Trace) -> Found:
     """Above ssthresh only the share counts: what the application left of it may be sent later."""
     where, ssthresh = np.zeros(len(r), bool), r.after["snd_ssthresh"]
     for cut, inside in recoveries(r):
@@ -59,7 +59,7 @@ def _pipe(r: Record) -> Found:
 
 @requirement("prr.cwnd", "6.2", "Each ACK sets cwnd to the flight and what may leave: above ssthresh the share of what "
              "was delivered; below it what was delivered and not sent, and a segment if the ACK is safe.")  # fmt: skip
-def _cwnd(r: Record) -> Found:
+def _cwnd(r: Trace) -> Found:
     parts = []
     delivered, out, una = r.ack("delivered"), r.ack("data_segs_out"), r.ack("snd_una")
     acks = r.is_call("pkts_acked") & (r.ack("ca_state") == CA_RECOVERY)
@@ -78,7 +78,7 @@ def _cwnd(r: Record) -> Found:
 
 
 @requirement("prr.first", "6.2", "The ACK that begins a recovery releases its share, and at least one segment.")
-def _first(r: Record) -> Found:
+def _first(r: Trace) -> Found:
     delivered, una, now = r.ack("delivered"), r.ack("snd_una"), r.ack("now_us")
     acked = np.flatnonzero(r.is_call("pkts_acked"))
     parts = []
@@ -97,7 +97,7 @@ def _first(r: Record) -> Found:
 
 
 @requirement("prr.undone", "6.2", "A recovery that proves spurious at its end leaves the window that was restored.")
-def _undone(r: Record) -> Found:
+def _undone(r: Trace) -> Found:
     now, undo = r.ack("now_us"), last_true(r.is_call("undo_cwnd"))
     ends = r.is_call("cwnd_event", EVENT_COMPLETE_CWR) & (undo >= 0)
     ends &= now[np.maximum(undo, 0)] == now
@@ -106,7 +106,7 @@ def _undone(r: Record) -> Found:
 
 
 @requirement("prr.end", "6.2", "At the end of recovery cwnd is ssthresh.")
-def _end(r: Record) -> Found:
+def _end(r: Trace) -> Found:
     ends = np.zeros(len(r), bool)
     for _, rows in recoveries(r):
         ends[rows] = True

@@ -12,10 +12,10 @@ import numpy as np
 
 from cctrace.cc.linux import CA_CWR, CA_LOSS, CA_OPEN, CA_RECOVERY
 from cctrace.columns import Values
-from cctrace.conform.record import Record, once
+from cctrace.conform.cases import Cases, Outcome, burst, counted, queue_of_one_bdp
 from cctrace.conform.requirements import SHOULD, Found, Spec, Table
-from cctrace.conform.scenes import Cases, Scene, burst, counted, queue_of_one_bdp
-from cctrace.conform.stage import Cell, Stage
+from cctrace.conform.runner import Cell, Runner
+from cctrace.conform.trace import Trace, once
 from cctrace.path.transmissions import transmissions
 from cctrace.tcp.rtt import RTO_MIN_US
 
@@ -67,8 +67,8 @@ class Sent(NamedTuple):
 
 
 @once
-def sent(r: Record) -> Sent:
-    """Return what a record's flow has sent."""
+def sent(r: Trace) -> Sent:
+    """Return what a trace's flow has sent."""
     table = transmissions(r.captured)
     row = np.maximum(np.searchsorted(r.view.time_ns, table.sent_ns, "right") - 1, 0)
     earlier, head_ns = np.full(len(table), -1), table.sent_ns.copy()
@@ -99,7 +99,7 @@ def _all(s: Sent, where: Values, holds: Values, value: Values, expected: str) ->
 
 
 @requirement("rack.overtaken", "6.2 (5)", "Fast recovery retransmits only what data sent later have overtaken.")
-def _overtaken(r: Record) -> Found:
+def _overtaken(r: Trace) -> Found:
     s = sent(r)
     where = s.again & (s.earlier >= 0) & (s.ca_state == CA_RECOVERY)
     return _all(s, where, s.overtaken, s.sent_ns - s.sent_ns[s.earlier], "after an ACK of what was sent later")
@@ -107,7 +107,7 @@ def _overtaken(r: Record) -> Found:
 
 @requirement("rack.elapsed", "6.2 (5)", "Fast recovery does not retransmit before a round trip has passed since the "
              "transmission.")  # fmt: skip
-def _elapsed(r: Record) -> Found:
+def _elapsed(r: Trace) -> Found:
     s = sent(r)
     where = s.again & (s.earlier >= 0) & (s.ca_state == CA_RECOVERY) & s.overtaken & (s.least_rtt_ns > 0)
     passed = s.sent_ns - s.sent_ns[s.earlier]
@@ -116,7 +116,7 @@ def _elapsed(r: Record) -> Found:
 
 @requirement("rack.repairs", "6.2", "Overtaken data that never arrive are retransmitted within some round trips of the "
              "retransmission before, without a timeout.", level=SHOULD)  # fmt: skip
-def _repairs(r: Record) -> Found:
+def _repairs(r: Trace) -> Found:
     s = sent(r)
     again = np.flatnonzero(s.again & (s.earlier >= 0) & (s.ca_state == CA_RECOVERY))
     first = s.earlier[again]
@@ -150,14 +150,14 @@ def _waited(s: Sent) -> Values:
 
 @requirement("tlp.time", "7.2", "A tail-loss probe waits for two smoothed RTTs after the last transmission, or until "
              "the timeout would fire.")  # fmt: skip
-def _time(r: Record) -> Found:
+def _time(r: Trace) -> Found:
     s = sent(r)
     same = np.concatenate([[False], s.probes[:-1]]) & (_quiet_ns(s) == 0)  # a probe may hold several packets
     return _all(s, s.probes & ~same, _waited(s), _quiet_ns(s), "2 SRTT")
 
 
 @requirement("tlp.one", "7.3", "No second probe is sent before an ACK of the first, or a timeout.")
-def _one(r: Record) -> Found:
+def _one(r: Trace) -> Found:
     s = sent(r)
     probes = np.flatnonzero(s.probes)
     second, known = np.zeros(len(s.sent_ns), bool), s.known
@@ -167,7 +167,7 @@ def _one(r: Record) -> Found:
 
 
 @requirement("tlp.first", "7.2", "Outside recovery, a timeout is preceded by a probe.", level=SHOULD)
-def _first(r: Record) -> Found:
+def _first(r: Trace) -> Found:
     s = sent(r)
     waited = _waited(s)
     timeouts = np.flatnonzero(r.is_call("set_state", CA_LOSS) & (r.ack("ca_state") == CA_OPEN))
@@ -180,7 +180,7 @@ def _first(r: Record) -> Found:
 
 
 @requirement("rto.backoff", "RFC 6298 5.5", "Each timeout in a row takes twice as long as the one before.")
-def _backoff(r: Record) -> Found:
+def _backoff(r: Trace) -> Found:
     s = sent(r)
     lone = np.flatnonzero(s.again & (s.earlier >= 0) & (s.ca_state == CA_LOSS) & ~s.overtaken)
     waits, known = np.diff(s.sent_ns[lone]), s.known
@@ -191,23 +191,23 @@ def _backoff(r: Record) -> Found:
     return _all(s, where, holds, _quiet_ns(s), "twice the wait before")
 
 
-def _play(stage: Stage, changes: Callable[[Stage], dict[str, Any]]) -> Scene:
-    r = stage.on_the_wire(12.0, **changes(stage))
+def _outcome(runner: Runner, changes: Callable[[Runner], dict[str, Any]]) -> Outcome:
+    r = runner.on_the_wire(12.0, **changes(runner))
     return counted(r, transmissions(r.captured).retransmitted, "nothing retransmitted", "losses")
 
 
 for _id, _title, _changes in (
-    ("R.1", "Random losses of 1 %", lambda stage: {"path": {"loss": "1%"}}),
-    ("R.2", "A bulk flow overflows a queue of one BDP", lambda stage: {"path": queue_of_one_bdp(stage)}),
+    ("R.1", "Random losses of 1 %", lambda runner: {"path": {"loss": "1%"}}),
+    ("R.2", "A bulk flow overflows a queue of one BDP", lambda runner: {"path": queue_of_one_bdp(runner)}),
     # Pieces of four segments: what is lost is often the last of a piece.
     ("R.3", "Short pieces whose tails are lost",
-     lambda stage: {"path": {"loss": "15%"}, "sender": {"app": f"chunks:size={4 * stage.cell.mss}B,every=400ms"}}),
+     lambda runner: {"path": {"loss": "15%"}, "sender": {"app": f"chunks:size={4 * runner.cell.mss}B,every=400ms"}}),
     ("R.4", "Reordering and losses",
-     lambda stage: {"path": {"jitter": f"normal:sd={stage.cell.rtt_s * 0.1e6:.0f}us,reorder", "loss": "0.5%"}}),
+     lambda runner: {"path": {"jitter": f"normal:sd={runner.cell.rtt_s * 0.1e6:.0f}us,reorder", "loss": "0.5%"}}),
     ("R.5", "An outage of four seconds",
-     lambda stage: {"path": {"loss": burst(stage, 3.0, "100%", 4.0 / stage.cell.rtt_s)}}),
+     lambda runner: {"path": {"loss": burst(runner, 3.0, "100%", 4.0 / runner.cell.rtt_s)}}),
 ):  # fmt: skip
-    case(_id, _title)(partial(_play, changes=_changes))
+    case(_id, _title)(partial(_outcome, changes=_changes))
 
 
 ROWS = tuple(requirement.rows)

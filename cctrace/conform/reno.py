@@ -2,8 +2,8 @@
 
 from functools import partial
 
-from cctrace.conform.record import Record
 from cctrace.conform.requirements import MUST, SHOULD, Found, Spec, Table, at_least, at_most, of_parts
+from cctrace.conform.trace import Trace
 from cctrace.conform.windows import CASES, CELLS, common, cut_to, epochs
 from cctrace.conform.wire import of_windows
 
@@ -23,7 +23,7 @@ common(
 cut_to(requirement, "loss.half", "RFC 5681 3.1 (4), RFC 9002 7.3.2", 0.5, MUST)
 
 
-def _growth(r: Record, most: bool) -> Found:
+def _growth(r: Trace, most: bool) -> Found:
     """Return whether cwnd has grown since the epoch began by at most, or at least, a segment per window acked."""
     parts = ((epoch.rows, r.before["snd_cwnd"][epoch.rows], epoch.reno(r)) for epoch in epochs(r))
     return (at_most if most else at_least)(*of_parts(len(r), parts), within=2)

@@ -1,4 +1,4 @@
-"""Requirements of a specification, as rows of a table: a sentence, and a predicate over the columns of a record."""
+"""Requirements of a specification, as rows of a table: a sentence, and a predicate over the columns of a trace."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from numpy.typing import ArrayLike
 from cctrace.arguments import check_choice
 from cctrace.cc.base import Counterpart
 from cctrace.columns import Bools, Floats, Values
-from cctrace.conform.record import Record
+from cctrace.conform.trace import Trace
 
 if TYPE_CHECKING:
-    from cctrace.conform.scenes import Case
-    from cctrace.conform.stage import Cell
+    from cctrace.conform.cases import Case
+    from cctrace.conform.runner import Cell
 
 MUST, SHOULD, EXAMPLE = "MUST", "SHOULD", "example"
 SPECS = ("bbr", "cubic", "reno", "prr", "quic", "rack", "hystart")  # each in a module of its name
 
 
 class Found(NamedTuple):
-    """Result of a predicate in one record.
+    """Result of a predicate in one trace.
 
     `exercised` rows that it applies to, the first `row` that contradicts it (None: none), the value there and the
-    specified one, and when that was, from the beginning of the record.
+    specified one, and when that was, from the beginning of the trace.
     """
 
     exercised: int
@@ -43,7 +43,7 @@ class Requirement(NamedTuple):
     section: str
     level: str
     sentence: str
-    check: Callable[[Record], Found]
+    check: Callable[[Trace], Found]
     needs: tuple[str, ...] = ()
 
 
@@ -52,7 +52,7 @@ class Spec(NamedTuple):
 
     `families` are the names that `identify` gives to controllers that claim to follow it (none: the specification is of
     the stack, not of the controller); `differs` says where a controller is known to decide otherwise by intent; `stack`
-    ("linux" or "quic") says whose calls they read. `cases` are played on every path of `cells`.
+    ("linux" or "quic") says whose calls they read. `cases` are results on every path of `cells`.
     """
 
     name: str
@@ -88,10 +88,10 @@ class Table:
 
     def __call__(
         self, name: str, section: str, sentence: str, *needs: str, level: str = MUST
-    ) -> Callable[[Callable[[Record], Found]], Callable[[Record], Found]]:
+    ) -> Callable[[Callable[[Trace], Found]], Callable[[Trace], Found]]:
         """Add the decorated predicate."""
 
-        def add(check: Callable[[Record], Found]) -> Callable[[Record], Found]:
+        def add(check: Callable[[Trace], Found]) -> Callable[[Trace], Found]:
             self.rows.append(Requirement(name, section, level, sentence, check, needs))
             return check
 
@@ -144,7 +144,7 @@ def at_least(where: ArrayLike, value: ArrayLike, bound: ArrayLike, rel: float = 
 
 
 def of_parts(length: int, parts: Iterable[tuple[Any, Any, Any]]) -> tuple[Bools, Floats, Floats]:
-    """Return parts of a record, (rows, their values, their bounds), as a mask of all its rows and two columns."""
+    """Return parts of a trace, (rows, their values, their bounds), as a mask of all its rows and two columns."""
     where, value, bound = np.zeros(length, bool), np.zeros(length), np.zeros(length)
     for rows, values, bounds in parts:
         where[rows], value[rows], bound[rows] = True, values, bounds

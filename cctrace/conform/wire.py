@@ -1,4 +1,4 @@
-"""Wire-level record of a sender from a capture: flights, deliveries and losses, from the re-enactment of its TCP.
+"""Wire-level trace of a sender from a capture: flights, deliveries and losses, from the re-enactment of its TCP.
 
 The window itself is not on the wire, so these requirements are bounds that no conforming sender can exceed. A
 verdict *conforms* means that nothing contradicts it, not that the sender's state was right.
@@ -12,8 +12,8 @@ from cctrace import schema
 from cctrace.cc.base import LinuxController
 from cctrace.cc.linux import CA_LOSS, CA_OPEN, CA_RECOVERY
 from cctrace.columns import Values, runs_of_true
-from cctrace.conform.record import Held, Record
 from cctrace.conform.requirements import SHOULD, Found, Table, all_of, at_most, of_parts
+from cctrace.conform.trace import Held, Trace
 from cctrace.flows.flow import Flow
 from cctrace.flows.views import View
 
@@ -22,27 +22,27 @@ BURST = 20  # segments that a stack hands over at once
 MIN_S = 6.0  # a flow long enough for ProbeRTT
 
 
-def record_of_flow(flow: Flow) -> Record:
-    """Return the `Record` of a recorded flow: the state of its TCP, but not of its controller, whichever that is."""
+def trace_of_flow(flow: Flow) -> Trace:
+    """Return the `Trace` of a recorded flow: the state of its TCP, but not of its controller, whichever that is."""
     events = flow.events
     names = set(schema.names(schema.LINUX_VIEW)) & set(schema.names(schema.EVENTS))
     columns = {name: events[name].astype(np.int64) for name in names}
     columns["now_us"] = events.now_us
     view = View("linux", events["event"], columns, time_ns=events["time_ns"])
-    return Record(LinuxController, view, Held(), Held(), {"mss": float(events.meta["mss"])}, flow)
+    return Trace(LinuxController, view, Held(), Held(), {"mss": float(events.meta["mss"])}, flow)
 
 
-def _rtt_before(r: Record, window_us: Values) -> Values:
+def _rtt_before(r: Trace, window_us: Values) -> Values:
     """Return, for each row, the first row no older than `window_us`."""
     now = r.ack("now_us")
     return np.searchsorted(now, now - window_us)
 
 
-def _srtt_us(r: Record) -> Values:
+def _srtt_us(r: Trace) -> Values:
     return np.maximum(r.ack("srtt_us8") / 8, 1000.0)
 
 
-def recoveries(r: Record) -> list[tuple[int, Values]]:
+def recoveries(r: Trace) -> list[tuple[int, Values]]:
     """Return (row of the reduction, rows in recovery) of fast recoveries that no timeout and no undo cut short."""
     inside = r.ack("ca_state") == CA_RECOVERY
     cuts = np.flatnonzero(r.is_call("ssthresh") & (r.ack("ca_state") < CA_RECOVERY))
@@ -56,7 +56,7 @@ def recoveries(r: Record) -> list[tuple[int, Values]]:
     return found
 
 
-def lost_between_acks(r: Record) -> Values:
+def lost_between_acks(r: Trace) -> Values:
     """Return how many segments were marked lost so far by no ACK that delivers: by RACK's timer, or by a duplicate.
 
     Such a loss leaves cwnd as the last ACK set it [RFC 6937bis] 6.2, [Linux61] tcp_rack_reo_timeout: it makes room in
@@ -68,14 +68,14 @@ def lost_between_acks(r: Record) -> Values:
     return np.cumsum(np.where(marks, np.diff(r.ack("lost"), prepend=0), 0))
 
 
-def bounded(r: Record) -> Found:
+def bounded(r: Trace) -> Found:
     """Return whether recoveries sent at most twice what was delivered, what a timer found lost, and a few segments."""
     out, allowed = r.ack("data_segs_out"), 2 * r.ack("delivered") + lost_between_acks(r)
     parts = ((rows, out[rows] - out[cut], allowed[rows] - allowed[cut] + 5) for cut, rows in recoveries(r))
     return at_most(*of_parts(len(r), parts))
 
 
-def reduced(r: Record, share: float) -> Found:
+def reduced(r: Trace, share: float) -> Found:
     """Return whether the flight in the round trip after a recovery is at most `share` of the flight before it."""
     flight = r.inflight + r.ack("rs_losses")
     start = _rtt_before(r, _srtt_us(r))
@@ -98,7 +98,7 @@ def reduced(r: Record, share: float) -> Found:
     return Found(checked)
 
 
-def grown(r: Record, factor: float) -> Found:
+def grown(r: Trace, factor: float) -> Found:
     """Return whether the flight before the first loss grew at most by a factor per round trip."""
     first = np.flatnonzero(r.is_call("ssthresh") | r.is_call("skb_marked_lost"))
     end = int(first[0]) if len(first) else len(r)
@@ -127,7 +127,7 @@ def of_windows(requirement: Table, share: float, sections: tuple[str, str]) -> N
     requirement("wire.reduction", sections[1], sentence)(partial(reduced, share=share))
 
 
-def _filled_row(r: Record) -> int:
+def _filled_row(r: Trace) -> int:
     """Return the first row by which the delivery rate has settled for long: Startup is over."""
     best = np.maximum.accumulate(r.delivery_rate)
     if not len(best) or best[-1] <= 0:
@@ -137,12 +137,12 @@ def _filled_row(r: Record) -> int:
     return int(np.searchsorted(r.time_s, r.time_s[reached] + 12 * _srtt_us(r)[reached] / 1e6))
 
 
-def _is_bulk(r: Record, first: int) -> bool:
+def _is_bulk(r: Trace, first: int) -> bool:
     """Whether few samples from a row on are app-limited; otherwise the end of Startup is unknown."""
     return first < len(r) and bool((r.ack("rs_is_app_limited")[first:] != 0).mean() < 0.1)
 
 
-def paced(r: Record, gain: float) -> Found:
+def paced(r: Trace, gain: float) -> Found:
     """Return whether no round trip after Startup sent at more than `gain` times the best rate of the last 8 s."""
     start, first = _rtt_before(r, _srtt_us(r)), _filled_row(r)
     now = r.ack("now_us")
@@ -154,7 +154,7 @@ def paced(r: Record, gain: float) -> Found:
     return at_most(where, sent, bound)
 
 
-def _dips(r: Record) -> tuple[Values, Values]:
+def _dips(r: Trace) -> tuple[Values, Values]:
     """Return when (s) each stay of the flight at half a BDP or less began, and whether it lasted 150 ms."""
     rate = np.maximum.accumulate(r.delivery_rate)
     least = np.minimum.accumulate(np.where(r.ack("rs_rtt_us") > 0, r.ack("rs_rtt_us"), np.iinfo(np.int64).max))
@@ -166,7 +166,7 @@ def _dips(r: Record) -> tuple[Values, Values]:
     return r.time_s[begins], r.time_s[ends] - r.time_s[begins] >= 0.15
 
 
-def dips(r: Record) -> Found:
+def dips(r: Trace) -> Found:
     """Return whether the flight falls to half a BDP within 7 s of the last time, of a flow that is always sending."""
     first = _filled_row(r)
     if (
@@ -200,7 +200,7 @@ def of_bbr() -> Table:
     requirement("wire.probe_rtt", "5.3.4.3", sentence, level=SHOULD)(dips)
 
     @requirement("wire.window", "5.6.4.2", "After Startup the flight stays within 2.25 BDP, aggregation and offload.")
-    def _window(r: Record) -> Found:
+    def _window(r: Trace) -> Found:
         first = _filled_row(r)
         rate = np.maximum.accumulate(r.delivery_rate)
         rtt = np.where(r.ack("rs_rtt_us") > 0, r.ack("rs_rtt_us"), 10**9)

@@ -79,7 +79,8 @@ class OverTestbed(Figure):
     def row(self, labels: Fields, result: Result, p: Fields) -> Fields:
         """What the paper plots of a run: throughput, and the means over time of BBR's estimates."""
         flow, mean, before = result["flows"][0], result["means"][0], result["before"][0]
-        return measures(flow, "goodput_mbps") | {
+        return {
+            **measures(flow, "goodput_mbps"),
             "bw_mbps": mean["bw_v"] / BW_UNIT * MSS_BYTES * 8,  # of payload; the estimate is in segments/us << 24
             "min_rtt_ms": mean["min_rtt_us"] / 1e3,
             "cwnd_segments": mean["cwnd_segments"],

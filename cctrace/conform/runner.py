@@ -5,7 +5,7 @@ from typing import Any
 
 from cctrace.cc import called, controller
 from cctrace.cc.base import Controller, checked_params
-from cctrace.conform.record import Record, record_of
+from cctrace.conform.trace import Trace, trace_of
 from cctrace.errors import ArgumentError, own_code
 from cctrace.sim.path import Path
 from cctrace.sim.result import Simulation
@@ -55,13 +55,13 @@ class Cell:
 
 
 @dataclass
-class Stage:
-    """One controller on one cell: `record` runs it, and caches the runs that several cases look at."""
+class Runner:
+    """One controller on one cell: `trace` runs it, and caches the runs that several cases look at."""
 
     subject: str | type[Controller]
     cell: Cell
     seed: int = 1
-    kept: dict[Any, Record] = field(default_factory=dict)
+    kept: dict[Any, Trace] = field(default_factory=dict)
 
     @property
     def settled_s(self) -> float:
@@ -75,21 +75,21 @@ class Stage:
         return self.settled_s + 9 + 12 * self.cell.rtt_s
 
     @property
-    def plain(self) -> Record:
+    def plain(self) -> Trace:
         """The run of a bulk flow on the bare path."""
-        return self.record(self.plain_s, keep=True)
+        return self.trace(self.plain_s, keep=True)
 
-    def record(
+    def trace(
         self,
         seconds: float,
         *,
         path: dict[str, Any] | None = None,
         sender: dict[str, Any] | None = None,
         keep: bool = False,
-    ) -> Record:
-        """Return the record of a run of `seconds`, with fields of `Path` and `Sender` changed.
+    ) -> Trace:
+        """Return the trace of a run of `seconds`, with fields of `Path` and `Sender` changed.
 
-        A record is large (a kilobyte per call): `keep` only those that another case needs, too.
+        A trace is large (a kilobyte per call): `keep` only those that another case needs, too.
         """
         key = (round(seconds, 6), repr(path), repr(sender))
         if key in self.kept:
@@ -97,18 +97,18 @@ class Stage:
         cell, (cls, given) = self.cell, controller(self.subject)
         run = self._simulated(seconds, path, sender)
         facts = {"mss": float(cell.mss), "rate_Bps": cell.payload_Bps}
-        r = record_of(run.flow(0), cls, checked_params(cls, given), facts)
+        r = trace_of(run.flow(0), cls, checked_params(cls, given), facts)
         if keep:
             self.kept[key] = r
         return r
 
     def on_the_wire(
         self, seconds: float, *, path: dict[str, Any] | None = None, sender: dict[str, Any] | None = None
-    ) -> Record:
-        """Return the record of a capture of such a run, at the sender."""
-        from cctrace.conform.wire import record_of_flow
+    ) -> Trace:
+        """Return the trace of a capture of such a run, at the sender."""
+        from cctrace.conform.wire import trace_of_flow
 
-        return record_of_flow(self._simulated(seconds, path, sender, packets=True).capture(0).flow(0))
+        return trace_of_flow(self._simulated(seconds, path, sender, packets=True).capture(0).flow(0))
 
     def _simulated(
         self, seconds: float, path: dict[str, Any] | None, sender: dict[str, Any] | None, packets: bool = False

@@ -36,11 +36,11 @@ class Held(Columns):
         raise NotHeldError(name)
 
 
-def once(derive: Callable[Concatenate["Record", P], T]) -> Callable[Concatenate["Record", P], T]:
+def once(derive: Callable[Concatenate["Trace", P], T]) -> Callable[Concatenate["Trace", P], T]:
     """Let a function derive something from a record once, a column read-only, because many requirements need it."""
 
     @functools.wraps(derive)
-    def derived(r: "Record", *args: P.args, **kwargs: P.kwargs) -> T:
+    def derived(r: "Trace", *args: P.args, **kwargs: P.kwargs) -> T:
         key = (derive, args, tuple(sorted(kwargs.items())))
         if key not in r.derived:
             r.derived[key] = found = derive(r, *args, **kwargs)
@@ -52,7 +52,7 @@ def once(derive: Callable[Concatenate["Record", P], T]) -> Callable[Concatenate[
 
 
 @dataclass(frozen=True, eq=False)
-class Record:
+class Trace:
     """Columns of one run."""
 
     cls: type[Controller]  # the controller
@@ -132,8 +132,8 @@ class Record:
         return np.where((interval > 0) & (delivered > 0), rate, 0.0)
 
 
-def record_of(view: View, cls: type[Controller], params: dict[str, Any], facts: dict[str, float]) -> Record:
-    """Return the `Record` of a view: a replay over it, all fields recorded.
+def trace_of(view: View, cls: type[Controller], params: dict[str, Any], facts: dict[str, float]) -> Trace:
+    """Return the `Trace` of a view: a replay over it, all fields recorded.
 
     `view` holds the controller's own calls (`Simulation.flow`), with what it and the stack wrote before each.
     """
@@ -157,4 +157,4 @@ def record_of(view: View, cls: type[Controller], params: dict[str, Any], facts: 
     after, before = (
         Held(bbr_names.named(cls, cubic_names.named(cls, state, hz, clock), mss, hz, clock)) for state in (held, before)
     )
-    return Record(cls, view, after, before, facts)
+    return Trace(cls, view, after, before, facts)
