@@ -789,6 +789,15 @@ def test_a_packet_that_left_before_its_time_was_as_late_as_usual(seen_us, found_
     assert [timer_late_ns(tp, round(1000 * us)) for us in seen_us][-1] == round(1000 * found_us)
 
 
+def test_the_first_flight_is_not_paced_and_min_rtt_is_the_kernels_to_the_microsecond():
+    """Two microseconds of the first flight put min_rtt, and with it PROBE_RTT, elsewhere (seeds 338456, 338503)."""
+    flow = cct.read(RECORDINGS / "fq_v3_first_flight" / "sender.pcap.zst").flow(0)
+    polls = cct.read(RECORDINGS / "fq_v3_first_flight" / "tcpinfo.csv.zst")
+    compared = cct.replay(flow.attach(polls), "bbr3").compare()
+    assert compared.run.source.through_fq
+    assert compared.agrees("min_rtt").all()
+
+
 def test_who_explains_only_the_beginning_does_not_say_how_the_rest_was_handed_to_fq(monkeypatch):
     """In slow start CUBIC and Reno send alike, and on a path of many packets the beginning is nothing else."""
     monkeypatch.setattr(through_fq, "STAGES", ((400, 3), (400, 6)))

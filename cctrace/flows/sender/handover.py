@@ -17,10 +17,11 @@ import numpy as np
 
 from cctrace.cc.linux import CA_RECOVERY, GSO_MAX_SIZE_5_19, MIN_TSO_SEGS
 from cctrace.flows.sender import scoreboard as sb
+from cctrace.flows.sender.emitting import data_segs_out
 from cctrace.flows.sender.sends import full_skb, left_of_skb
 from cctrace.flows.state import LATE_TIMER, LOST, NEVER, PSH, RETRANS, SACKED, THROUGH_FQ
 from cctrace.schema import CLOCK_START_US, U32_MAX
-from cctrace.tcp.pacing import TSO_WIN_DIVISOR, near_peer_bytes, tso_autosize, waits_for_ack
+from cctrace.tcp.pacing import TSO_WIN_DIVISOR, UNPACED_SEGMENTS, near_peer_bytes, tso_autosize, waits_for_ack
 from cctrace.tcp.sequence import unwrap
 from cctrace.tcp.small_queue import TIMER_SLACK_NS, is_throttled
 
@@ -84,8 +85,11 @@ def due_ns(tp):
 def waited_in_timer(tp, p, ns):
     """Return the lateness of a packet that left at `ns`: fq's timer may be late by its slack and a step of the clock.
 
-    A packet due at its hand-over leaves at once, without that timer [Linux61] net/sched/sch_fq.c fq_dequeue.
+    A packet due at its hand-over leaves at once, without that timer [Linux61] net/sched/sch_fq.c fq_dequeue, as do the
+    first ones of a connection, which are not paced: the application wrote them later than their hand-over is assumed.
     """
+    if p.fq == THROUGH_FQ and data_segs_out(tp) < UNPACED_SEGMENTS:
+        return 0
     due = tp.clock_ns
     if p.fq == LATE_TIMER:
         due = tp.start_ns + (tp.last_ack_us - CLOCK_START_US) * 1000
