@@ -14,11 +14,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from types import TracebackType
 
+from cctrace.display import Jsonable
 from cctrace.errors import CctraceError, PartFailed, warn_caller
 
 
 @dataclass(frozen=True)
-class Refusal:
+class Refusal(Jsonable):
     """Why a part of an analysis has no result.
 
     Attributes

@@ -1,5 +1,11 @@
 """Small files do not cost large amounts of memory or time: what they may claim is bounded by what they hold."""
 
+import contextlib
+import io
+import time
+import tracemalloc
+
+import numpy as np
 import pytest
 from wire import ethernet, ipv4, pcap, tcp, tcp_options
 
@@ -12,6 +18,9 @@ from cctrace.flows.sender.reenact import MAX_UNSEEN, UNSEEN_PER_PACKET
 from cctrace.flows.table import MAX_SEGMENTS, MIN_MSS, segment_size
 from cctrace.flows.window_scale import MAX_WSCALE
 from cctrace.io.counters.pollcolumns import MAX_FIELDS
+from cctrace.path.bottleneck import constant_rate
+from cctrace.path.sent import sent
+from cctrace.path.transmissions import transmissions
 
 SYN, ACK = 2, 16
 
@@ -103,3 +112,32 @@ def test_a_file_of_counters_with_another_word_in_each_line_is_no_table(tmp_path)
     path = polls(tmp_path / "ss.txt", range(10**18, 10**18 + MAX_FIELDS), "w{k}:1")
     with pytest.raises(FormatError, match="different fields"):
         cct.read(path)
+
+
+@pytest.mark.parametrize("late_ms", [60_000, 3_000_000, 10**8])
+def test_windows_of_a_microsecond_are_counted_where_something_was_delivered_only(tmp_path, late_ms):
+    rows = [(20, True, 1 + 1000 * k, 1, 1000) for k in range(400)]  # all within an instant, acknowledged much later
+    rows += [(20 + late_ms + k, False, 1, 1 + 1000 * (k + 1), 0) for k in range(400)]
+    table = transmissions(capture(tmp_path / "late.pcap", rows).flow(0))
+    table.sent_ns[:] += np.arange(len(table.sent_ns)) // 100
+    tracemalloc.start()
+    rate, _ = constant_rate(sent(table))
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert rate > 0
+    assert most < 32 << 20
+
+
+LONG = "a" * 500_000
+TCPLIFE = f"PID COMM LADDR LPORT RADDR RPORT TX_KB RX_KB MS\n{LONG} 1 b\n"
+VARNISH = f"*   << Request  >> 2\n-   Timestamp Resp: 1795190736.5 1 1\n-   VCL_Log tcpi: {LONG} rtt=5\n"
+SS = f"ESTAB 0 0 10.0.0.1:5001 10.0.0.2:40000\n\t cubic rto:204 rtt:1/1 mss:1448 cwnd:10 skmem:({LONG})\n"
+PROBE = f"  a-1 [0] .... 1.5: tcp_probe: {LONG} data_len=1\n"
+
+
+@pytest.mark.parametrize("text", [TCPLIFE, VARNISH, SS, PROBE], ids=["tcplife", "varnishlog", "ss", "tcp_probe"])
+def test_a_long_word_takes_time_in_proportion_to_its_length(text):
+    began = time.process_time()
+    with contextlib.suppress(FormatError):
+        cct.read(io.BytesIO(text.encode()))
+    assert time.process_time() - began < 5  # minutes where a pattern tries it from each character on

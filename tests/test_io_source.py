@@ -1,10 +1,14 @@
 """Where bytes come from: what the reading thread may touch, and when."""
 
+import gc
 import threading
 import time
+import warnings
 
 import pytest
 
+import cctrace as cct
+from cctrace.errors import CctraceError
 from cctrace.io.captures.chunks import Chunks
 from cctrace.io.source import Source
 from cctrace.lang import threads
@@ -78,3 +82,14 @@ def test_an_error_is_raised_where_it_is_asked_for():
     assert next(ahead) == 1
     with pytest.raises(ValueError, match="of the maker"):
         next(ahead)
+
+
+@pytest.mark.parametrize("odd", [{"format": "x"}, {"decapsulate": "x"}, {"limit": 10}])
+def test_a_file_that_is_not_read_is_closed(odd):
+    file = cct.datasets.path("loss_cubic_1pct", "sender.pcap.zst")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with pytest.raises(CctraceError):
+            cct.read(file, **odd)
+        gc.collect()
+    assert not [one for one in caught if one.category is ResourceWarning]

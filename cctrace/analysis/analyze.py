@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from cctrace.analysis.flow_analysis import FlowAnalysis
 from cctrace.analysis.inputs import Counters, Input
 from cctrace.analysis.one_flow import of_capture, of_counters, sender_to_simulate, senders_to_simulate
-from cctrace.arguments import MAX_WORKERS, check_choice, paths_of, whole
+from cctrace.arguments import MAX_WORKERS, check_argument, check_choice, paths_of, whole
 from cctrace.cc import controller as resolve
 from cctrace.cc import is_model_based
 from cctrace.columns import LONG, give_back
@@ -129,6 +129,7 @@ def analyze(
     if controller is not None:
         _require_replayable(controller)
     check_choice("goal", goal, GOALS)
+    check_argument(what_if in (None, False, True) or callable(what_if), "what_if", what_if, "True, False or a function")
     workers = cores() if workers is None else whole("workers", workers, 1, MAX_WORKERS)
     request = _Request(controller, what_if, keep, identifications, goal if effects else None, progress, workers)
     inputs = [Input(file, progress, options) for file in paths_of("files", files)]

@@ -19,7 +19,7 @@ import numpy as np
 
 from cctrace.cc import KERNEL_NAMES, REGISTRY
 from cctrace.columns import Bools, Ints, Values
-from cctrace.display import Public, endpoint
+from cctrace.display import Jsonable, Public, endpoint
 from cctrace.documents import json_file, of_shape
 from cctrace.errors import ArgumentError, FormatError, StreamError
 from cctrace.flows.capture import read
@@ -88,7 +88,7 @@ _OF_BOUNDS: tuple[_Wanted, ...] = (
 _RECOVERY = (("sacked", 0.9), ("lost", 0.9), ("retrans", 0.9))
 
 
-class Agreement(Public):
+class Agreement(Public, Jsonable):
     """The reconstruction of one flow, which has tcp_info attached, against its polls.
 
     `stalls`: intervals to set aside, ns, shape (n, 2). `cc`: the kernel's name of the sender's congestion control; BBR

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from cctrace import units
+from cctrace.arguments import check_argument
 from cctrace.diagnosis.catalogue import CAUSES
 from cctrace.display import endpoint
 from cctrace.documents import toml_file
@@ -96,6 +97,7 @@ def read(given: Given) -> list[Expectation]:
         tables: list[tuple[str, Mapping[str, Any]]] = [(source, first)] if first else []
         tables += [(f"{source}: expect {k}", part) for k, part in enumerate(parts, 1)]
     else:
+        check_argument(isinstance(given, list | tuple), source, given, "a TOML file, a dict, or a list of dicts")
         tables = [(f"{source} {k}", one) for k, one in enumerate(given, 1)]
     if not tables:
         raise ArgumentError(f"{source}: nothing is expected; give for example goodput = '>= 35Mbit'")

@@ -177,7 +177,7 @@ def trust_option(function: Callable[..., Any]) -> Callable[..., Any]:
         is_eager=True,
         expose_value=False,
         callback=keep,
-        help="Run the files of --cc FILE.py:CLASS without asking.",
+        help="Run the file of a controller FILE.py:CLASS without asking.",
     )(function)
 
 

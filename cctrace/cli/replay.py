@@ -19,6 +19,12 @@ def _check_picture(file: str, called: str) -> None:
     NEW_FILE.check(file, called)
 
 
+def _check_table(file: str, called: str) -> None:
+    NEW_FILE.check(file, called)
+    if Path(file).suffix != ".parquet":
+        raise ArgumentError(f"{called} {file}: the extension must be .parquet")
+
+
 @click.command(short_help="Replay a controller over recorded ACKs.")
 @options(
     click.argument("source", type=FILE),
@@ -28,7 +34,8 @@ def _check_picture(file: str, called: str) -> None:
                  help="Which connection of a capture or of counters, as numbered by cctrace flows; default: the "
                       "one that sent most, if possible among those whose counters name the controller."),
     click.option("--tcpinfo", type=FILE, help="The kernel's counters of a capture's flow, to compare with."),
-    click.option("-o", "--output", type=NEW_FILE, help="Write the decisions, one row per call, as Parquet."),
+    click.option("-o", "--output", type=Text("file", _check_table, completed="file"),
+                 help="Write the decisions, one row per call, to FILE.parquet."),
     click.option("--plot", type=Text("file", _check_picture, completed="file"),
                  help="Draw the flow and what the controller decided: FILE.html, or .png, .svg, .pdf."),
     click.option("--interpreted", is_flag=True, help="Run the controller as a Python class, not compiled."),

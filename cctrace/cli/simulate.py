@@ -1,5 +1,6 @@
 """`cctrace simulate`: controllers over a simulated path."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -112,7 +113,7 @@ def _print(sim: Any, rows: list[dict[str, Any]], shown: str) -> None:
                 row["cc"],
                 f"{row[shown + 'goodput_bps'] / 1e6:.3f} Mbit/s",
                 format_percent(row[shown + "retransmit_ratio"], 4),
-                *(f"{row[shown + key] / 1000:.2f} ms" for key in KEYS[2:]),
+                *(_delay(row[shown + key]) for key in KEYS[2:]),
             )
             for row in rows
         ],
@@ -120,6 +121,10 @@ def _print(sim: Any, rows: list[dict[str, Any]], shown: str) -> None:
         f"{jain([row[shown + 'goodput_bps'] for row in rows]):.3f}; utilisation over the whole run "
         f"{format_percent(sim.link['utilisation'], 1)}",
     )
+
+
+def _delay(us: float) -> str:
+    return "none" if math.isnan(us) else f"{us / 1000:.2f} ms"  # none: of a flow of which nothing arrived
 
 
 def _scenario(options: dict[str, Any], controllers: list[str], duration: str, seed: int) -> Any:

@@ -62,6 +62,8 @@ def sweep(
     from cctrace.sim.sweep import sweep as run
 
     axes: dict[str, Any] = dict(_axis(text) for text in vary)
+    if not (rate or "rate" in axes):
+        raise ArgumentError('give --rate, or vary it: --vary "rate=10Mbit 40Mbit"')
     path = Path(rate=rate or axes.get("rate", [None])[0], rtt=options.pop("rtt"), buffer=options.pop("buffer"))
     for name in axes.keys() & {"path", "cc", "seeds", "progress", *options}:
         raise ArgumentError(f"--vary {name}: name a field of the path or of a sender, such as buffer or rwnd")

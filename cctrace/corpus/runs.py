@@ -25,7 +25,7 @@ from cctrace.corpus.local import Threads
 from cctrace.corpus.manifest import Batch
 from cctrace.corpus.store import Store, open_store
 from cctrace.corpus.tasks import DEFAULT, Row, parse, tables_of
-from cctrace.display import Progress, silent
+from cctrace.display import Jsonable, Progress, silent
 from cctrace.errors import ArgumentError
 from cctrace.extras import needed
 
@@ -38,7 +38,7 @@ Executor: TypeAlias = "Threads | Cluster"  # who runs batches: this machine, or 
 
 
 @dataclass
-class Summary:
+class Summary(Jsonable):
     """Result of a run.
 
     Attributes

@@ -28,7 +28,7 @@ from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.catalogue import CAUSES
 from cctrace.diagnosis.findings import Effect, Finding, Verdict, shares
 from cctrace.diagnosis.order import by_effect, is_remedy, matters, verdict
-from cctrace.display import Progress, Summarized, plain, silent
+from cctrace.display import Jsonable, Progress, Summarized, plain, silent
 from cctrace.errors import FitError
 from cctrace.estimates import Estimate
 from cctrace.flows.counters import CounterFlow
@@ -95,7 +95,7 @@ def _more(ratio: Estimate) -> Estimate:
 
 
 @dataclass(frozen=True, repr=False)
-class Effects(Summarized):
+class Effects(Summarized, Jsonable):
     """Effects of removing each cause.
 
     Attributes

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from cctrace.diagnosis import constants as const
-from cctrace.display import Public
+from cctrace.display import Jsonable, Public
 from cctrace.estimates import Z90, Estimate
 
 # What limits a flow at an instant; a short interval is named by the first of these that held for most of it.
@@ -188,7 +188,7 @@ def _inside(off: float, reach: float) -> float:
 
 
 @dataclass(frozen=True)
-class Verdict(Public):
+class Verdict(Public, Jsonable):
     """A cause of a flow's behaviour.
 
     Attributes

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cctrace.columns import Floats
-from cctrace.display import Progress, Summarized, plain, silent
+from cctrace.display import Jsonable, Progress, Summarized, plain, silent
 from cctrace.errors import ArgumentError, FitError
 from cctrace.estimates import Z95, Estimate
 from cctrace.fit.constants import BETWEEN_POINTS, MAX_BETWEEN, MIN_FLOWS
@@ -41,7 +41,7 @@ class Estimator(Protocol):
         """Return the fitted object."""
 
 
-class Hierarchical(Summarized):
+class Hierarchical(Summarized, Jsonable):
     """Partial pooling of an estimator's results over flows.
 
     Parameters

@@ -32,7 +32,7 @@ from cctrace.cc import controller as resolve
 from cctrace.cc.base import Controller
 from cctrace.cc.own import parts
 from cctrace.columns import Floats
-from cctrace.display import Progress, Summarized, plain, silent
+from cctrace.display import Jsonable, Progress, Summarized, plain, silent
 from cctrace.errors import ArgumentError, FitError
 from cctrace.estimates import Estimate
 from cctrace.fit.constants import DRAWS, MIN_BLOCKS, SCORE_SPREAD
@@ -49,7 +49,7 @@ from cctrace.units import format_percent
 MAX_PARAMETERS = 2
 
 
-class Parameters(Summarized):
+class Parameters(Summarized, Jsonable):
     """Estimator of a controller's parameters from a flow's sends.
 
     Parameters

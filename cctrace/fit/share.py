@@ -26,7 +26,7 @@ from cctrace.cc import is_model_based
 from cctrace.cc.bbr1_model import PROBE_BW
 from cctrace.cc.bbr2_model import BW_UNIT
 from cctrace.columns import Floats, Ints
-from cctrace.display import Progress, Summarized, connection, plain, silent
+from cctrace.display import Jsonable, Progress, Summarized, connection, plain, silent
 from cctrace.errors import ArgumentError, FitError
 from cctrace.estimates import Estimate
 from cctrace.fit.constants import BIN_NS, MIN_COMMON_S, MIN_SHARE_BYTES, MOST, SETTLING, SHARE_DRAWS
@@ -68,7 +68,7 @@ class OfFlow(NamedTuple):
         return self.fit.summary()
 
 
-class Share(Summarized):
+class Share(Summarized, Jsonable):
     """Estimator of how flows shared a bottleneck.
 
     Parameters

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cctrace.arguments import place_in
+from cctrace.arguments import number, place_in, whole
 from cctrace.display import Gridded, endpoint
 from cctrace.errors import ArgumentError
 from cctrace.flows import reaction
@@ -88,6 +88,7 @@ def read(
     from cctrace.io.counters.tcpinfo import TcpInfo
 
     if chunk is not None:
+        whole("chunk", chunk, 1)  # at once: the iterator checks when it is first used
         return stream(source, chunk, format, **options)
     data = read_file(source, format, **options)
     if isinstance(data, TcpInfo):
@@ -207,8 +208,9 @@ class Capture(Gridded):
 
     def bulk(self, at_least: int = BULK_BYTES) -> list[Flow]:
         """Return the flows that carried at least `at_least` bytes, largest first."""
+        least = number("at_least", at_least, "a number of bytes")
         sent = self.flows["bytes_sent"].to_numpy()
-        return [self.flow(int(i)) for i in np.argsort(-sent, kind="stable") if sent[i] >= at_least]
+        return [self.flow(int(i)) for i in np.argsort(-sent, kind="stable") if sent[i] >= least]
 
     def _find(self, key: tuple[Any, ...]) -> int:
         table = self.packets.connections

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cctrace.columns import frame_of
-from cctrace.display import Summarized
+from cctrace.display import Jsonable, Summarized
 from cctrace.errors import StreamError
 from cctrace.flows.state import RST, SYN
 from cctrace.io.captures.packets import OPT_ACCURATE_ECN, OPT_COPY
@@ -101,7 +101,7 @@ class _Acks:
 
 
 @dataclass(frozen=True, repr=False)
-class Ecn(Summarized):
+class Ecn(Summarized, Jsonable):
     """ECN of one connection, as captured.
 
     Attributes

@@ -76,14 +76,13 @@ def read_file(
     """
     sources = _expand(source)
     if len(sources) == 1:
-        opened = open_source(sources[0], limit)
-        name = _format_of(opened, format)
-        if name == ARCHIVE:
-            return _of_archive(opened, decapsulate, limit)
-        if name not in CAPTURES:
-            with opened:
+        with open_source(sources[0], limit) as opened:
+            name = _format_of(opened, format)
+            if name == ARCHIVE:
+                return _of_archive(opened, decapsulate, limit)
+            if name not in CAPTURES:
                 return _module(name).read(opened)
-        sources = [opened]
+            return next(_packets([opened], None, format, decapsulate, limit))
     return next(_packets(sources, None, format, decapsulate, limit))
 
 
@@ -106,11 +105,12 @@ def stream(
     whole("chunk", chunk, 1)
     sources = _expand(source)
     if len(sources) == 1 and format is None:
-        opened = open_source(sources[0], limit)
-        sources = [opened]
-        if sniff(opened) == ARCHIVE:
-            yield _of_archive(opened, decapsulate, limit)  # type: ignore[misc]  # its captures, or `FormatError`
-            return
+        with open_source(sources[0], limit) as opened:
+            if sniff(opened) == ARCHIVE:
+                yield _of_archive(opened, decapsulate, limit)  # type: ignore[misc]  # its captures, or `FormatError`
+            else:
+                yield from _packets([opened], chunk, format, decapsulate, limit, lasting, brief)
+        return
     yield from _packets(sources, chunk, format, decapsulate, limit, lasting, brief)
 
 

@@ -63,6 +63,14 @@ class Source:
         self.cut: str | None = None
         self._reading, self._closed = threading.Lock(), False
         self._file, self.size = stream, _file_size(stream)
+        try:
+            self._begin(stream)
+        except (OSError, FormatError):
+            self.close()
+            raise
+
+    def _begin(self, stream: BinaryFile) -> None:
+        """Read the first bytes, unpacked if they are compressed."""
         first = _head_of(stream)
         self.taken = len(first)
         for magic, kind, make in DECOMPRESSORS:

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from cctrace.display import Jsonable
+
 HELD, IN_PART, NOT_HELD, NOT_RUN = "held", "held in part", "not held", "not reproducible"
 UNDER = "held under a reading"  # of what the paper leaves open
 NEAR = 0.25  # tolerance of a number against the paper's, either way; fixed before the runs, the same for all
@@ -29,7 +31,7 @@ Sizes = Mapping[str, tuple[float | None, float | None]]
 
 
 @dataclass(frozen=True)
-class Claim:
+class Claim(Jsonable):
     """One statement of a paper, or a part or a reading of it, beside what was found.
 
     Attributes

@@ -115,12 +115,12 @@ def _bounds(flow: Sent) -> tuple[float, list[float]]:
     window_us = max(const.WINDOW_US, 4 * low)
     if span_us < 4 * window_us:
         window_us = max(span_us / 4, 1.0)
-    _, rate, mean_rtt = delivered_rate(flow, window_us)
+    _, rate, mean_rtt = delivered_rate(flow, window_us, every=False)
     place = np.maximum(flow.sent_us / window_us, 0).astype(np.int64)  # other flows may have started earlier
-    sent = np.bincount(place, flow.wire_bytes)[:-1] / window_us
+    sent = np.bincount(np.cumsum(np.diff(place, prepend=place[0]) > 0), flow.wire_bytes)[:-1] / window_us
     sent, rate, queued = sent[sent > 0], rate[rate > 0], rate[(mean_rtt > 1.05 * low) & (rate > 0)]
     unknown = 1 - len(flow.acked) / len(flow.sent_us)
-    if unknown >= 0.1:
+    if unknown >= 0.1 and len(sent):
         return float(np.quantile(sent, 0.98)), [float(np.median(sent))]
     delivered = float(np.median(queued)) if len(queued) else float(np.quantile(rate, 0.9))
     usual = float(np.median(sent)) if len(sent) else delivered

@@ -186,14 +186,17 @@ def backlog_met(flow: Sent, steps: Steps, time_us: Floats) -> Floats:
     return met
 
 
-def delivered_rate(flow: Sent, window_us: float) -> tuple[Floats, Floats, Floats]:
-    """Return the centres, rates and mean RTTs of the windows with deliveries."""
+def delivered_rate(flow: Sent, window_us: float, every: bool = True) -> tuple[Floats, Floats, Floats]:
+    """Return the centres, rates and mean RTTs of the windows up to the last delivery.
+
+    Not `every`: of those with deliveries only, of which there are no more than packets, however narrow a window is.
+    """
     known = np.flatnonzero(np.isfinite(flow.acked_us))
     order = known[np.argsort(flow.acked_us[known], kind="stable")]
     del known  # here and below: of a million packets each has 8 MB
     told = flow.acked_us[order]
     place = (told / window_us).astype(np.int64)
-    edges = np.arange(place[-1] + 2)
+    edges = np.arange(place[-1] + 2) if every else np.append(place[np.diff(place, prepend=-1) > 0], place[-1] + 1)
     begin = np.searchsorted(place, edges)
     del place
     total = np.concatenate([[0.0], np.cumsum(flow.wire_bytes[order])])

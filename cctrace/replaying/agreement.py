@@ -14,7 +14,7 @@ import numpy as np
 
 from cctrace.cc.linux import STARTUP_GAIN
 from cctrace.columns import Bools, Columns, Floats, Values, frame_of, rows_of_spans
-from cctrace.display import Carded
+from cctrace.display import Carded, Jsonable
 from cctrace.errors import ArgumentError
 from cctrace.flows.source import flow_of
 from cctrace.io.counters.tcpinfo import BBR_MODES
@@ -43,7 +43,7 @@ NOT_MEASURED_BPS = 1  # what v2 and v3 report before the first bandwidth sample;
 OF_BOUNDED = ("mode", "inflight_hi", "inflight_lo", "bw_lo")  # reported by the kernels of BBRv2 and v3 only
 
 
-class Comparison(Carded):
+class Comparison(Carded, Jsonable):
     """Agreement of a replayed run with the kernel's own polls.
 
     Parameters

@@ -37,8 +37,8 @@ def _sentence(row: Mapping[Hashable, Any]) -> str:
     if not row["answered"]:
         return f"{name}: of {wanted:,} flows that others sent, the simulation reproduces none: no answer."
     left = wanted - row["answered"]
-    others = f" {left:,} more are left out: refused, or not reproduced by the simulation." if left else ""
-    others += f" {row['sent']:,} were sent by it." if row["sent"] else ""
+    others = f" Left out: {left:,} refused, or not reproduced by the simulation." if left else ""
+    others += f" Sent by it: {row['sent']:,}." if row["sent"] else ""
     return (
         f"{name} would have had more goodput in {_share(row, 'better')} of {row['answered']:,} flows, less in "
         f"{_share(row, 'worse')}; {row['alike']:,} about the same, {row['undecided']:,} undecided.{others}"

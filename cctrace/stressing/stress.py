@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from cctrace.arguments import check_argument
 from cctrace.display import Jsonable, Progress, Summarized, silent
 from cctrace.sim.scenario import Scenario
 from cctrace.stressing.aims import Aim
@@ -187,6 +188,8 @@ def stress(
     reno gets less than 10 % of what the path offers for 4 s
     from ... all data packets are lost, ... times, every ...
     """
+    check_argument(isinstance(setting, Setting), "setting", setting, "a cctrace.stressing.trial.Setting")
+    check_argument(isinstance(aim, Aim), "aim", aim, "a cctrace.stressing.aims.Aim")
     began, tried, nearest = time.monotonic(), 0, math.inf
     found: list[Finding] = []
     problem = Problem(setting, aim, bounds or Bounds())

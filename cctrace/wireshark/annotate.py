@@ -10,7 +10,7 @@ from typing import Any, cast
 import cctrace
 from cctrace.analysis.inputs import Counters
 from cctrace.analysis.one_flow import of_capture
-from cctrace.display import Progress, Summarized, connection, silent, visible
+from cctrace.display import Jsonable, Progress, Summarized, connection, silent, visible
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.flow import Flow
 from cctrace.flows.large import bulk_of_file
@@ -30,7 +30,7 @@ File = str | os.PathLike[str]
 
 
 @dataclass(frozen=True, repr=False)
-class Annotated(Summarized):
+class Annotated(Summarized, Jsonable):
     """Result of `annotate`."""
 
     shown_as = "Annotated capture"

@@ -26,8 +26,8 @@ _RETRANS = re.compile(
 )
 _RETRANS_HEADER = re.compile(r"^TIME\s+PID\s+(IP\s+)?LADDR:LPORT\s+(T>\s+)?RADDR:RPORT\s+STATE", re.MULTILINE)
 _LIFE = re.compile(
-    r"(?P<src>\S+)\s+(?P<sport>\d{1,5})\s+(?P<dst>\S+)\s+(?P<dport>\d{1,5})\s+"
-    r"(?P<tx>\d{1,15})\s+(?P<rx>\d{1,15})\s+(?P<ms>\d{1,15}(?:\.\d+)?)\s*$"
+    r"(?P<src>\S+) (?P<sport>\d{1,5}) (?P<dst>\S+) (?P<dport>\d{1,5}) "
+    r"(?P<tx>\d{1,15}) (?P<rx>\d{1,15}) (?P<ms>\d{1,15}(?:\.\d+)?)"
 )
 _LIFE_HEADER = re.compile(
     r"^(TIME(\(s\))?[ ,]+)*PID[ ,]+COMM[ ,]+(IP[ ,]+)?LADDR[ ,]+LPORT[ ,]+RADDR[ ,]+RPORT[ ,]+TX_KB", re.MULTILINE
@@ -75,7 +75,7 @@ def _retransmission(line: str) -> dict[str, Any] | None:
 
 
 def _life(line: str) -> dict[str, Any] | None:
-    found = _LIFE.search(line.replace(",", " "))
+    found = _LIFE.fullmatch(" ".join(line.replace(",", " ").split()[-7:]))  # before them: times, PID, and a name
     if not found:
         return None
     ends = _ends(*(found[name] for name in ("src", "sport", "dst", "dport")))

@@ -32,7 +32,7 @@ def sniff(head: bytes) -> bool:
 def read(source: Source) -> tcpinfo.TcpInfo:
     """Read a siftr log into `TcpInfo`, one row per packet. Raises `FormatError`: no packet in the log."""
     lines = source.lines()
-    header = dict(re.findall(r"(\w+)=(\S+)", next(lines)))
+    header = dict(re.findall(r"\b(\w+)=(\S+)", next(lines)))
     ticks = int(header.get("hz", 0)), int(header.get("tcp_rtt_scale", 0))
     polls = tcpinfo.Polls()
     for line in lines:

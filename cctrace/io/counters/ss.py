@@ -221,7 +221,7 @@ def _information(text: str, poll: dict[str, Any]) -> None:
             if group == "bbr":
                 _bbr(inner, poll)
             elif group == "skmem":
-                poll.update({f"skmem_{k}": int(v) for k, v in re.findall(r"([a-z]+)(\d+)", inner)})
+                poll.update({f"skmem_{k}": int(v) for k, v in re.findall(r"\b([a-z]+)(\d+)", inner)})
             elif rate:
                 _take_rate(rate, value, poll)
             elif key:

@@ -15,7 +15,7 @@ from cctrace.io.counters.clock import fraction_ns
 from cctrace.io.source import Source, reads
 
 _LINE = re.compile(r"\s(?P<seconds>\d+)\.(?P<fraction>\d+):\s+(?:\w+:)?tcp_probe:\s+(?P<fields>.*)")
-_FIELD = re.compile(r"(\w+)=(\S+)")
+_FIELD = re.compile(r"\b(\w+)=(\S+)")
 _RENAMED = {"length": "data_len", "ssthresh": "snd_ssthresh", "srtt": "rtt"}
 
 

@@ -18,6 +18,7 @@ from cctrace.io.source import Source, reads
 _HEAD = re.compile(r"(\*+)\s+<<\s*\w+\s*>>\s+\d+")
 _RECORD = re.compile(r"(?:-+|\s*(\d+))\s+(\w+)\s+(?:[cb]\s+)?(.*)")
 _DUMP = re.compile(r"tcpi2?: (.*)")
+_FIGURE = re.compile(r"\b(\w+)=(\d+)")  # of a long word each start but the first is passed over
 Endpoint = tuple[str | None, int | None]
 _CONTROL = "getsockopt() returned: "
 
@@ -96,7 +97,7 @@ class _Reader:
             control = text[len(_CONTROL) :].strip()
             self.connections.number(self._key(transaction), control or None)
         elif dump := _DUMP.match(text):
-            figures = {name: int(value) for name, value in re.findall(r"(\w+)=(\d+)", dump[1])}
+            figures = {name: int(value) for name, value in _FIGURE.findall(dump[1])}
             if text.startswith("tcpi2") and transaction.poll is not None:
                 transaction.poll |= figures
             elif transaction.time_ns is None:

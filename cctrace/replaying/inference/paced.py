@@ -92,6 +92,8 @@ def _evident_limit(flow: Flow) -> int | None:
         return None  # ends of writes: the application had no more, whose rate it is then
     bytes_before, tx_ns, answers = bytes_before[:number], tx_ns[:number], answers[len(answers) - number :]
     took_ns = tx_ns[TOGETHER:] - tx_ns[:-TOGETHER]
+    if took_ns.sum() <= 0:
+        return None  # the clock was set back, by more than the flow lasted
     rate_Bps = _rates(bytes_before, tx_ns, TOGETHER)
     # Where even MARGIN above the usual rate is exceeded, the limit is, too: most flows need not be sorted for that.
     exceeded = rate_Bps * ((1 + MARGIN) * (1 + 1 / TOGETHER)) < (1 - 1e-9) * rate_Bps.max()
