@@ -4,6 +4,7 @@ import ast
 import contextlib
 import io
 import json
+import os
 import subprocess
 import sys
 import warnings
@@ -32,6 +33,13 @@ def test_help_names_every_command_without_importing_numpy():
 def test_the_installed_command_and_the_module_are_the_same(run):
     result = subprocess.run([sys.executable, "-m", "cctrace", "--version"], capture_output=True, text=True, check=True)
     assert result.stdout == f"cctrace {cctrace.__version__}\n" == run("--version")[1]
+
+
+def test_what_the_encoding_of_the_output_lacks_is_escaped():
+    capture = datasets.path("loss_cubic_1pct", "sender.pcap.zst")
+    command = [sys.executable, "-m", "cctrace", "fit", "path", str(capture)]  # "10.99.0.1:40001 → 10.99.0.2:5001"
+    done = subprocess.run(command, capture_output=True, env=os.environ | {"PYTHONIOENCODING": "latin-1"}, check=True)
+    assert b" \\u2192 " in done.stdout
 
 
 def test_a_command_that_ends_its_process_does_what_was_registered_for_the_end():

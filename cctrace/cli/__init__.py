@@ -7,6 +7,7 @@ error, whose traceback `--debug` shows. Warnings about partly unreadable data ar
 import atexit
 import contextlib
 import gc
+import io
 import os
 import sys
 import warnings
@@ -85,6 +86,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     debug = "--debug" in arguments
     begin_run(debug)
     gc.set_threshold(_COLLECTED)
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")  # what a terminal cannot show, such as the arrow in Latin-1
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # for small matrices, more threads only take time from ours
     warnings.showwarning = _show_warning
     warnings.simplefilter("always", CctraceWarning)
