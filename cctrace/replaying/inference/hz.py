@@ -34,7 +34,7 @@ from cctrace.replaying.engine.follow import Follower
 from cctrace.replaying.engine.script import Script
 from cctrace.replaying.inference.hypotheses import ALIKE, FALSE_ALARM, Inference, Known
 from cctrace.replaying.inference.one_pass import Leader
-from cctrace.replaying.inference.probes import PROBE_RTTS, PROBING
+from cctrace.replaying.inference.probes import PROBE_RTTS, PROBING, RENEWED
 from cctrace.replaying.inference.ticks import CONFIG_HZ
 from cctrace.replaying.inference.timed import timed
 from cctrace.schema import JIFFIES_START
@@ -328,7 +328,8 @@ class Judge:
         follower = None
         if {"mode", "min_rtt_stamp"} <= set(fields_of(cls)) and "PROBE_RTT" in cls.states:
             follower = Follower(source.events, source.events.sends, cls, params, ("mode",), in_runs=True)
-        if follower is None or not (follower.counts_ticks and follower.times_probe_rtt):
+        renewed = any(one.field == RENEWED for one in script.edits)  # when is known to a tick of this rate only
+        if follower is None or renewed or not (follower.counts_ticks and follower.times_probe_rtt):
             self._settled = Ticking(own, 0, (own, other))
             return False
         replay: _Plain | _Led

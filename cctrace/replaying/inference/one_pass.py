@@ -44,9 +44,8 @@ from cctrace.replaying.engine.leading import (
 from cctrace.replaying.engine.script import BEST, Best, Changes, Edit, Passed, Script
 from cctrace.replaying.engine.stack import NEXT_SEND
 from cctrace.replaying.inference.hypotheses import LONGEST
-from cctrace.replaying.inference.probes import Probes
 from cctrace.replaying.inference.timed import Timed
-from cctrace.schema import CLOCK_START_US
+from cctrace.schema import CLOCK_START_US, ON_ACK
 from cctrace.tcp.small_queue import SKB_OVERHEAD_BYTES, SKB_OVERHEAD_BYTES_6_1, TIMER_SLACK_NS
 
 # Where `Leader.save` has draws, tables, slots, the state of `leading.lead`, and its last draw.
@@ -238,6 +237,12 @@ class Leader:
         ring, places = self._ring()
         ring[places] = segments
 
+    def samples(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return when ACKs were processed, on the connection's clock, and their RTT samples (-1: none), us."""
+        calls, states, _ = self._work.tables[OUT]
+        acks = states[calls["of"][: len(self.decided)][calls["event"][: len(self.decided)] == ON_ACK]]
+        return self.clock_us(acks["time_ns"]), acks["rs_rtt_us"].astype(np.int64)
+
     def _ring(self) -> tuple[NDArray[Any], NDArray[np.int64]]:
         """Return the ring of segments and the places that are in use."""
         tp, ring = self._final[0], self._segments
@@ -377,24 +382,3 @@ class Leader:
     def _add(self, change: Changes) -> None:
         for name, value in change.items():
             self.control.slots[self.control.slot(name)] += value
-
-
-def hand_over(
-    flow: Flow,
-    cls: type[Controller],
-    params: dict[str, Any],
-    script: Timed,
-    marks: NDArray[np.uint8] | None = None,
-) -> tuple[NDArray[np.int64], Script | None]:
-    """Return a controller's decisions over a flow sent through fq, as `Flow.paced_by` takes them, and what it inferred.
-
-    See `Leader` for the arguments. `script` has the unrecorded values, except when BBRv2 and v3 probe, which the
-    pass infers: it depends on when BBR fills the pipe, and thus on what is handed over.
-    """
-    if cls.probe_draws:
-        leader = Leader(flow, cls, params, marks=marks)
-        Probes(leader).run()
-        return leader.decided, leader.script
-    leader = Leader(flow, cls, params, script, marks)
-    leader.run()
-    return leader.decided, None

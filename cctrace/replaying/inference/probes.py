@@ -8,7 +8,7 @@ until the probe is visible (`Follower.scan`).
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from cctrace.replaying.inference.waits import LedWaits, Waits
 
 NEVER = {"rounds_since_probe": -(1 << 20), "probe_wait_us": 1 << 40, "probe_wait_round": 1 << 20}
 AT_ONCE = {"rounds_since_probe": 1 << 21}
+RENEWED = "probe_rtt_min_stamp"  # when the minimum RTT was renewed whose expiry calls for PROBE_RTT
 REFILL = 3  # cycle_idx in which a probe of v2, v2+ and v3 starts
 PROBING = REFILL, 0  # it goes on in UP
 MARGIN_US = 100_000  # beyond the longest wait
@@ -41,11 +42,19 @@ FEW_ACKS = 32  # on each side of the likeliest that are tried, too
 PEAKS, LOWER = 2, 0.5  # that are searched around: of two peaks at half-RTT resolution, the lower may be the higher one
 
 
-class Probes(Inference):
-    """The waits of BBR v2, v2+ and v3."""
+class Renewal(NamedTuple):
+    """A renewal of the minimum RTT that the replay lacks: before which row it is made, and when it was, ticks."""
 
-    def __init__(self, follower: Subject) -> None:
+    row: int
+    stamp: int
+
+
+class Probes(Inference):
+    """The waits of BBR v2, v2+ and v3; `renewals` of the minimum RTT that are known, ascending."""
+
+    def __init__(self, follower: Subject, renewals: Sequence[Renewal] = ()) -> None:
         super().__init__(follower)
+        self.renewals = list(renewals)
         params = follower.params
         kinds = [params[n] if isinstance(n, str) else n for n in follower.cls.probe_draws]
         self.clock = kinds.index(0)
@@ -67,10 +76,14 @@ class Probes(Inference):
         follower = self.follower
         if not follower.row:
             stay_in_startup(self)
-        while follower.run() < len(follower.rows):
-            self.note()
-            self.drawing()
-            self.choose_wait()
+        while follower.row < len(follower.rows):
+            stop = max(self.renewals[0].row, follower.row) if self.renewals else len(follower.rows)
+            if follower.row < stop and follower.run(stop) < stop:
+                self.note()
+                self.drawing()
+                self.choose_wait()
+            elif self.renewals:
+                follower.set(RENEWED, self.renewals.pop(0).stamp)
 
     def choose_wait(self) -> None:
         """The next call draws a wait: find the ACK that ends it."""

@@ -31,12 +31,12 @@ from cctrace.flows.sender.handover import PATIENCE_NS
 from cctrace.flows.state import DIRECTLY, LATE_TIMER, THROUGH_FQ
 from cctrace.io.counters.tcpinfo import TcpInfo
 from cctrace.replaying.engine.stream import stream_of
-from cctrace.replaying.inference import one_pass
 from cctrace.replaying.inference.echoed import waits_in_queue
 from cctrace.replaying.inference.hypotheses import FALSE_ALARM
 from cctrace.replaying.inference.led import note_led
 from cctrace.replaying.inference.paced import EXPLAINED, TEMPER
 from cctrace.replaying.inference.played import Played, block_us, play
+from cctrace.replaying.inference.renewals import hand_over
 from cctrace.replaying.senders import Sender, registered, senders_of
 
 T = TypeVar("T")
@@ -338,7 +338,7 @@ def _converged(
     played = played or play(flow, controller, each_us, marks, judged)
     best = played.decided, played
     for number in range(min(rounds, max(MAX_ROWS // len(flow.events), MIN_ROUNDS))):
-        decided, script = one_pass.hand_over(flow, played.cls, played.params, played.timed, marks)
+        decided, script = hand_over(flow, played.cls, played.params, played.timed, marks)
         if (digest := hashlib.sha256(decided.data).digest()) in seen:
             break  # what follows would repeat what followed then
         seen.add(digest)
