@@ -16,7 +16,7 @@ from cctrace.identification.flights import NEUTRAL, longest_still, outgrown
 from cctrace.identification.flights import _foreign as foreign
 from cctrace.identification.halves import HalfRounds
 from cctrace.identification.phases import Rates, chain, cycles_of
-from cctrace.identification.sends import Record, _leave_slow_start, _set_window, record_of, replay_of
+from cctrace.identification.sends import SenderRecord, _leave_slow_start, _set_window, record_of, replay_of
 from cctrace.replaying.engine import midflow
 from cctrace.schema import LINUX_EVENTS
 
@@ -201,8 +201,8 @@ def test_a_name_from_counters_is_checked_on_the_first_events_and_never_believed_
     whole = cct.identify(flow)
     monkeypatch.setattr(constants, "CHECKED_ROWS", 2000)
     looked = []
-    part = Record.part
-    monkeypatch.setattr(Record, "part", lambda *args: looked.append(args[1:]) or part(*args))
+    part = SenderRecord.part
+    monkeypatch.setattr(SenderRecord, "part", lambda *args: looked.append(args[1:]) or part(*args))
     assert "reno" in cct.identify(flow, check="reno").group
     assert looked == [(500,), (2000,)][: len(looked)]
     looked.clear()

@@ -14,7 +14,7 @@ from cctrace.identification.halves import HalfRounds
 from cctrace.identification.identify import _in_favour
 from cctrace.identification.odds import Fit, Judgement, among_paced, log_odds, wrong_factor
 from cctrace.identification.phases import Cycles
-from cctrace.identification.sends import Record
+from cctrace.identification.sends import SenderRecord
 from cctrace.schema import CLOCK_START_US
 
 
@@ -73,7 +73,7 @@ def test_who_paces_sends_some_when_no_ack_has_come():
         if other:
             times[other][10] = 1
         events = Events(EventColumns.of(rows), {"start_ns": 0}, times)
-        assert Record(events, 250, True, True, False, False, None).shows_no_timer is none
+        assert SenderRecord(events, 250, True, True, False, False, None).shows_no_timer is none
 
 
 @pytest.mark.parametrize(("name", "more"), [("prague", SENDS_ECT1), ("reno", 0.0)])

@@ -38,7 +38,7 @@ from cctrace.flows.events import Events
 from cctrace.identification import constants as const
 from cctrace.identification import dips
 from cctrace.identification.halves import HalfRounds
-from cctrace.identification.sends import Record, Replay
+from cctrace.identification.sends import Replay, SenderRecord
 from cctrace.tcp.pacing import SK_GSO_MAX_SIZE, TSO_RTT_LOG, TSO_WIN_DIVISOR
 
 V2 = BBR2.params
@@ -68,7 +68,7 @@ class Flights(NamedTuple):
     other_reductions: int = 0  # reductions that differ by more than jitter does; 0 where times are exact
 
 
-def flights_of(record: Record, replay: Replay) -> Flights:
+def flights_of(record: SenderRecord, replay: Replay) -> Flights:
     """Compare a replay with the flights of its record."""
     halves = record.halves
     over = halves.excess(replay.cwnd, replay.pacing_Bps, replay.cls.pacing_overhead_bytes)
@@ -190,7 +190,7 @@ def awaited(events: Events, rows: Ints, cwnd: Floats, mss: int) -> Floats:
     return np.minimum(np.maximum(made, MIN_TSO_SEGS), np.maximum(cwnd / TSO_WIN_DIVISOR, 1))
 
 
-def astray(record: Record, replay: Replay) -> Astray:
+def astray(record: SenderRecord, replay: Replay) -> Astray:
     """Return how often the flights differ from those of a replayed controller without pacing.
 
     Outside recovery and slow start (in which a window grows faster than it is filled), and where no SO_MAX_PACING_RATE
@@ -228,7 +228,7 @@ def uninformative(halves: HalfRounds) -> float:
     return const.MIDDLE - const.PER_LENGTH * math.log(halves.burst)
 
 
-def _foreign(record: Record, replay: Replay) -> float:
+def _foreign(record: SenderRecord, replay: Replay) -> float:
     """Return the log odds against a candidate that paces, from flights that it would not produce."""
     halves, is_v1 = record.halves, bool(replay.cls.phase_choices)
     events = record.events

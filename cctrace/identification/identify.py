@@ -37,7 +37,7 @@ from cctrace.identification.odds import UNKNOWN, Candidate, Fit, Judgement, judg
 from cctrace.identification.phases import cycles_of
 from cctrace.identification.polls import judge_polls
 from cctrace.identification.relatives import difference
-from cctrace.identification.sends import Record, Recorded, Replay, replay_of
+from cctrace.identification.sends import Recorded, Replay, SenderRecord, replay_of
 from cctrace.lang.threads import each
 from cctrace.replaying.engine.stream import stream_of
 from cctrace.replaying.intervals import BLOCK_US
@@ -185,7 +185,7 @@ def identified(flow: Flow | CounterFlow, check: str | None = None) -> Identifica
     return kept[key]
 
 
-def _judged(record: Record, named: str | None) -> tuple[Judgement | None, Record]:
+def _judged(record: SenderRecord, named: str | None) -> tuple[Judgement | None, SenderRecord]:
     """Return the judgement, and what it judges: the first rows if they confirm or contradict the kernel's name."""
     for most in (const.CHECKED_ROWS // 4, const.CHECKED_ROWS) if named else ():
         if len(record.events) <= most:
@@ -204,7 +204,7 @@ def _confirms(likely: Sequence[Candidate], named: str | None) -> bool:
     return sum(one.probability for one in likely if kernel_name(one.name) == named) > const.CONFIRMED
 
 
-def _of_packets(record: Record) -> Judgement | None:
+def _of_packets(record: SenderRecord) -> Judgement | None:
     """Return the identification from packets; None if nothing was sent, or acknowledged."""
     if not record.sent.any() or not len(record.halves.acks):
         return None
@@ -212,7 +212,7 @@ def _of_packets(record: Record) -> Judgement | None:
     return judge(record, fits, None if record.exact else cycles_of(record, [fit.replay for fit in fits.values()]))
 
 
-def _fits(record: Record) -> dict[str, Fit]:
+def _fits(record: SenderRecord) -> dict[str, Fit]:
     """Replay all candidates.
 
     Whether the socket paces does not depend on the window's controller, so all candidates with the right windows
@@ -233,7 +233,7 @@ def _fits(record: Record) -> dict[str, Fit]:
     return fits
 
 
-def _replayed(record: Record, name: str) -> Replay:
+def _replayed(record: SenderRecord, name: str) -> Replay:
     """Replay a candidate; what that has freed is given back if the record is only the beginning of a long flow."""
     found = replay_of(record, name)
     if len(record.events) >= const.MAX_ROWS:
@@ -241,7 +241,7 @@ def _replayed(record: Record, name: str) -> Replay:
     return found
 
 
-def _concluded(judgement: Judgement, record: Record | None, began: float) -> Identification:
+def _concluded(judgement: Judgement, record: SenderRecord | None, began: float) -> Identification:
     """Return the identification that follows from a judgement of a flow's record."""
     candidates, group = judgement.candidates, judgement.group
     if group == (UNKNOWN,):
@@ -259,7 +259,7 @@ def _concluded(judgement: Judgement, record: Record | None, began: float) -> Ide
     return Identification(candidates, group, reason, time.perf_counter() - began, judgement.paced[group[0]])
 
 
-def _in_favour(judgement: Judgement, group: tuple[str, ...], record: Record | None) -> str:
+def _in_favour(judgement: Judgement, group: tuple[str, ...], record: SenderRecord | None) -> str:
     """Return the evidence for a group, in a sentence."""
     best, how, paced = group[0], judgement.how, judgement.paced[group[0]]
     others = {name: value for name, value in judgement.evidence.items() if name not in group}

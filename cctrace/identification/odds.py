@@ -33,7 +33,7 @@ from cctrace.columns import Floats
 from cctrace.identification import constants as const
 from cctrace.identification.flights import Astray, Flights, uninformative
 from cctrace.identification.phases import Cycles, other_cycle
-from cctrace.identification.sends import Record, Replay
+from cctrace.identification.sends import Replay, SenderRecord
 from cctrace.replaying.senders import L4S_SENDERS
 from cctrace.special import special
 from cctrace.units import format_percent
@@ -99,7 +99,7 @@ class Judgement(NamedTuple):
         return tuple(one.name for one in named if one.probability * const.ALIKE >= named[0].probability)
 
 
-def judge(record: Record, fits: dict[str, Fit], cycles: Cycles | None) -> Judgement:
+def judge(record: SenderRecord, fits: dict[str, Fit], cycles: Cycles | None) -> Judgement:
     """Combine sends, flights and phases; `cycles` where departure times are estimates."""
     evidence = _evidence(record, fits, cycles)
     best = fits[max(evidence, key=evidence.__getitem__)]
@@ -112,7 +112,7 @@ def judge(record: Record, fits: dict[str, Fit], cycles: Cycles | None) -> Judgem
     return Judgement(how, evidence, known, pieces, paced, f"{format_percent(best.flights.scale)} off")
 
 
-def _evidence(record: Record, fits: dict[str, Fit], cycles: Cycles | None) -> dict[str, float]:
+def _evidence(record: SenderRecord, fits: dict[str, Fit], cycles: Cycles | None) -> dict[str, float]:
     if cycles is None:
         own = {name: const.TEMPER * float(np.sum(fit.replay.sends)) for name, fit in fits.items()}
         if record.rebuilt:  # when losses were detected, which decides what they leave of inflight_hi, is a guess
@@ -142,7 +142,7 @@ def _evidence(record: Record, fits: dict[str, Fit], cycles: Cycles | None) -> di
     return {name: value - fits[name].flights.foreign for name, value in evidence.items()}
 
 
-def _length(record: Record) -> float:
+def _length(record: SenderRecord) -> float:
     """Return how much flights say because of their length, 0 to 1: errors are of the order of segments."""
     return min(float(np.median(record.halves.flight)) / const.LONG_FLIGHT, 1.0)
 
@@ -165,7 +165,7 @@ def among_paced(
     return {name: one - most for name, one in value.items()}
 
 
-def _known(record: Record, fits: dict[str, Fit], evidence: dict[str, float]) -> float:
+def _known(record: SenderRecord, fits: dict[str, Fit], evidence: dict[str, float]) -> float:
     """Return the log odds that a candidate sent the flow, averaged over the plausible ones by probability."""
     weights = softmax(evidence)
     odds = [
@@ -176,7 +176,7 @@ def _known(record: Record, fits: dict[str, Fit], evidence: dict[str, float]) -> 
     return float(np.logaddexp.reduce(odds))
 
 
-def log_odds(record: Record, fit: Fit) -> float:
+def log_odds(record: SenderRecord, fit: Fit) -> float:
     """Return the log odds that a candidate, not an unknown sender, sent a flow."""
     replay, flights = fit
     total = const.BEFOREHAND + (const.SENDS_ECT1 if record.is_l4s and replay.name in L4S_SENDERS else 0.0)

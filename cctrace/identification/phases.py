@@ -27,7 +27,7 @@ from cctrace.cc.bbr1_model import CYCLE_LEN
 from cctrace.columns import Bools, Floats, Ints
 from cctrace.identification import constants as const
 from cctrace.identification.halves import HalfRounds
-from cctrace.identification.sends import Record, Replay
+from cctrace.identification.sends import Replay, SenderRecord
 
 FACTORS = np.array([0.7, 1.0, 1.5, 2.2, 3.5, 5.5])  # of the errors; the likeliest one is used
 OTHERS = ((2, 1), (1, 2), (2, 2))  # unknown senders' cycles: gains further from 1, phases shorter, by these factors
@@ -192,7 +192,7 @@ class Cycles(NamedTuple):
     start: int = 0  # the block in which PROBE_BW starts
 
 
-def cycles_of(record: Record, replays: list[Replay]) -> Cycles:
+def cycles_of(record: SenderRecord, replays: list[Replay]) -> Cycles:
     """Score the gain cycles of the candidates that have one and whose replay reaches PROBE_BW."""
     bws = {one.name: one.bw for one in replays if np.isfinite(one.bw).any()}
     halves = record.halves

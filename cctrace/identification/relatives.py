@@ -16,7 +16,7 @@ from cctrace.identification import constants as const
 from cctrace.identification.flights import astray
 from cctrace.identification.halves import HalfRounds
 from cctrace.identification.polls import FACTORS
-from cctrace.identification.sends import Record, Replay, replay_of
+from cctrace.identification.sends import Replay, SenderRecord, replay_of
 
 TRIED = {
     "beta": (0.5, 0.6, 0.8, 0.875, 0.95),
@@ -29,7 +29,7 @@ TRIED = {
 }
 
 
-def difference(record: Record, name: str) -> str:
+def difference(record: SenderRecord, name: str) -> str:
     """Return the difference of an unknown sender to its closest relative in words, after a comma; "" if unknown."""
     said = other_parameter(record, name) if record.exact else ""
     if not said and name in FACTORS:
@@ -37,7 +37,7 @@ def difference(record: Record, name: str) -> str:
     return f", and {said}" if said else ""
 
 
-def other_parameter(record: Record, name: str) -> str:
+def other_parameter(record: SenderRecord, name: str) -> str:
     """Return in words which parameter value lets the closest relative explain a flow far better; "" for none."""
     cls, _ = resolve(name)
     few = record.first(const.CHECKED_ROWS)
@@ -54,7 +54,7 @@ def other_parameter(record: Record, name: str) -> str:
     return f"with {parameter} {value:g} instead of {cls.params[parameter].default:.3g} {name} would explain it better"
 
 
-def _gain(record: Record, usual: Replay, other: Replay) -> float:
+def _gain(record: SenderRecord, usual: Replay, other: Replay) -> float:
     """Return the gain of a parameter value over the default one; 0 or below if not substantial."""
     if usual.paces:
         return float(np.mean(other.sends) - np.mean(usual.sends)) - const.TEMPER if len(other.sends) else 0.0

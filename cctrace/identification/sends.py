@@ -1,8 +1,9 @@
 """First stage: each candidate is replayed over a sender's record, and scored by the times and sizes of sends.
 
-`Recorded` is a flow as its sender sent it, a part of which is judged (`Record`: at most MAX_ROWS rows); `replay_of`
-decides again on its ACKs as a candidate would (`Replay`). In a capture taken at the sender, each send (time and number
-of segments) is scored against what the candidate would have allowed (`replaying.engine.likelihood.any_send`).
+`Recorded` is a flow as its sender sent it, a part of which is judged (`SenderRecord`: at most MAX_ROWS rows);
+`replay_of` decides again on its ACKs as a candidate would (`Replay`). In a capture taken at the sender, each send (time
+and number of segments) is scored against what the candidate would have allowed
+(`replaying.engine.likelihood.any_send`).
 
 In other captures, departure times are estimates, and an unpaced controller's window is corrected where the record
 reveals it (`_corrected`). That is before each reduction, which then reveals its factor; at the end of slow start, as
@@ -43,7 +44,7 @@ from cctrace.schema import CLOCK_START_US, LINUX_EVENTS
 
 
 @dataclass(frozen=True, eq=False)
-class Record:
+class SenderRecord:
     """What is judged of a flow."""
 
     events: Events
@@ -54,7 +55,7 @@ class Record:
     is_l4s: bool  # sent as ECT(1)
     limit_Bps: int | None  # SO_MAX_PACING_RATE of the sender's socket, see `replaying.inference.paced.socket_limit`
     # the longer one that this begins, up to where a fixed amount in flight limited the sender (`HalfRounds.held_from`)
-    longer: "Record | None" = None
+    longer: "SenderRecord | None" = None
 
     @functools.cached_property
     def halves(self) -> HalfRounds:
@@ -87,21 +88,21 @@ class Record:
         """Whether each send answers an ACK, as no pacing timer lets it."""
         return shows_no_timer(self.events, self.events.sends)
 
-    def first(self, most: int) -> "Record":
+    def first(self, most: int) -> "SenderRecord":
         """Return the first `most` rows."""
         meta, sends = self.events.meta, self.events.sends
         if len(self.events) <= most:
             return self
         return replace(self, events=Events(self.events.stream.first(most), meta, sends[sends["row"] < most]))
 
-    def part(self, most: int = const.MAX_ROWS) -> "Record":
+    def part(self, most: int = const.MAX_ROWS) -> "SenderRecord":
         """Return what is judged of the first `most` rows: those before a fixed amount in flight limited the sender."""
         record = self.first(most)
         held = record.halves.held_from() if record.events.meta["complete"] and not record.exact else None
         return record if held is None else replace(record.first(held), longer=record)
 
     @property
-    def dips_in(self) -> "Record | None":
+    def dips_in(self) -> "SenderRecord | None":
         """Where dips show PROBE_RTT (`dips`): what something other than cwnd held all the time; None if nothing did."""
         return self.longer or (self if self.halves.steady else None)
 
@@ -118,7 +119,7 @@ class Recorded:
         return at_hand_over(self.captured, self.believed)
 
     @functools.cached_property
-    def record(self) -> Record:
+    def record(self) -> SenderRecord:
         """All of it."""
         return record_of(self.handed)
 
@@ -145,7 +146,7 @@ class Replay(NamedTuple):
         return self.cls.model_based
 
 
-def record_of(flow: Flow) -> Record:
+def record_of(flow: Flow) -> SenderRecord:
     """Return the record of a captured flow in its sender's view."""
     blind, rebuilt = _is_blind(flow), False
     if blind and "start_ns" not in flow.facts["inferred"]:
@@ -164,7 +165,7 @@ def record_of(flow: Flow) -> Record:
         sends["app_limited"] |= found_nothing(sends, events.meta["mss"], writes)
         events = Events(events.stream, events.meta, sends)
     is_l4s = flow.facts["ecn"] == "accurate" and flow.ecn.sent["ect1"] > flow.ecn.sent["ect0"]
-    return Record(events, flow.hz, "hz" not in inferred, exact, rebuilt, is_l4s, socket_limit(flow))
+    return SenderRecord(events, flow.hz, "hz" not in inferred, exact, rebuilt, is_l4s, socket_limit(flow))
 
 
 def _own_sends(events: Events, stops: Ints) -> Ints:
@@ -193,7 +194,7 @@ def _is_blind(flow: Flow) -> bool:
     return bool(unexplained >= const.SEVERAL and unexplained > (1 - const.MOSTLY) * again)
 
 
-def replay_of(record: Record, name: str, given: dict[str, Any] | None = None) -> Replay:
+def replay_of(record: SenderRecord, name: str, given: dict[str, Any] | None = None) -> Replay:
     """Replay one candidate; if the sender's HZ is a guess that explains only part of the flow, try others."""
     one, asked = _replayed(record, name, given or {}, record.hz, record.hz_known)
     explained = one.sends > UNKNOWN_LOG
@@ -203,7 +204,7 @@ def replay_of(record: Record, name: str, given: dict[str, Any] | None = None) ->
     return max([one, *others], key=lambda other: np.sum(other.sends))
 
 
-def _replayed(record: Record, name: str, more: dict[str, Any], hz: int, hz_known: bool) -> tuple[Replay, bool]:
+def _replayed(record: SenderRecord, name: str, more: dict[str, Any], hz: int, hz_known: bool) -> tuple[Replay, bool]:
     """Return one replay, and whether it depends on a guessed HZ."""
     cls, given = resolve(name)
     handed = behind_fq(cls) if record.events.meta.get("through_fq") else {}
