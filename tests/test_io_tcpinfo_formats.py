@@ -195,6 +195,16 @@ def test_fields_that_an_old_iperf3_lacks_are_missing():
     assert "snd_wnd" not in info.extra
 
 
+def test_negative_bytes_of_an_iperf3_interval_are_missing():
+    log = json.loads(iperf3(False))
+    log["intervals"][1]["streams"][0]["bytes"] = -5000
+    info = read(json.dumps(log))
+    assert info["interval_bytes"].tolist() == [10, MISSING, 10]
+    assert info.warnings == [
+        "<stream>: 1 values of interval_bytes are not within 0 to 9223372036854775807: treated as missing"
+    ]
+
+
 def test_a_cut_iperf3_stream_yields_its_whole_lines_and_errors_are_passed_on():
     info = read(iperf3(True)[:-30])
     assert len(info) == 3

@@ -6,7 +6,7 @@ these are trusted. Tables stored in a file as tables are not: packets and event 
 which refuses the file; counters of any format pass `plausible`, which drops the value with a warning.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -75,19 +75,19 @@ def packets(
     return columns, sacks, connections
 
 
-def plausible(columns: dict[str, Values], missing: int) -> list[str]:
+def plausible(columns: dict[str, Values], missing: int, counts: Iterable[str] = ()) -> list[str]:
     """Replace values that no kernel can have reported by `missing`, in place.
 
-    `columns`: of `schema.TCP_INFO`. `missing`: stands for a missing value. Returns list of str: one line for each such
-    column.
+    `columns`: those of `schema.TCP_INFO`, and perhaps others. `missing`: stands for a missing value. `counts`: which of
+    the others are never negative. Returns list of str: one line for each such column.
     """
     lines = []
-    for column in schema.TCP_INFO:
-        values, (low, high) = columns[column.name], column.bounds
+    bounds = {column.name: column.bounds for column in schema.TCP_INFO}
+    bounds |= dict.fromkeys(counts, (0, int(np.iinfo(np.int64).max)))
+    for name, (low, high) in bounds.items():
+        values = columns[name]
         wrong = ((values < low) & (values != missing)) | (values > high)
         if wrong.any():
-            lines.append(
-                f"{int(wrong.sum())} values of {column.name} are not within {low} to {high}: treated as missing"
-            )
+            lines.append(f"{int(wrong.sum())} values of {name} are not within {low} to {high}: treated as missing")
             values[wrong] = missing
     return lines

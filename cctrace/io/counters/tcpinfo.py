@@ -91,9 +91,9 @@ _WORDS = {
 }
 
 
-# Numeric columns that readers add to those of the schema.
-_NUMBERS = {"snd_una", "snd_nxt", "snd_max", "interval_bytes", "interval_us", "bytes_in_flight", "snd_cwnd_bytes"}
-_NUMBERS |= {"ssthresh_bytes", "congestion_window_bytes", "latest_rtt_us"}
+# Numeric columns that readers add to those of the schema; none is negative.
+_COUNTS = {"snd_una", "snd_nxt", "snd_max", "interval_bytes", "interval_us", "bytes_in_flight", "snd_cwnd_bytes"}
+_COUNTS |= {"ssthresh_bytes", "congestion_window_bytes", "latest_rtt_us"}
 _PORTS = ("sport", "dport")
 _TEXTS = ("src", "dst", "cc")
 CONNECTION = ("connection",)  # key of a poll's connection number; not text, so that no field of a file can have it
@@ -284,7 +284,7 @@ def build(
     for name, values in fields.items():
         plain = visible(name.removeprefix("tcpi_"))
         plain = _NAMES.get(plain, plain)
-        values, left_out = _settled(np.asarray(values), plain in columns or plain in _NUMBERS)
+        values, left_out = _settled(np.asarray(values), plain in columns or plain in _COUNTS)
         if left_out:
             warnings.append(f"{source}: the field {plain}: {left_out}")
         if values.dtype.kind in "iu":
@@ -293,7 +293,8 @@ def build(
             columns[plain] = values if values.dtype == np.int64 else _integers(values)
         else:
             extra["connection_column" if plain == "connection" else plain] = values  # `frame` has a column of that name
-    warnings += [f"{source}: {line}" for line in validation.plausible(columns, MISSING)]
+    counts = [name for name in sorted(_COUNTS & extra.keys()) if extra[name].dtype == np.int64]
+    warnings += [f"{source}: {line}" for line in validation.plausible(columns | extra, MISSING, counts)]
     if "bbr_mode" in extra or np.any(columns["bbr_pacing_gain"] != MISSING):
         extra["bbr_mode"] = _bbr_modes(columns, extra)
     if np.all(columns["time_after_ns"] == MISSING):
