@@ -6,7 +6,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from cctrace.cli.arguments import RATE_BPS, TIME_NS, controller_option, options
+from cctrace.cli.arguments import POSITIVE_TIME_NS, RATE_BPS, TIME_NS, controller_option, options
 from cctrace.cli.common import command_options, echo, print_json, print_table, progress
 from cctrace.errors import ArgumentError
 from cctrace.units import format_share, format_time
@@ -20,8 +20,10 @@ def predict() -> None:
 
 
 @predict.command(short_help="Will delay variation make BBR collapse?")
-@click.option("--mean", "mean_ns", type=TIME_NS, required=True, help="Mean RTT without queue, for example 5ms.")
-@click.option("--sd", "sd_ns", type=TIME_NS, required=True, help="Its standard deviation (jitter).")
+@click.option(
+    "--mean", "mean_ns", type=POSITIVE_TIME_NS, required=True, help="Mean RTT without queue, for example 5ms."
+)
+@click.option("--sd", "sd_ns", type=POSITIVE_TIME_NS, required=True, help="Its standard deviation (jitter).")
 @click.option("--floor", "floor_ns", type=TIME_NS, default="0us", help="Propagation delay: no RTT is below it.")
 @click.option("--samples", type=_ABOVE_0, default=10_000.0, help="Effective number of RTT samples in PROBE_BW.")
 @click.option("--probe-rtt-samples", type=_ABOVE_0, default=160.0, help="Effective number of RTT samples in PROBE_RTT.")
@@ -35,7 +37,12 @@ def predict() -> None:
     default="packet",
     help="With --rate: one draw of jitter per packet, burst or 5 ms.",
 )
-@click.option("--rho", default=0.0, help="With --rate: correlation of successive draws.")
+@click.option(
+    "--rho",
+    type=click.FloatRange(0, 1, max_open=True),
+    default=0.0,
+    help="With --rate: correlation of successive draws.",
+)
 @click.option("--reorder", is_flag=True, help="With --rate: the path does not keep the packets' order (netem).")
 @click.option("--before", is_flag=True, help="With --rate: the jitter is before the bottleneck's queue, not behind it.")
 @command_options()
@@ -48,6 +55,9 @@ def collapse(rate_bps: float | None, variant: str, as_json: bool, **options: Any
     for name in ("variant", "draws", "rho", "reorder", "before"):
         if rate_bps is None and context.get_parameter_source(name) is not ParameterSource.DEFAULT:
             raise ArgumentError(f"--{name} needs --rate: it is about the closed loop")
+    if options["floor_ns"] >= options["mean_ns"]:
+        floor, mean = (format_time(options[f"{name}_ns"]) for name in ("floor", "mean"))
+        raise ArgumentError(f"--floor {floor}: no RTT is below it, so it must be below the mean, --mean {mean}")
     mean_us, sd_us, floor_us, delay_us = (options[f"{name}_ns"] / 1000 for name in ("mean", "sd", "floor", "queue"))
     if sd_us == 0:
         raise ArgumentError("--sd must be above 0: without jitter the RTT does not collapse")
@@ -103,8 +113,8 @@ def _collapse_words(out: dict[str, Any], mean_us: float, sd_us: float, gain: flo
     click.option("--flows", default=1, type=click.IntRange(1, 1_000_000), help="BBR flows."),
     click.option("--loss-based-flows", default=1, type=click.IntRange(1, 1_000_000), help="Loss-based flows."),
     click.option("--rate", "rate_bps", type=RATE_BPS, default="40Mbit", help="Link rate (Ware's model)."),
-    click.option("--rtt", "rtt_ns", type=TIME_NS, default="40ms", help="Base RTT (Ware's model)."),
-    click.option("--duration", "duration_ns", type=TIME_NS, default="120s",
+    click.option("--rtt", "rtt_ns", type=POSITIVE_TIME_NS, default="40ms", help="Base RTT (Ware's model)."),
+    click.option("--duration", "duration_ns", type=POSITIVE_TIME_NS, default="120s",
                  help="How long the flows are active together (Ware's model)."),
 )  # fmt: skip
 @command_options()
