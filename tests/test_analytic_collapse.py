@@ -251,7 +251,7 @@ def test_the_command_prints_the_figures_and_refuses_nonsense(capsys):
     assert out["probability"] == pytest.approx(0.98632, abs=5e-6)
     assert {"expected_min_rtt_us", "threshold_sd_us"} <= set(out)
     assert cli.main(["predict", "collapse", "--mean", "50us", "--sd", "1us", "--floor", "75us"]) == 2
-    assert "floor_us" in capsys.readouterr().err
+    assert "--floor 75 us" in capsys.readouterr().err
     for options, words in ((["--floor", "4ms"], "no jitter makes"), (["--gain", "1"], "any jitter makes")):
         assert cli.main(["predict", "collapse", "--mean", "5ms", "--sd", "1ms", *options]) == 0
         assert words in capsys.readouterr().out

@@ -243,7 +243,7 @@ def test_shares_are_of_what_the_flows_got_while_both_were_up():
     found = [diagnose(capture.flow(k)).verdicts[0] for k in range(2)]
     assert [one.name for one in found] == ["competition"] * 2
     assert sum(one.evidence["share"] for one in found) == pytest.approx(1.0, abs=0.02)
-    assert all("of their total" in one.text for one in found)
+    assert all("got together" in one.text for one in found)
 
 
 def test_no_collapse_is_told_or_forecast_of_a_sender_that_is_not_bbr(tmp_path):

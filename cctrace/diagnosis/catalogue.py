@@ -116,7 +116,7 @@ CAUSES = {  # the most important first
         "competing flows",
         "The flow shared [a bottleneck of {link_bps}|a queue{by_rtts?}|its path, perhaps,] with {others} of this "
         "{record}[{by_rtts?} (their RTTs move together)][{by_time?} that had data at the same time] and got "
-        "{share:percent} of their total[, {won} a fair share ({mine_bps}; {best} got {best_bps})].",
+        "{share:percent} of what all {flows} got together[, {won} a fair share ({mine_bps}; {best} got {best_bps})].",
         "A fair queue at the bottleneck (fq_codel, cake) would share evenly, whatever the controllers are.",
         "[{by_rtts?}RTTs that move apart|Delays that this flow's own queue explains as well as the queue of all "
         "together].",
