@@ -28,7 +28,8 @@ from cctrace.flows.sender.reenact import Pass
 from cctrace.flows.state import DEFAULT_HZ, DIRECTLY, PARAM, PSH, STAMP_TICKS_US, SYN, THROUGH_FQ
 from cctrace.flows.table import Connections, retransmitted_share
 from cctrace.flows.window_scale import MAX_WSCALE, shown_scale
-from cctrace.io.captures.packets import OPT_COPY, OPT_TIMESTAMPS
+from cctrace.io import read_file, stream
+from cctrace.io.captures.packets import OPT_COPY, OPT_TIMESTAMPS, Packets
 from cctrace.schema import CLOCK_START_US
 from cctrace.units import format_counted, format_rate, format_rtt, format_share, format_size
 
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from cctrace.columns import Bools, Ints, Values
-    from cctrace.io.captures.packets import Packets
 
 
 def read(
@@ -83,8 +83,6 @@ def read(
     (9381, [5001])
     """
     from cctrace.flows.counters import CounterTable
-    from cctrace.io import read_file, stream
-    from cctrace.io.captures.packets import Packets
     from cctrace.io.counters.tcpinfo import TcpInfo
 
     if chunk is not None:

@@ -16,7 +16,8 @@ from cctrace.flows.capture import BULK_BYTES, Capture, read
 from cctrace.flows.counters import CounterFlow, CounterTable
 from cctrace.flows.flow import Flow
 from cctrace.flows.table import of_file
-from cctrace.io import is_capture
+from cctrace.io import is_capture, stream
+from cctrace.io.captures.packets import joined
 from cctrace.io.counters.tcpinfo import TcpInfo
 from cctrace.io.linktrace import LinkTrace
 
@@ -103,9 +104,6 @@ def bulk_batches(
     `source` must be readable more than once. `hz`: as for `cctrace.read`. `options`: `limit`, `decapsulate` of
     `cctrace.io.read_file`. Raises `FormatError` if the file cannot be read.
     """
-    from cctrace.io import stream
-    from cctrace.io.captures.packets import joined
-
     table = of_file(source, **options).columns()
     sent, packets = table["bytes_sent"], table["packets"]
     order = bulk_rows(sent, at_least)

@@ -17,7 +17,10 @@ import numpy as np
 from cctrace import schema
 from cctrace.errors import ArgumentError
 from cctrace.flows import scan, vantage
+from cctrace.flows.seqspace import group
 from cctrace.flows.state import OPTION_BYTES, SAMPLE_BITS, SIDE
+from cctrace.io import CAPTURES, MAY_HOLD_PACKETS, format_of, read_file, stream
+from cctrace.io.captures.packets import Packets
 from cctrace.io.layout import DETAILS
 from cctrace.lang.machine import Machine
 from cctrace.lang.threads import ahead_of
@@ -28,7 +31,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from cctrace.columns import Bools, Columns, Ints, Values
-    from cctrace.io.captures.packets import Packets
 
 CHUNK = 1 << 15  # packets per part of a file, at least: few enough to stay in the cache
 _AHEAD = 3  # parts that wait; one more is being processed, and one is ready to be handed over
@@ -122,8 +124,6 @@ class Connections:
 
     @functools.cached_property
     def _groups(self) -> tuple[Ints, Ints]:
-        from cctrace.flows.seqspace import group
-
         return group(self.packets["conn"], len(self))
 
     @property
@@ -356,9 +356,6 @@ def of_file(source: Any, **options: Any) -> Connections:
     `options`: those of `read_file`. Raises `FormatError` if the source cannot be read. Raises `ArgumentError` if it
     holds counters or a link trace, not packets.
     """
-    from cctrace.io import CAPTURES, MAY_HOLD_PACKETS, format_of, read_file, stream
-    from cctrace.io.captures.packets import Packets
-
     refused = ArgumentError(f"{source}: holds counters or a link's trace, not packets")
     if isinstance(source, (str, os.PathLike)) and os.path.isfile(source):
         kind = options.get("format") or format_of(source, options.get("limit"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import struct
 from typing import TYPE_CHECKING, Any, TypeGuard
 
@@ -11,8 +12,9 @@ import numpy as np
 
 from cctrace.arguments import check_choice
 from cctrace.errors import ArgumentError
-from cctrace.io import FORMATS, read_file, stream
+from cctrace.io import CAPTURES, FORMATS, read_file, sniff, stream
 from cctrace.io.captures.packets import OPT_MSS, OPT_SACK_PERMITTED, OPT_TIMESTAMPS, OPT_WINDOW_SCALE, Packets
+from cctrace.io.source import open_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -102,9 +104,6 @@ class _Parts:
 
 def _open(source: Inputs, chunk: int, options: dict[str, Any]) -> _Parts | TcpInfo | LinkTrace | KernelEvents:
     """Return the parts of a capture, or all of anything else."""
-    from cctrace.io import CAPTURES, sniff
-    from cctrace.io.source import open_source
-
     name = options.get("format")
     if name is None and _is_file(source):
         with open_source(source, options.get("limit")) as opened:
@@ -171,8 +170,6 @@ def write_pcap(parts: Iterable[Packets], target: str | os.PathLike[str]) -> int:
 
 def records(packets: Packets) -> Iterator[bytes]:
     """Yield one pcap record per packet: IP and TCP headers as they were, options in the usual order, no payload."""
-    import socket
-
     table = packets.connections
     family = [socket.AF_INET6 if ":" in address else socket.AF_INET for address in table["src"]]
     ends = [

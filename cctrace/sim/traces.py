@@ -7,6 +7,7 @@ import numpy as np
 
 from cctrace.columns import Ints, Values
 from cctrace.errors import ArgumentError, FormatError
+from cctrace.io import read_file
 from cctrace.io.linktrace import LinkTrace
 
 Steps = tuple[Ints, Values]  # begin in ns, value
@@ -25,8 +26,6 @@ def trace_steps(trace: object) -> tuple[dict[str, Steps], dict[str, str]]:
     `ArgumentError` if it is no trace; `FormatError` if its file cannot be read.
     """
     if isinstance(trace, str | os.PathLike):
-        from cctrace.io import read_file
-
         trace = read_file(trace)
     if not isinstance(trace, LinkTrace):
         raise ArgumentError(f"trace={trace!r}: a Mahimahi trace or a UCC log, or its file")

@@ -14,6 +14,7 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 
 from cctrace.errors import ArgumentError, FormatError
+from cctrace.io import frames_of
 from cctrace.io.captures import pcapng
 from cctrace.io.captures.frames import Decoder, Frames
 from cctrace.io.layout import BYTE_ORDERS, ENHANCED, INTERFACE, MAX_BLOCK, PACKET, SECTION, SIMPLE, ByteOrder
@@ -101,8 +102,6 @@ class _Quiet(Decoder):
 
 def _write_records(source: Source, file: BinaryIO, comments: _Pending, section: bytes) -> int:
     """Write the records of a pcap or snoop file as the packets of one interface."""
-    from cctrace.io import frames_of
-
     begun, number = False, 0
     for data, frames, count in frames_of(source, None, _Quiet(source.name)):
         if not begun:
