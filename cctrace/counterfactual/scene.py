@@ -146,14 +146,14 @@ def _acks(evidence: PathEvidence, diagnosis: Diagnosis) -> tuple[dict[str, Any],
     per_ack = np.count_nonzero(table.acked_ns >= 0) / max(int(acks), 1)
     in_order = evidence.acks.every.number if evidence.acks else per_ack
     plain: dict[str, Any] = {"ack_every": 1 if max(per_ack, in_order) < 1.5 else 2}
-    said: dict[str, Any] = {}
+    grouped: dict[str, Any] = {}
     for verdict in diagnosis.verdicts:
         numbers = verdict.evidence
         if verdict.name == "ack_thinning":
-            said["ack_every"] = round(numbers["segments_per_ack"])
+            grouped["ack_every"] = round(numbers["segments_per_ack"])
         elif verdict.name in _SLOTS:
-            said["ack_slot"] = f"{numbers[_SLOTS[verdict.name]]:.0f}us"
-    return (plain, plain | said) if said else (plain,)
+            grouped["ack_slot"] = f"{numbers[_SLOTS[verdict.name]]:.0f}us"
+    return (plain, plain | grouped) if grouped else (plain,)
 
 
 def _identified(flow: Flow) -> tuple[Controller | None, str]:

@@ -94,9 +94,9 @@ def _blocks(acks: _Acks, tx_ns: Values, begin: Values, end: Values) -> dict[int,
         if held == 0:
             continue
         again = [(left, right)] if right <= number else []  # a duplicate, which the first block reports [RFC 2883]
-        told = [(one[0], one[1]) for one in receiver.beyond][: most - len(again)]
-        if held < blocks == len(again) + len(told) and (again or told[0] == (left, right)):
-            found[row] = again + told
+        beyond = [(one[0], one[1]) for one in receiver.beyond][: most - len(again)]
+        if held < blocks == len(again) + len(beyond) and (again or beyond[0] == (left, right)):
+            found[row] = again + beyond
     return found
 
 

@@ -44,14 +44,14 @@ def arrow_tables(columns: Mapping[str, Any], nullable: Collection[str] = ()) -> 
         if not _is_flat(runs[name].value if name in runs else columns[name])
     }
     integers = [name for name in columns if name in nullable and name not in objects]
-    told = [
+    described = [
         {"name": name, "field_name": name, "pandas_type": "int64", "numpy_type": "Int64", "metadata": None}
         for name in integers
         if first[name].dtype == np.int64
     ]
     # https://pandas.pydata.org/docs/development/developer.html: what pandas needs to read a column as it was
-    about = {"index_columns": [], "column_indexes": [], "columns": told, "pandas_version": "1.0"}
-    metadata = {"pandas": json.dumps(about)} if told else None
+    about = {"index_columns": [], "column_indexes": [], "columns": described, "pandas_version": "1.0"}
+    metadata = {"pandas": json.dumps(about)} if described else None
     for begin, part in parts_of(columns):
         arrays = [
             objects[name].slice(begin, ROWS) if name in objects else _of_flat(pa, part[name], name in nullable)

@@ -23,7 +23,7 @@ from cctrace.tcp.ecn import ACCURATE_ECN, ACE_START
 Row = tuple[int, ...]  # values of _COLUMNS
 Blocks = Sequence[tuple[int, int]]  # left and right edges
 # Time stamp, ECE or AccECN's counter, window, ACK, time stamp echoed, SACK blocks
-Said = tuple[int, int, int, int, int, Blocks]
+Acknowledged = tuple[int, int, int, int, int, Blocks]
 SIDES = ("sender", "receiver")
 SYN_FLAG, PSH_FLAG, ACK_FLAG, ECE_FLAG, CWR_FLAG, AE_FLAG = 2, 8, 16, 64, 128, 256
 HEADER_BYTES = 20 + 32  # IPv4, TCP with time stamps
@@ -125,7 +125,7 @@ class _Wire:
         self.blocks: list[Blocks] = []
         # (time stamp ms, segment, marks, time stamp echoed) of each transmission
         self.sent: list[tuple[int, int, int, int]] = []
-        self.acks: list[Said] = []  # contents of each ACK
+        self.acks: list[Acknowledged] = []  # contents of each ACK
         self.begins = [0]  # of each segment and of the next, bytes
         self.receiver = _Receiver(self.begins)
         self.heard_ms = 0  # the newest time stamp of the receiver that the sender knows
@@ -168,10 +168,10 @@ class _Wire:
                 if not self.at_sender:
                     self.ack(now, self.acks[-1])
             elif what == structs.TAP_ACK_ARRIVED:
-                said = self.acks[value - 1]  # numbered from 1
-                self.heard_ms = max(self.heard_ms, said[0])
+                ack = self.acks[value - 1]  # numbered from 1
+                self.heard_ms = max(self.heard_ms, ack[0])
                 if self.at_sender:
-                    self.ack(now, said)
+                    self.ack(now, ack)
         return self.rows, self.blocks
 
     def handshake(self, syn_ns: int, now: int) -> None:
@@ -206,9 +206,9 @@ class _Wire:
                 return
         self.add(now, 0, flags, 1 + first, 1, stamp_ms, echo_ms, payload=size, tos=tos)
 
-    def ack(self, now: int, said: Said) -> None:
+    def ack(self, now: int, ack: Acknowledged) -> None:
         """An ACK passes."""
-        stamp_ms, echo, window, expected, echo_ms, blocks = said
+        stamp_ms, echo, window, expected, echo_ms, blocks = ack
         flags = ACK_FLAG | (_ace(echo) if self.accurate else ECE_FLAG if echo else 0)
         window = -(-window >> _wscale(self.flow))  # rounded up, as by the kernel
         self.add(now, 1, flags, 1, expected, stamp_ms, echo_ms, window=window, blocks=blocks)

@@ -6,10 +6,11 @@ forward delay; a bandwidth-delay product (``"2bdp"``) is the first rate times th
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -18,13 +19,16 @@ from cctrace.arguments import check_argument
 from cctrace.columns import Floats, Ints, Values
 from cctrace.display import Public, brief
 from cctrace.errors import ArgumentError
+from cctrace.io.linktrace import LinkTrace
 from cctrace.sim.aqm import Aqm
 from cctrace.sim.core.structs import DELAY_REALS, DELAY_WORDS, HTB, NO_JITTER, TBF
+from cctrace.sim.jitter import Jitter
 from cctrace.sim.path_arguments import bucket_of, chances_of, jitter_of, rate_bps_of, shaper_of, steps_of, with_unit
 from cctrace.sim.traces import Steps, trace_steps
 from cctrace.tcp.wire import PACKET_BYTES
 from cctrace.units import parse_share, parse_size_bytes, parse_time_ns
 
+Varying: TypeAlias = "str | float | Sequence[tuple[float, Any]] | None"  # constant, or steps (second, value)
 DEFAULT_RTT, DEFAULT_LOSS = "40ms", "0%"
 _PACKETS = re.compile(r"\s*(\d+)\s*(?:packets?|pkts?)\s*")
 
@@ -100,16 +104,16 @@ class Path(Public):
     [40000000, 80000000]
     """
 
-    rate: object = None
-    rtt: object = None
+    rate: Varying = None
+    rtt: Varying = None
     buffer: str = "1bdp"
-    jitter: object = None
-    loss: object = None
+    jitter: Jitter | Varying = None
+    loss: Varying = None
     loss_behind: bool = False
     burst_loss: tuple[float, float] | None = None
     ack_loss: str = "0%"
     ack_burst_loss: tuple[float, float] | None = None
-    jitter_before: object = None
+    jitter_before: Jitter | Varying = None
     delay_before: str | None = None
     reverse: str = "0ms"
     shared: bool = False
@@ -117,9 +121,9 @@ class Path(Public):
     ecn_threshold: str | None = None
     policer: tuple[str, str] | None = None
     shaper: tuple[Any, str] | tuple[Any, str, str] | None = None
-    trace: object = None
+    trace: str | os.PathLike[str] | LinkTrace | None = None
     _steps: dict[str, Steps] = field(init=False, repr=False, compare=False)
-    _said: list[str] = field(init=False, repr=False, compare=False)
+    _origins: list[str] = field(init=False, repr=False, compare=False)
 
     def __repr__(self) -> str:
         return brief(self, ("rate", "rtt", "buffer"), loss="0%")
@@ -127,7 +131,7 @@ class Path(Public):
     def __post_init__(self) -> None:
         if (self.rate is None) == (self.trace is None):
             raise ArgumentError("a path needs either rate or trace")
-        steps, said = ({}, {}) if self.trace is None else trace_steps(self.trace)
+        steps, origins = ({}, {}) if self.trace is None else trace_steps(self.trace)
         for name in ("loss_behind", "shared"):
             check_argument(isinstance(getattr(self, name), bool), name, getattr(self, name), "True or False")
         for name, default in (("rtt", DEFAULT_RTT), ("loss", DEFAULT_LOSS)):
@@ -144,7 +148,7 @@ class Path(Public):
             if (value := getattr(self, name)) is not None or name.startswith("jitter"):
                 steps[name] = steps_of(name, value, parse)
         object.__setattr__(self, "_steps", steps)
-        object.__setattr__(self, "_said", [text for name, text in said.items() if getattr(self, name) is None])
+        object.__setattr__(self, "_origins", [text for name, text in origins.items() if getattr(self, name) is None])
         rate = steps["rate"]
         if not np.any(rate[1] > 0):
             raise ArgumentError("rate: no step has a positive rate, so nothing would ever be delivered")
@@ -226,7 +230,7 @@ class Path(Public):
 
     def notes(self) -> list[str]:
         """Return remarks on where the values come from, a list of str."""
-        return list(self._said)
+        return list(self._origins)
 
     def rate_steps(self) -> Steps:
         """Return (start ns, bit/s) of the rate's steps, as arrays."""

@@ -239,17 +239,17 @@ def rows_of(
 
 def notes(path: Path, flows: Sequence[Sender], world: World) -> list[str]:
     """Return the list `Simulation.notes`."""
-    said = path.notes()
+    found = path.notes()
     exact = [k for k, f in enumerate(world.flows) if f.ack_late_ns == 0 and f.q_late_ns == 0]
     if len(exact) > 1 and not path.has_jitter:
-        said.append(
+        found.append(
             f"{len(exact)} flows on exact clocks and a path without jitter: they may lock each other out of the queue, "
             "which says nothing about their controllers; give the path jitter, for example 'normal:sd=0.1ms'"
         )
     for k, flow in enumerate(flows):
         if flow.ecn and (why := _unanswered(flow, path)):
-            said.append(f"flow {k} ({flow.name}) does not answer ECN marks: {why}")
-    return said
+            found.append(f"flow {k} ({flow.name}) does not answer ECN marks: {why}")
+    return found
 
 
 def _unanswered(flow: Sender, path: Path) -> str:

@@ -135,8 +135,8 @@ class Sender(Public):
             if (value := getattr(self, argument)) not in (None, False) and stack != "profile linux":
                 raise ArgumentError(f"{argument}={value!r} for {self.name}: the {stack} has none")
         if self.mss is not None and (view == "quic" or not isinstance(self.mss, int) or not 536 <= self.mss <= MAX_MSS):
-            said = "is the stack's own with QUIC" if view == "quic" else f"must be an integer from 536 to {MAX_MSS}"
-            raise ArgumentError(f"mss={self.mss!r} for {self.name}: {said}")
+            problem = "is the stack's own with QUIC" if view == "quic" else f"must be an integer from 536 to {MAX_MSS}"
+            raise ArgumentError(f"mss={self.mss!r} for {self.name}: {problem}")
         if not isinstance(self.ack_every, int) or not 1 <= self.ack_every <= 10_000:
             raise ArgumentError(f"ack_every={self.ack_every!r} must be an integer from 1 to 10000")
         if self.ack is not None and self.ack_every != 1:

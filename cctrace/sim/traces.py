@@ -35,14 +35,14 @@ def trace_steps(trace: object) -> tuple[dict[str, Steps], dict[str, str]]:
     else:
         times, rates = trace.rate(1)
     steps = {"rate": _repeated(times, np.where(rates < _MIN_BPS, 0.0, rates), trace.end_ns)}
-    said = {}
+    origins = {}
     for name, (column, scale) in trace.path_columns.items():
         times, values = trace.steps(column)
         steps[name] = _repeated(times, (values * scale).astype(np.int64 if name == "rtt" else float), trace.end_ns)
         what, unit, size = _SHOWN[name]
         low, high = (f"{value * scale / size:g}" for value in (values.min(), values.max()))
-        said[name] = f"{what}: {column} of {trace.source}, {len(values)} values from {low} to {high} {unit}"
-    return steps, said
+        origins[name] = f"{what}: {column} of {trace.source}, {len(values)} values from {low} to {high} {unit}"
+    return steps, origins
 
 
 def _repeated(times: Ints, values: Values, end_ns: int) -> Steps:
