@@ -262,7 +262,7 @@ class CounterFlow(Carded):
         """Caveats of results computed from `events`, a list of str."""
         return coarse.caveats(self.events)
 
-    def view(self, kind: str, **params: Any) -> View:
+    def view(self, kind: str) -> View:
         """Return what QUIC controllers read, a `cctrace.flows.views.View` of `events`; `kind` is "quic".
 
         There is none for Linux controllers (a `StreamError`): replay the flow itself.

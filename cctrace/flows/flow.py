@@ -258,7 +258,7 @@ class Flow(Carded):
         """Whether this flow is limited to its first packets, see `first`."""
         return self._most is not None
 
-    def view(self, kind: str, **params: Any) -> View:
+    def view(self, kind: str) -> View:
         """Return what QUIC controllers read of `events` (`kind` is "quic"), else a `StreamError`: replay the flow."""
         from cctrace.flows import views
 

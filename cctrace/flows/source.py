@@ -1,6 +1,6 @@
 """Interface of a replay's source: a flow, of packets or counters, or anything with a stream or a view."""
 
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from cctrace.flows.counters import CounterFlow
 from cctrace.flows.events import Events
@@ -12,7 +12,7 @@ from cctrace.flows.views import View
 class Viewed(Protocol):
     """Anything with a `View` of its calls: a flow, for QUIC's controllers, and a view itself."""
 
-    def view(self, kind: str, **params: Any) -> View:
+    def view(self, kind: str) -> View:
         """Return what controllers of a kind ("linux" or "quic") read."""
 
 

@@ -80,7 +80,7 @@ class View:
             raise StreamError(f"this stream lacks column {name!r}, the time of each call")
         return self.columns[name] * factor
 
-    def view(self, kind: str, **params: Any) -> View:
+    def view(self, kind: str) -> View:
         """Return itself: a view can stand wherever a flow can; raise `StreamError` if it is of the other stack."""
         if kind != self.kind:
             raise StreamError(f"this stream has the columns of a {self.kind} controller, not of a {kind} one")

@@ -216,7 +216,7 @@ def replay(
 
     Parameters
     ----------
-    source : View, path of a golden vector, or anything with ``.view(kind, **params)``
+    source : View, path of a golden vector, or anything with ``.view(kind)``
         Recorded and simulated flows have that method, and so have connections known from counters only.
     controller : str or type
         A name (``"bbr2"``, ``"obbr:mu=0.5"``) or a subclass of `LinuxController` or `QuicController`.
@@ -287,7 +287,7 @@ def _replay(
     if cls.view == "linux" and isinstance(source, Streamed):
         source, follower, inferred = replay_events(source, cls, params, wanted, mode, hz_known, given | set(limit))
         return _with_writes(_run_over(source, follower, inferred), wanted, mode)
-    view = view_of(source, cls, params)
+    view = view_of(source, cls)
     player = Player(view, cls, mode=mode, record=wanted, **params)
     player.run()
     time_ns, event = np.ascontiguousarray(view.time_ns), np.ascontiguousarray(view.event)
@@ -340,10 +340,10 @@ def _time_s(stream: EventColumns, flow: FlowSource | None, begin: int, end: int)
     return flow.seconds(time_ns) if flow else (time_ns - stream.column("time_ns", 0, min(1, stream.count)).sum()) / 1e9
 
 
-def view_of(source: Source, cls: type[Controller], params: dict[str, Any]) -> View:
+def view_of(source: Source, cls: type[Controller]) -> View:
     """Return the `View` of a source for a controller class; a path is read as a golden vector."""
     if isinstance(source, Viewed):
-        return source.view(cls.view, **params)
+        return source.view(cls.view)
     if isinstance(source, Streamed):
         return of_events(source.events, cls.view)
     from cctrace.replaying.vectors import load
