@@ -7,7 +7,7 @@ import pytest
 
 import cctrace as cct
 from cctrace.path import constants as const
-from cctrace.path.buckets import _Arrivals, _dropped_as_one, _queued
+from cctrace.path.buckets import _Arrivals, _delayed, _dropped_as_one, _Hypothesis, _queued
 from cctrace.path.lindley import losses_by_deficit
 from cctrace.path.transmissions import DELIVERED, LOST
 from cctrace.tcp.wire import PACKET_BYTES
@@ -110,3 +110,12 @@ def test_super_packets_are_dropped_as_one_if_none_loses_a_part(lost, units):
     assert number.tolist() == units
     assert size.sum() == 5 * 1514
     assert len(sent_ns) == len(gone) == units[-1] + 1
+
+
+@pytest.mark.parametrize("served", [0.0, 1.0])  # packets do not wait for tokens, or as long as the deficit lasts
+def test_jitter_hides_neither_a_queue_nor_its_absence(served):
+    rng = np.random.default_rng(6)
+    met = rng.uniform(0, 20 * PACKET_BYTES, 4000)
+    rtt_us = 60e3 + served * met / 2.5 + rng.normal(0, 10e3, len(met))
+    once = Table(state=met, rtt_us=rtt_us, retransmitted=np.zeros(len(met), bool), sent_ns=np.arange(len(met)))
+    assert _delayed(once, met, _Hypothesis(2.5, 20 * PACKET_BYTES, 0.0, 0.0)) == (served > 0.5)

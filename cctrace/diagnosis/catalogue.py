@@ -171,6 +171,13 @@ CAUSES = {  # the most important first
         "Find the parallel links or per-packet load balancing; senders need RACK (Linux since 4.18) to tolerate it.",
         "SACK blocks that only losses caused.",
     ),
+    "ack_path_full": cause(
+        "ACK path full",
+        "The path of the ACKs is full: {return_share} of what RTTs vary by (typically {risen_us}) arises after the "
+        "receiver has sent them (its TCP timestamps), and no more than {acks_per_s:count} a second arrive.",
+        "A faster return path (an uplink), less traffic on it, or fewer ACKs (GRO at the receiver, an ACK filter).",
+        "RTTs that are long before the receiver sends its ACKs.",
+    ),
     "stale_bandwidth": cause(
         "BBR's bandwidth out of date",
         "At {at_s} the path's rate fell from {before_bps} to {after_bps}, and the bandwidth estimate (a maximum over "

@@ -36,6 +36,14 @@ class Elsewhere(NamedTuple):
     is_measured: bool
 
 
+class AckPath(NamedTuple):
+    """The share of what RTTs vary by that arises after the receiver has sent its ACKs, and their rate meanwhile."""
+
+    return_share: float
+    acks_per_s: float
+    risen_us: float  # from the shortest tenth of the RTTs to the longest
+
+
 @dataclass(frozen=True)
 class Facts:
     """All facts available to rules."""
@@ -86,6 +94,7 @@ class Facts:
     bunches: groups.AckBunches | None = None
     batches: groups.AckBatches | None = None
     ack_counts: groups.AckCounts | None = None
+    ack_path: AckPath | None = None
     artefact: Artefact | None = None
     elsewhere: Elsewhere | None = None
 

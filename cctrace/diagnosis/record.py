@@ -24,8 +24,10 @@ from cctrace.flows.flow import Flow
 from cctrace.flows.seqspace import unwrapped
 from cctrace.flows.state import FIN, RST, SYN, TIMEOUT
 from cctrace.io.captures.packets import OPT_COPY
-from cctrace.path.constants import MIN_ACKS
+from cctrace.path.buckets import Bucket, dropper_of
+from cctrace.path.constants import MIN_ACKS, MIN_POLICED
 from cctrace.path.evidence import evidence_of
+from cctrace.path.losses import decided_ns
 from cctrace.replaying.inference.through_fq import at_hand_over
 from cctrace.replaying.run import Run, replay
 from cctrace.tcp.pacing import TSO_WIN_DIVISOR
@@ -292,6 +294,23 @@ class Record:
         mine = packets["direction"][rows] == table.sender[index]
         again = np.sort(self.seconds(table.clock[np.append(rows[mine][1:], rows[~mine][1:])]))
         return again[again < self.path.sent_s[0]]
+
+    # --- losses ------------------------------------------------------------------------------------------------------
+    @functools.cached_property
+    def dropper(self) -> Bucket | None:
+        """The token bucket that explains the losses of this flow and its companions; of a policer, or a short queue."""
+        if self.path.lost.sum() < MIN_POLICED:
+            return None
+        few, many = const.POLICED_SENDS
+        most = few if self.path.lost[:few].sum() >= const.MANY else many
+        # The fate of the last packets, and hence the deficit that they met, is unknown.
+        end_ns = min(self.table.sent_ns[min(most, len(self.table)) - 1], decided_ns(self.table))
+        whole = (self.table, *self.path.companions.values())
+        tables = [other.first(int(np.searchsorted(other.sent_ns, end_ns, "right"))) for other in whole]
+        rtt = self.path.rtt_us[np.isfinite(self.path.rtt_us)]
+        if self.path.lost[: len(tables[0])].sum() < MIN_POLICED:
+            return None
+        return dropper_of([table for table in tables if len(table)], self.start_ns, float(np.quantile(rtt, 0.05)))
 
     # --- rounds --------------------------------------------------------------------------------------------------
     @functools.cached_property

@@ -33,11 +33,14 @@ from cctrace.tcp.wire import PACKET_BYTES
 
 
 class Bucket(NamedTuple):
-    """A token bucket: rate in bytes/us, size in bytes, and which losses it explains."""
+    """A token bucket: rate in bytes/us, size in bytes, which losses it explains, and whether packets wait for tokens
+    (a queue of that length, which drops as an empty bucket does).
+    """
 
     rate: Estimate
     size_bytes: Estimate
     explained: np.ndarray | None
+    is_queue: bool = False
 
     def as_estimates(self) -> dict[str, Estimate]:
         """Return {"rate_bps", "bucket_bytes"}."""
@@ -124,6 +127,12 @@ class _Arrivals:
 
 def policer_of(tables: list[Transmissions], start_ns: int, base_us: float) -> Bucket | None:
     """Return the policer, a `Bucket` or None, that explains the losses of a flow and of others (`tables`) behind it."""
+    found = dropper_of(tables, start_ns, base_us)
+    return None if found is None or found.is_queue else found
+
+
+def dropper_of(tables: list[Transmissions], start_ns: int, base_us: float) -> Bucket | None:
+    """Return the policer, or the short queue, that explains the losses of a flow and of others behind it; or None."""
     packet, *columns = zip(*map(_dropped_as_one, tables), strict=True)
     sent_ns, size, lost = map(np.concatenate, columns)
     order = np.argsort(sent_ns, kind="stable")
@@ -140,12 +149,12 @@ def policer_of(tables: list[Transmissions], start_ns: int, base_us: float) -> Bu
     met = arrivals.deficits(best)
     at_loss = met[lost]
     explained = (at_loss - best.bucket) / PACKET_BYTES > -const.EMPTY_PACKETS
-    if _delayed(tables[0], met[place[0]], best, base_us) or _any_does(arrivals, best.rate):
+    if _any_does(arrivals, best.rate):
         return None
     confirmed_ns = start_ns + 1e3 * np.median(arrivals.time_us[lost][explained])
-    if _delayed_others(tables[1:], [met[rows] for rows in place[1:]], best, confirmed_ns):
-        return None
-    if best.bucket < 2 * _acked_at_once(tables[0]):
+    is_queue = _delayed(tables[0], met[place[0]], best) is not False
+    is_queue = is_queue or _delayed_others(tables[1:], [met[rows] for rows in place[1:]], best, confirmed_ns)
+    if not is_queue and best.bucket < 2 * _acked_at_once(tables[0]):
         return None  # most of a queue of that size would come and go between two ACKs: delays do not show it
     low, high = _as_likely(arrivals, best)
     rate, bucket = best.rate, best.bucket
@@ -156,7 +165,7 @@ def policer_of(tables: list[Transmissions], start_ns: int, base_us: float) -> Bu
     mask = own & whose[place[0]]
     size_bytes = Estimate.around(bucket, max(errors[1], PACKET_BYTES / 2), PACKET_BYTES)
     _, least, most = Estimate.around(rate, max(errors[0], 5e-4 * rate)).sides()
-    return Bucket(Estimate(rate, min(least, low), max(most, high)), size_bytes, mask)
+    return Bucket(Estimate(rate, min(least, low), max(most, high)), size_bytes, mask, is_queue)
 
 
 def _dropped_as_one(table: Transmissions) -> tuple[Ints, Ints, Floats, Bools]:
@@ -335,27 +344,22 @@ def _between(arrivals: _Arrivals, span_us: float) -> tuple[Floats, Floats]:
     return passed[b] - passed[a], arrivals.time_us[b] - arrivals.time_us[a]
 
 
-def _delayed(table: Transmissions, met: Floats, best: _Hypothesis, base_us: float) -> bool:
-    """Return whether packets waited when the bucket was short of tokens, as they would in a queue.
+def _delayed(table: Transmissions, met: Floats, best: _Hypothesis, end_ns: float = np.inf) -> bool | None:
+    """Return whether packets waited while the bucket was short of tokens, as they would in a queue; None if unknown.
 
-    Jitter bunches ACKs and thus packets: late ones then meet a depleted bucket, too.
+    In a queue RTTs increase by all of the time that makes up the deficit, behind a policer by none: the slope says
+    which is nearer, between the medians of larger and smaller deficits, since delayed ACKs are outliers. Jitter delays
+    packets whatever the deficit. What a shaper's tokens let pass does not wait: deficits beyond half a bucket count, if
+    it holds enough packets for several.
     """
-    rtt = table.rtt_us
-    known = np.isfinite(rtt) & ~table.retransmitted
-    wait = met / best.rate
-    high = known & (wait > const.FULL_DEFICIT * best.bucket / best.rate) & (wait > 1e3)
-    if high.sum() < 10:
-        return True
-    low = known & (wait < np.median(wait[high]) / 2)
-    if low.sum() < 10:  # the bucket was never half full: RTTs are compared with the least
-        return float(np.median(np.maximum(rtt[high] - base_us, 0.0) / wait[high])) > const.UNDELAYED
-    return _follows(table, wait, (high, low), base_us)
-
-
-def _follows(table: Transmissions, wait: Floats, parts: tuple[Bools, Bools], base_us: float) -> bool:
-    """Return whether RTTs grew with the deficit: `parts` are the packets that met a high one, and a low one."""
-    (long, after), (short, before) = ((np.median(wait[part]), np.median(table.rtt_us[part])) for part in parts)
-    return float((after - before - _jitter_us(table, base_us)) / (long - short)) > const.UNDELAYED
+    known = np.isfinite(table.rtt_us) & ~table.retransmitted & (table.sent_ns <= end_ns)
+    wait, rtt_us, full = met[known] / best.rate, table.rtt_us[known], best.bucket / best.rate
+    for least, middle in ((full / 2, 0.75 * full), (0.0, full / 2)):
+        parts = (wait > middle, (wait > least) & (wait <= middle))
+        if min(np.count_nonzero(part) for part in parts) >= 10:
+            (long, after), (short, before) = ((np.median(wait[part]), np.median(rtt_us[part])) for part in parts)
+            return bool(after - before > (long - short) / 2)
+    return None
 
 
 def _delayed_others(tables: list[Transmissions], met: list[Floats], best: _Hypothesis, end_ns: float) -> bool:
@@ -364,14 +368,7 @@ def _delayed_others(tables: list[Transmissions], met: list[Floats], best: _Hypot
     A flow that came when a queue was full never saw it empty, so that its own delays do not show it. Deficits (`met`)
     hold while losses confirm them: flows outside the capture, or too many to be followed, may have taken tokens later.
     """
-    for table, deficit in zip(tables, met, strict=True):
-        known = np.isfinite(table.rtt_us) & ~table.retransmitted & (table.sent_ns <= end_ns)
-        wait = deficit / best.rate
-        high = known & (wait > const.FULL_DEFICIT * best.bucket / best.rate) & (wait > 1e3)
-        low = known & (wait < np.median(wait[high]) / 2) if high.any() else high
-        if min(high.sum(), low.sum()) >= 10 and _follows(table, wait, (high, low), float(np.min(table.rtt_us[known]))):
-            return True
-    return False
+    return any(_delayed(table, deficit, best, end_ns) for table, deficit in zip(tables, met, strict=True))
 
 
 def _errors(arrivals: _Arrivals, best: float, at_loss: Floats) -> tuple[float, float]:

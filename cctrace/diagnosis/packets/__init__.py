@@ -96,5 +96,6 @@ _FAMILIES: dict[str, Callable[[Record, list[Limit]], dict[str, Any]]] = {
         "bunches": acks.ack_bunches(record),
         "batches": acks.ack_batches(record),
         "ack_counts": acks.ack_counts(record),
+        "ack_path": acks.ack_path(record),
     },
 }

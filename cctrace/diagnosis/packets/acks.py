@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from cctrace.columns import Bools, Floats, Ints
 from cctrace.diagnosis import constants as const
+from cctrace.diagnosis.facts import AckPath
 from cctrace.diagnosis.groups import AckBatches, AckBunches, AckCounts
 from cctrace.diagnosis.record import Record
 from cctrace.fit.constants import JITTERY
@@ -37,6 +38,46 @@ def ack_bunches(record: Record) -> AckBunches | None:
     begin, end = record.seconds(time[[first[bunch][0], last[bunch][-1]]]).tolist()
     share, size = float(many[bunch].sum() / len(time)), float(np.median(many[bunch]))
     return AckBunches(share, size, float(np.median(took[bunch])), float(np.median(came[bunch])), (begin, end))
+
+
+def ack_path(record: Record) -> AckPath | None:
+    """Return what a queue of ACKs adds to the RTTs; None if no queue of one rate stands on the return path.
+
+    An RTT ends with the ACK's way back, which begins with its time stamp: the slope of that part against the RTTs is
+    the return path's share of their variation. The receiver's clock may drift, and jitter spares some ACKs of a window:
+    minima count. A queue lets ACKs out at its rate, jitter bunches them.
+    """
+    (time, stamp_us), path = _stamped(record), record.path
+    known = np.isfinite(path.rtt_us)
+    window_us = path.least_rtt_us / const.PARTS_OF_RTT
+    if len(time) < MIN_ACKS or not window_us > 0 or record.flow.taken_at != "sender":
+        return None
+    came_us, tick_us = (time - record.start_ns) / 1e3, float(np.diff(np.unique(stamp_us)).min())
+    reported_us = (record.table.acked_ns[known] - record.start_ns) / 1e3
+    back_us, many = _least(came_us, came_us - stamp_us, window_us, record.duration_s)
+    rtt_us, _ = _least(reported_us, path.rtt_us[known], window_us, record.duration_s)
+    both = np.flatnonzero(np.isfinite(back_us) & np.isfinite(rtt_us))
+    if len(both) < const.ENOUGH:
+        return None
+    low, middle, high = np.quantile(rtt_us[both], [0.1, 0.5, 0.9])
+    if not high - low > const.RTT_RISE * path.least_rtt_us + 2 * tick_us:
+        return None
+    terms = np.column_stack([np.ones(len(both)), both / len(rtt_us), rtt_us[both]])
+    share = float(np.linalg.lstsq(terms, back_us[both], rcond=None)[0][2])
+    queued = many[both[rtt_us[both] > middle]]
+    usual = float(np.median(queued)) if len(queued) else 0.0
+    if share < const.MOST_OF_TIME or not np.median(np.abs(queued - usual)) <= const.STEADY * usual:
+        return None
+    return AckPath(min(share, 1.0), usual / window_us * 1e6, float(high - low))
+
+
+def _least(time_us: Floats, values: Floats, window_us: float, end_s: float) -> tuple[Floats, Ints]:
+    """Return the least value of each window (infinite without any), and how many values it has."""
+    windows = int(end_s * 1e6 / window_us) + 1
+    place = np.clip((time_us / window_us).astype(np.int64), 0, windows - 1)
+    least = np.full(windows, np.inf)
+    np.minimum.at(least, place, values)
+    return least, np.bincount(place, minlength=windows)
 
 
 def _stamped(record: Record) -> tuple[Ints, Floats]:

@@ -63,8 +63,14 @@ class Server(NamedTuple):
 
 
 def own_queue(record: Record) -> Server:
-    """Return the flow's own queue at a constant rate; with what was in it as a capture began in mid-connection."""
-    bottleneck, sent = record.path.require_bottleneck, record.path.sent
+    """Return the flow's own queue at a constant rate; with what was in it as a capture began in mid-connection.
+
+    What a short queue had no room for tells its rate where jitter hides its delays.
+    """
+    bottleneck, sent, dropper = record.path.require_bottleneck, record.path.sent, record.dropper
+    if dropper is not None and dropper.is_queue and dropper.rate.value and not record.path.companions:
+        steps = constant(dropper.rate.value)
+        return Server(sent, steps, base_rtt_us(sent, steps))
     if not record.flow.facts["complete"]:
         sent = sent.behind(bottleneck.waited_us * bottleneck.rate)
     return Server(sent, constant(bottleneck.rate), bottleneck.base_us, bottleneck.bucket_bytes)
@@ -87,7 +93,10 @@ def _queue(record: Record, is_shared: bool, in_turn: bool) -> Server | None:
     if in_turn:
         sent, steps = record.path.sent, record.path.steps
     elif not is_shared and not record.path.rate_changes:
-        return own_queue(record) if record.path.require_bottleneck.is_measured else None
+        is_known = record.path.require_bottleneck.is_measured or (
+            record.dropper is not None and record.dropper.is_queue
+        )
+        return own_queue(record) if is_known else None
     else:
         sent, steps = record.path.through[:2]
         if not is_shared and len(steps.rate) == 1:

@@ -29,6 +29,7 @@ RULES: tuple[Rule, ...] = (
     losses.poor_pacing,
     losses.losses,
     ends.paced_evenly,
+    delays.ack_path_full,
     rates.rate_change,
     delays.reordering,
     delays.collapse,

@@ -54,6 +54,13 @@ def collapse(facts: Facts, found: Found) -> Iterator[Finding]:
     yield facts.finding("collapse", sure, low).saying(**words)
 
 
+def ack_path_full(facts: Facts, found: Found) -> Iterator[Finding]:
+    """ACKs queue on the return path: that, not the path of the data, makes most of what RTTs vary."""
+    acks = facts.ack_path
+    if acks is not None and not found.sure & (ENDS | {"competition", "fair_queueing"}):
+        yield facts.finding("ack_path_full", between(const.DOUBTFUL, const.COUNTED, acks.return_share), acks)
+
+
 def ack_compression(facts: Facts, found: Found) -> Iterator[Finding]:
     """A fifth of the ACKs arrive in bunches that the receiver sent over four times as long."""
     bunches = facts.bunches

@@ -24,8 +24,8 @@ WINDOWS = {"receiver_limited", "send_buffer_limited"}  # ends that hold an amoun
 
 
 def _ends(found: Found) -> bool:
-    """Return whether an end, or something that paced it, explains the rate."""
-    return bool(found.sure & ENDS or "pacing_limited" in found.names)
+    """Return whether an end, something that paced it, or the ACKs' path explains the rate."""
+    return bool(found.sure & ENDS or found.names & {"pacing_limited", "ack_path_full"})
 
 
 def rate_change(facts: Facts, found: Found) -> Iterator[Finding]:
@@ -97,7 +97,11 @@ def shaper(facts: Facts, found: Found) -> Iterator[Finding]:
 def path_full(facts: Facts, found: Found) -> Iterator[Finding]:
     """The bottleneck's rate is used, or RTTs (in a single poll: a window) show more in flight than the path holds."""
     queue = facts.queue
-    if queue is None or "collapse" in found.names or (_ends(found) and not _is_kept_full(facts, found)):
+    if (
+        queue is None
+        or found.names & {"collapse", "policer", "ack_path_full"}
+        or (_ends(found) and not _is_kept_full(facts, found))
+    ):
         return  # a window then imitates a full path
     if facts.kind == SINGLE_POLL and found.names:
         return
