@@ -357,3 +357,9 @@ def test_what_waited_as_a_capture_began_fills_the_queue_too(begins, least):
     assert ("at least" in found["congestive_loss"].text) == least
     room = found["congestive_loss"].evidence["buffer_bytes"]
     assert 20e3 < room < 40e3 if least else 44e3 < room < 48e3
+
+
+@pytest.mark.parametrize(("share", "least"), [(0.0, False), (0.4, True)])
+def test_a_queue_that_stood_all_the_time_is_at_least_as_long_as_it_showed(share, least):
+    said = [one.text for one in begun(cct.Path(rate="10Mbit", rtt="30ms", buffer="8bdp"), 2, share).verdicts]
+    assert ("of at least" in said[0], "on a base RTT of at most" in said[0]) == (least, least)

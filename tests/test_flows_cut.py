@@ -100,3 +100,8 @@ def test_commands_say_what_to_do_about_a_small_snaplen(command, cut_to, tmp_path
     where = ["-o", str(tmp_path / "report")] if command[0] == "analyze" else []
     _, out, err = run(command[0], cut_to(NO_BLOCK), *command[1:], *where)
     assert "tcpdump -s 128" in " ".join((out + err).split())
+
+
+def test_random_losses_stay_random_without_sack_blocks(cut_to):
+    flow = cct.read(cut_to(NO_BLOCK)).flow(0)
+    assert cct.diagnose(flow).causes == cct.diagnose(cct.read(WHOLE).flow(0)).causes == ["random_loss"]

@@ -286,8 +286,8 @@ CAUSES = {  # the most important first
     ),
     "self_induced_queue": cause(
         "path full, bufferbloat",
-        "[{is_own?}The flow fills a deep buffer itself|A deep buffer is full]: typically {queue_us} of queue on a base "
-        "RTT of {base_rtt_us}[ ({queue_bytes} at {rate_bps})].",
+        "[{is_own?}The flow fills a deep buffer itself|A deep buffer is full]: typically [{least?}at least ]"
+        "{queue_us} of queue on a base RTT of [{least?}at most ]{base_rtt_us}[ ({queue_bytes} at {rate_bps})].",
         "An AQM at the bottleneck (fq_codel, cake)[{answers_losses?}, or a controller that keeps queues short (BBR)].",
         "RTTs that stay as long with little data in flight.",
     ),
@@ -320,7 +320,8 @@ CAUSES = {  # the most important first
         rate=Sentence(
             "The flow filled its path[{mostly?} most of the time]: {goodput_bps} of goodput[{mostly?} in all]; while "
             "it sent, its packets with their headers took [{mostly?}typically ]{of_rate_share} of the bottleneck's "
-            "{rate_bps}, with a median queue of {queue_us} on a base RTT of {base_rtt_us}.",
+            "{rate_bps}, with a median queue of [{least?}at least ]{queue_us} on a base RTT of "
+            "[{least?}at most ]{base_rtt_us}.",
             "A higher rate needs a faster path or less competing traffic.",
             "Periods in which more data in flight increased the rate.",
         ),

@@ -78,6 +78,9 @@ class Facts:
     turns: groups.Turns | None = None
     rates: groups.RateChanges | None = None
     queue: groups.Queue | None = None
+    was_empty: bool = (
+        True  # the queue, at some time: otherwise it is longer, and the base RTT shorter, than what showed
+    )
     before: groups.Before | None = None
     shaper: groups.Shaper | None = None
     policer: groups.Policer | None = None

@@ -19,8 +19,10 @@ from cctrace.cc import is_model_based
 from cctrace.columns import Bools, Floats, Ints, last_true, runs_of_true
 from cctrace.diagnosis import constants as const
 from cctrace.errors import ArgumentError
+from cctrace.flows.cut_options import cut_options
 from cctrace.flows.events import AckRows
 from cctrace.flows.flow import Flow
+from cctrace.flows.missing_sacks import restored
 from cctrace.flows.seqspace import unwrapped
 from cctrace.flows.state import FIN, RST, SYN, TIMEOUT
 from cctrace.io.captures.packets import OPT_COPY
@@ -57,11 +59,15 @@ def runs_of(times: Floats, held: Bools, end_s: float = 0.0) -> Floats:
 class Record:
     """A captured flow as the diagnosis reads it.
 
-    `controller`: the kernel's name of the sender's congestion control. `run`: its replay over this flow. Raises
-    `StreamError` if the capture lacks the data or the acknowledgements.
+    `controller`: the kernel's name of the sender's congestion control. `run`: its replay over this flow. `cut`: what
+    the capture lacks of its options; `flow` has reconstructed SACK blocks if it lacks all of them. Raises `StreamError`
+    if the capture lacks the data or the acknowledgements.
     """
 
     def __init__(self, flow: Flow, controller: str | None = None, run: Run | None = None) -> None:
+        self.cut = cut_options(flow)
+        if self.cut.lacks_all_blocks and flow.taken_at == "sender" and len(flow.capture.connections) == 1:
+            flow = restored(flow)  # a restored flow is alone in its capture
         self.flow, self.controller, self.run, self.events = flow, controller, run, flow.events
         self.path = evidence_of(flow)
         self.table = self.path.transmissions

@@ -140,14 +140,14 @@ class _Receiver(Receiver):
         return found
 
     def _repeat(self, now_ns: int, until_ns: int, duplicates: int) -> None:
-        """Process one of several duplicates of a burst: at least one segment beyond a hole."""
+        """Process one of several duplicates of a burst: at least one segment beyond a hole, if it can have arrived."""
         since_ns = until_ns + BURST_NS - self.rtt_ns
         most = self.room + self.rate * (until_ns - now_ns) + 0.5
         come = 0
         while come + 1 <= most and self.is_beyond(come) and self.arrivals[self.next + come][0] <= since_ns:
             come += 1
         for _ in range(max(-(-come // duplicates), 1)):
-            if self.is_beyond():
+            if self.is_beyond() and self.arrivals[self.next][0] <= since_ns:
                 self.take()
 
     def take(self) -> None:

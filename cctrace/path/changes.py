@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cctrace.columns import Bools
+from cctrace.path.arrays import Parts
 from cctrace.path.constants import MIN_WINDOWS, MOSTLY_QUEUED, QUEUED_ALIKE, RATE_DIFFERS, RATE_VARIES, STEADY_RATE
 from cctrace.tcp.wire import PACKET_BYTES
 
@@ -107,11 +108,15 @@ def _stretch(path: PathEvidence, begin_s: float, end_s: float) -> _Stretch | Non
 
 
 def _waited(path: PathEvidence) -> Bools:
-    """Return in which windows of `delivered` packets left for a queue that one bottleneck rate does not explain."""
+    """Return in which windows of `delivered` most packets left for a queue that one bottleneck rate does not explain.
+
+    A delayed ACK makes a few RTTs long, a queue most of them.
+    """
     middle, bottleneck = path.delivered[0], path.require_bottleneck
     place = np.clip(np.searchsorted(middle, bottleneck.sent_us / 1e6), 0, len(middle) - 1)
-    many = np.bincount(place, minlength=len(middle))
-    rest = np.bincount(place, bottleneck.rest_us, len(middle)) / np.maximum(many, 1)
+    windows, many = np.unique(place, return_counts=True)
+    rest = np.zeros(len(middle))
+    rest[windows] = Parts(bottleneck.rest_us[np.argsort(place, kind="stable")], many).medians
     return path.standing & (rest > path.queued_us)
 
 

@@ -7,7 +7,6 @@ from cctrace.diagnosis.facts import PACKETS, Facts
 from cctrace.diagnosis.findings import Limit
 from cctrace.diagnosis.packets import acks, capture, delays, ends, losses, marks, policing, rates, sharing
 from cctrace.diagnosis.record import Record
-from cctrace.flows.cut_options import cut_options
 from cctrace.refusals import Attempt
 
 DESPITE = "no queue grew, hardly anything was lost, and neither end held it back"
@@ -15,7 +14,7 @@ DESPITE = "no queue grew, hardly anything was lost, and neither end held it back
 
 def facts_of(record: Record, limits: list[Limit], lacks: list[str]) -> Facts:
     """Return the facts of a captured flow; those that cannot be computed are noted in `lacks`."""
-    short, cut = capture.too_short(record), cut_options(record.flow)
+    short, cut = capture.too_short(record), record.cut
     blind = record.flow.taken_at == "unknown" or (bool(short) and not record.flow.facts["complete"])
     known: dict[str, Any] = {
         "why_nothing": short,
@@ -83,6 +82,7 @@ _FAMILIES: dict[str, Callable[[Record, list[Limit]], dict[str, Any]]] = {
     "rates": lambda record, limits: {
         "rates": rates.rate_changes(record, limits),
         "queue": rates.queue(record),
+        "was_empty": losses.was_empty(record),
         "before": rates.before(record),
         "shaper": rates.shaper(record),
         "held_window": rates.held_window(record),

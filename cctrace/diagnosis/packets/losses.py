@@ -49,7 +49,7 @@ def losses(record: Record, is_shared: bool = False, in_turn: bool = False) -> Lo
         least_rtt_us=record.path.least_rtt_us,
         is_gathered=lambda: _gathered(record, record.path.lost),
         met=met,
-        was_empty=_was_empty(record),
+        was_empty=was_empty(record),
     )
 
 
@@ -76,7 +76,7 @@ def own_queue(record: Record) -> Server:
     return Server(sent, constant(bottleneck.rate), bottleneck.base_us, bottleneck.bucket_bytes)
 
 
-def _was_empty(record: Record) -> bool:
+def was_empty(record: Record) -> bool:
     """Return whether the queue was empty at some time, so that its length is known: otherwise some of it never showed.
 
     What waited as a capture began seems to leave the link idle once it is gone, for as long as it took.

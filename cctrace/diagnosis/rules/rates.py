@@ -75,7 +75,7 @@ def self_induced_queue(facts: Facts, found: Found) -> Iterator[Finding]:
             "rate_bps": queue.rate_bps,
             "queue_bytes": queue.queue_us * queue.rate_bps / 8e6,
         }
-        yield facts.finding("self_induced_queue", sure, numbers).saying(is_own=own)
+        yield facts.finding("self_induced_queue", sure, numbers).saying(is_own=own, least=not facts.was_empty)
 
 
 def congested_before(facts: Facts, found: Found) -> Iterator[Finding]:
@@ -121,7 +121,7 @@ def path_full(facts: Facts, found: Found) -> Iterator[Finding]:
         sure = between(const.EXPLAINS, const.COUNTED, queue.explained / (2 * COMMON) if is_known else 1.0)
         share = min(queue.used_share, 1.0)
         mostly = facts.goodput_bps < const.ALL_THE_TIME * share * queue.rate_bps
-        words = {"of_rate_share": share, "mostly": mostly}
+        words = {"of_rate_share": share, "mostly": mostly, "least": not facts.was_empty}
         yield facts.finding("path_full", sure, numbers, "rate").saying(**words)
     elif found.names & {"competition", "rate_change"}:
         return
