@@ -115,6 +115,7 @@ NOT_SIMULATED = {
     "lost_before_capture": "what these losses met is not in the capture",
     "slow_start_only": "a connection that has already left slow start is not simulated",
     "shaper": "how fast the link behind the token bucket is, is not in the capture",
+    "ack_path_full": "how fast the path of the data is, beyond what its ACKs let out, is not in the capture",
     "stalls": _NOT_SEEN,
     "receiver_pauses": "a receiver that pauses is not simulated",
     "heavy_retransmission": _A_COUNT,

@@ -205,7 +205,7 @@ def log_odds(record: SenderRecord, fit: Fit) -> float:
         sends = full * (float(np.median(replay.sends)) - middle)
         total += sends + const.REBUILT * full if record.rebuilt else const.WEIGHT * sends
         total += halves * const.WEIGHT * math.log(const.EXACT_SCALE / flights.scale)
-        total -= full * const.MAX_AGAINST if record.shows_no_timer else 0.0
+        total -= halves * const.MAX_AGAINST if record.shows_no_timer else 0.0  # round trips in which none was due
     return total - wrong_factor(flights)
 
 

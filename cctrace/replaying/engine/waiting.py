@@ -21,7 +21,7 @@ from cctrace.lang.machine import Machine
 from cctrace.replaying.engine import context as cx
 from cctrace.replaying.engine import stack as sk
 from cctrace.replaying.engine.likelihood import segments_of
-from cctrace.schema import CLOCK_START_US
+from cctrace.schema import CLOCK_START_US, LINUX_EVENTS
 from cctrace.tcp.pacing import TSO_WIN_DIVISOR, waits_for_ack
 
 SOON_NS = 1_000_000  # after the pacing timer, until packets without another limit have left
@@ -52,15 +52,23 @@ def _answers_to(events: Events, sends: Values) -> _Answers:
     number, timed = 0, 0
     if len(answered) and len(events):
         start_ns = events.meta["start_ns"] - CLOCK_START_US * 1000
-        number, timed = _find_answers(events.stream.tables, sends, start_ns, answered)
+        acks = np.flatnonzero(events["event"] == LINUX_EVENTS["on_ack"])
+        first = 0 if events.meta["complete"] or not len(acks) else int(acks[0])
+        usual_ns = float(np.median(np.diff(events.at("time_ns", acks)))) if len(acks) > 1 else np.inf
+        soon_ns = int(min(usual_ns / 4, ANSWERED_NS))  # a timer, too, fires sooner after an ACK than others come
+        number, timed = _find_answers(events.stream.tables, sends, start_ns, first, soon_ns, answered)
     found = _Answers(answered, number, timed == 0)
     if known:
         _answers[events.sent] = found
     return found
 
 
-def find_answers(rows, sends, start_ns, answered):
-    """Fill in which super-packets answer an ACK; return how many, and of how many new ones this is not so."""
+def find_answers(rows, sends, start_ns, first, soon_ns, answered):
+    """Fill in which super-packets answer an ACK; return how many, and of how many new ones this is not so.
+
+    `first`: row of the first ACK of a capture from mid-connection, before which it does not show what was answered.
+    `soon_ns`: after an ACK, within which a timer rarely fires.
+    """
     calls, states, _ = rows
     number, timed, k, before_ns = 0, 0, 0, -ANSWERED_NS
     for j in range(sends.size):
@@ -68,10 +76,11 @@ def find_answers(rows, sends, start_ns, answered):
         if send.begins != 0:
             row = min(max(send.row - 1, 0), calls.size - 1)
             acked_ns = states[calls[row].of].time_ns - start_ns
-            if send.tx_ns - max(acked_ns, before_ns) <= ANSWERED_NS:
+            late_ns = send.tx_ns - max(acked_ns, before_ns)
+            if late_ns <= ANSWERED_NS:
                 answered[k] = True
                 number += 1
-            elif send.retransmitted == 0 and send.app_limited == 0:
+            if late_ns > soon_ns and send.retransmitted == 0 and send.app_limited == 0 and send.row > first:
                 timed += 1
             before_ns = np.int64(send.tx_ns)
             k += 1
