@@ -115,7 +115,10 @@ def judge(record: SenderRecord, fits: dict[str, Fit], cycles: Cycles | None) -> 
 def _evidence(record: SenderRecord, fits: dict[str, Fit], cycles: Cycles | None) -> dict[str, float]:
     if cycles is None:
         own = {name: const.TEMPER * float(np.sum(fit.replay.sends)) for name, fit in fits.items()}
-        if record.rebuilt:  # when losses were detected, which decides what they leave of inflight_hi, is a guess
+        lossy_middle = not record.events.meta["complete"] and len(record.halves.reductions) > 0
+        if record.rebuilt:
+            own |= _alike_paced(fits, own)
+        if record.rebuilt or lossy_middle:  # what losses left of inflight_hi, or when they were detected, is a guess
             most = max(own[name] for name in BOUNDED)
             own |= {name: most + const.RARE.get(name, 0.0) for name in BOUNDED}
         return own
@@ -140,6 +143,16 @@ def _evidence(record: SenderRecord, fits: dict[str, Fit], cycles: Cycles | None)
         if not halves.steady:
             return evidence
     return {name: value - fits[name].flights.foreign for name, value in evidence.items()}
+
+
+def _alike_paced(fits: dict[str, Fit], own: dict[str, float]) -> dict[str, float]:
+    """Return the evidence for each candidate that paces where losses are reconstructed, relative to the best of them.
+
+    Errors of what was delivered persist in a bandwidth, and differ between models: intervals do not add up.
+    """
+    usual = {name: float(np.median(fit.replay.sends)) for name, fit in fits.items() if fit.replay.paces}
+    best = max(usual, key=own.__getitem__)
+    return {name: own[best] + const.WEIGHT * (value - usual[best]) for name, value in usual.items()}
 
 
 def _length(record: SenderRecord) -> float:
