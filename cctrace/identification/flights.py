@@ -72,7 +72,7 @@ def flights_of(record: SenderRecord, replay: Replay) -> Flights:
     """Compare a replay with the flights of its record."""
     halves = record.halves
     over = halves.excess(replay.cwnd, replay.pacing_Bps, replay.cls.pacing_overhead_bytes)
-    each, scale = likelihoods(over[halves.busy])
+    each, scale = likelihoods(over[halves.busy & (halves.acks[halves.edges[:-1]] >= record.since)])
     held = dips.against(one.events, one.halves, replay.cls) if (one := record.dips_in) else 0.0
     if replay.paces:
         return Flights(each, scale, foreign=0.0 if record.exact else held + _foreign(record, replay))
@@ -219,8 +219,8 @@ def astray(record: SenderRecord, replay: Replay) -> Astray:
     wrong = still_open & ((apart > segment + share) | below_it)
     repairs = ~halves.open[1:]
     wrong |= repairs & (apart > 2 * segment + share)
-    judged = int(np.sum(still_open | repairs))
-    return Astray(judged, float(np.sum(wrong)) / max(judged, 1))
+    judged = (still_open | repairs) & (before >= record.since)
+    return Astray(int(judged.sum()), float(np.sum(wrong & judged)) / max(int(judged.sum()), 1))
 
 
 def uninformative(halves: HalfRounds) -> float:

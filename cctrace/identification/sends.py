@@ -32,6 +32,7 @@ from cctrace.identification.halves import HalfRounds
 from cctrace.lang.fields import fields_of
 from cctrace.replaying.engine import midflow
 from cctrace.replaying.engine.follow import Follower, Script
+from cctrace.replaying.engine.script import Edit
 from cctrace.replaying.engine.waiting import own_sends, shows_no_timer
 from cctrace.replaying.inference import reductions
 from cctrace.replaying.inference.infer import Given, infer
@@ -76,6 +77,16 @@ class SenderRecord:
         """The super-packets in each whose times the application did not determine; all, if it determined each."""
         own = _own_sends(self.events, self.stops)
         return own if own.any() else self._blocks[1]
+
+    @functools.cached_property
+    def since(self) -> int:
+        """The row from which on it is judged: of a capture from mid-connection the first reduction, if most follows.
+
+        How a window grew there depends on the reduction before, which such a capture lacks.
+        """
+        rows = self.halves.reductions
+        is_late = self.exact and not self.events.meta["complete"] and len(rows) > 0
+        return int(rows[0]) if is_late and 2 * rows[0] <= len(self.events) else 0
 
     @property
     def is_timed_by_application(self) -> bool:
@@ -220,12 +231,17 @@ def _replayed(record: SenderRecord, name: str, more: dict[str, Any], hz: int, hz
     _rewind(follower, begun, params)
     sends = np.zeros(0)
     if record.exact:
-        if record.rebuilt and follower.counts_ticks and not cls.model_based:
+        is_late = not record.events.meta["complete"] and not cls.model_based and not cls.sets_pacing_rate
+        if is_late:
+            script = _from_middle(follower, script, halves)
+            _rewind(follower, begun, params)
+        if is_late or (record.rebuilt and follower.counts_ticks and not cls.model_based):
             # What waits for room for a super-packet leaves the window unfilled until the send.
             full = halves.acks[halves.limited & (halves.fullest() if paced else halves.follows_send())]
             script = reductions.set_right(follower, script, halves.reductions.tolist(), full, reductions.AT_FIRST)
             _rewind(follower, begun, params)
-        sends = follower.score(script, record.stops)[sent > 0] / sent[sent > 0]
+        judged = (sent > 0) & (record.stops > record.since)
+        sends = follower.score(script, record.stops)[judged] / sent[judged]
     else:
         _corrected(follower, script, halves)
     out = follower.recorded
@@ -234,6 +250,22 @@ def _replayed(record: SenderRecord, name: str, more: dict[str, Any], hz: int, hz
     ssthresh = out.get("snd_ssthresh", np.zeros(0, np.int64))
     guessed = not hz_known and follower.counts_ticks and cls.model_based  # otherwise `infer` has inferred it
     return Replay(name, cls, sends, cwnd, ssthresh, pacing_Bps, bw, follower.counts_ticks, paced), guessed
+
+
+def _from_middle(follower: Follower, script: Script, halves: HalfRounds) -> Script:
+    """Return a script in which the window of a capture from mid-connection begins with the data in flight.
+
+    For CUBIC it is the plateau, from which a window grows least: what it grew to shows at the first reduction.
+    """
+    early = np.flatnonzero(halves.limited)[: const.SEVERAL]
+    if len(early) < const.SEVERAL:
+        return script
+    row, window = int(halves.acks[0]), int(halves.flight[early].max())
+    follower.begin(script)
+    follower.run(row)
+    names = ("snd_cwnd", "snd_ssthresh", *({"last_max_cwnd"} & fields_of(follower.cls).keys()))
+    edits = [Edit(row, name, window - follower.get(name)) for name in names]
+    return script._replace(edits=[*edits, *script.edits])
 
 
 def _rewind(follower: Follower, begun: Any, params: dict[str, Any]) -> None:
