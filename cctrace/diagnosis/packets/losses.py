@@ -10,7 +10,8 @@ from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.groups import Bursts, Losses, Met, Retransmissions
 from cctrace.diagnosis.record import Record
 from cctrace.path.arrays import last_of_each
-from cctrace.path.constants import ABOVE_FULL, CHANCE, CHANCE_OF_ALL, EARLY
+from cctrace.path.bottleneck import deviation
+from cctrace.path.constants import ABOVE_FULL, CHANCE, CHANCE_OF_ALL, COMMON, EARLY
 from cctrace.path.losses import Backlogs, by_chance, decided_ns, proportion
 from cctrace.path.own_queue import base_rtt_us, mean_rank, ranks
 from cctrace.path.queue import Steps, constant
@@ -63,17 +64,26 @@ class Server(NamedTuple):
 
 
 def own_queue(record: Record) -> Server:
-    """Return the flow's own queue at a constant rate; with what was in it as a capture began in mid-connection.
-
-    What a short queue had no room for tells its rate where jitter hides its delays.
-    """
-    bottleneck, sent, dropper = record.path.require_bottleneck, record.path.sent, record.dropper
-    if dropper is not None and dropper.is_queue and dropper.rate.value and not record.path.companions:
-        steps = constant(dropper.rate.value)
+    """Return the flow's own queue at a constant rate; with what was in it as a capture began in mid-connection."""
+    bottleneck, sent, steps = record.path.require_bottleneck, record.path.sent, _shown_by_drops(record)
+    if steps is not None:
         return Server(sent, steps, base_rtt_us(sent, steps))
     if not record.flow.facts["complete"]:
         sent = sent.behind(bottleneck.waited_us * bottleneck.rate)
     return Server(sent, constant(bottleneck.rate), bottleneck.base_us, bottleneck.bucket_bytes)
+
+
+def _shown_by_drops(record: Record) -> Steps | None:
+    """Return the rate at which a short queue had no room for what was lost, where jitter hides it from the delays.
+
+    Where these prefer another rate by COMMON or more, they show it.
+    """
+    dropper = record.dropper
+    if dropper is None or not dropper.is_queue or not dropper.rate.value or record.path.companions:
+        return None
+    steps, other = constant(dropper.rate.value), constant(record.path.require_bottleneck.rate)
+    cost, least = (deviation(record.path.sent, each) for each in (steps, other))
+    return steps if cost - least < COMMON * least else None
 
 
 def was_empty(record: Record) -> bool:
