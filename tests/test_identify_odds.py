@@ -72,7 +72,7 @@ def test_who_paces_sends_some_when_no_ack_has_come():
         times["tx_ns"][10 : 10 + late] += 500_000
         if other:
             times[other][10] = 1
-        events = Events(EventColumns.of(rows), {"start_ns": 0}, times)
+        events = Events(EventColumns.of(rows), {"start_ns": 0, "complete": True}, times)
         assert SenderRecord(events, 250, True, True, False, False, None).shows_no_timer is none
 
 

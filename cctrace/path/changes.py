@@ -108,15 +108,16 @@ def _stretch(path: PathEvidence, begin_s: float, end_s: float) -> _Stretch | Non
 
 
 def _waited(path: PathEvidence) -> Bools:
-    """Return in which windows of `delivered` most packets left for a queue that one bottleneck rate does not explain.
+    """Return in which windows of `delivered` packets left for a queue that one bottleneck rate does not explain.
 
-    A delayed ACK makes a few RTTs long, a queue most of them.
+    A delayed ACK makes a few RTTs long, and a packet that overtook others a few short; a queue makes most of them long.
     """
     middle, bottleneck = path.delivered[0], path.require_bottleneck
     place = np.clip(np.searchsorted(middle, bottleneck.sent_us / 1e6), 0, len(middle) - 1)
     windows, many = np.unique(place, return_counts=True)
     rest = np.zeros(len(middle))
-    rest[windows] = Parts(bottleneck.rest_us[np.argsort(place, kind="stable")], many).medians
+    means = np.bincount(place, bottleneck.rest_us)[windows] / many
+    rest[windows] = np.minimum(means, Parts(bottleneck.rest_us[np.argsort(place, kind="stable")], many).medians)
     return path.standing & (rest > path.queued_us)
 
 

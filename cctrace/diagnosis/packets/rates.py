@@ -90,12 +90,12 @@ def queue(record: Record) -> Queue:
     base_us, queue_us = mean, float(np.median(bottleneck.queue_us))
     # The sender takes RTTs of ACKs, and so do the tables; seen from elsewhere, they cover a part of the path only.
     of_acks = {} if is_elsewhere(record.flow) else record.flow.row
-    least_us = of_acks.get("rtt_min_us") or record.path.least_rtt_us
+    least_us = of_acks.get("rtt_min_us")
     # The first packets of a flow met no queue of their own, nor did a FIN that was sent once all data had arrived: what
     # an RTT exceeds the least by is queue. Counting packets in groups, as `bottleneck` does, adds some.
     if record.flow.facts["complete"] and len(known):
         base_us = max(mean, float(known.min()))
-    elif least_us < mean - (record.path.queued_us - mean):
+    elif least_us and least_us < 2 * mean - record.path.queued_us:
         base_us = float(least_us)
     if record.flow.facts["complete"] or base_us < mean:
         queue_us = max(float(of_acks.get("rtt_median_us") or record.path.median_rtt_us) - base_us, 0.0)

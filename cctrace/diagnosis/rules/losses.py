@@ -7,7 +7,7 @@ from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.facts import PACKETS, Facts
 from cctrace.diagnosis.findings import Finding, Found, between
 from cctrace.diagnosis.groups import Losses, Met, Policer
-from cctrace.path.constants import CHANCE, EARLY, LOSSES_SHOW
+from cctrace.path.constants import CHANCE, EARLY, LOSSES_SHOW, REORDERED
 from cctrace.special import special
 
 NEVER_FULL = {"random_loss", "aqm"}  # causes of losses that no full queue explains, whoever filled it
@@ -42,7 +42,10 @@ def losses(facts: Facts, found: Found) -> Iterator[Finding]:
     hidden = NEVER_FULL if bursts else set()
     if is_shared:
         hidden = hidden | FULL
-    if facts.reordering is not None and are_open(lost.lost, facts.reordering.spurious_retransmissions):
+    late = facts.reordering
+    if late is not None and late.reordered_share >= REORDERED and late.reordered >= const.FEWEST:
+        hidden = hidden | {"aqm"}  # which ones were lost, and when, is less sure than by how much their queues differ
+    if late is not None and are_open(lost.lost, late.spurious_retransmissions):
         hidden = hidden | {"random_loss"}
     marks = facts.marks  # a buffer that overflows once, as where the rate falls, does not limit what marks cut often
     if marks is not None and "ecn_marking" in found.sure and marks.loss_episodes == 1:
