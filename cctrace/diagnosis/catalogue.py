@@ -348,7 +348,8 @@ CAUSES = {  # the most important first
         "|A capture would show more.]",
         "Losses after short RTTs, at any time.",
         overflow=Sentence(
-            "A full queue of [{least?}at least ]{buffer_bytes} ({buffer_bdp:two} BDP) dropped {lost:packets}.",
+            "A full queue of [{least?}at least ]{buffer_bytes} ({buffer_bdp:two} BDP)[{or_aqm?}, or the AQM at the "
+            "length from which it drops all,] dropped {lost:packets}.",
             "This is how a loss-based controller finds the rate; with ECN and an AQM it would do so without losses.",
             "Losses while the queue was short.",
         ),

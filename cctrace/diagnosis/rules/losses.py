@@ -95,7 +95,7 @@ def _placed(facts: Facts, lost: Losses, met: Met) -> Iterator[Finding]:
         else:
             dropped.append(_chance(facts, lost, met))
     if overflowed >= const.FEWEST:
-        full = _overflow(facts, lost, met, overflowed)
+        full = _overflow(facts, lost, met, overflowed).saying(or_aqm=any(one.name == "aqm" for one in dropped))
         dropped = [one for one in dropped if one.name != full.name] + [full]
     yield from dropped
 
