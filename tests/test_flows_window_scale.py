@@ -38,6 +38,12 @@ def test_data_that_fill_the_window_show_its_scale_in_mid_connection(cc):
     assert diagnose(flow).cause == "receiver_limited"
 
 
+def test_a_sender_that_waits_for_room_for_a_super_packet_fills_the_window_when_it_sends():
+    path = cct.Path(rate="400Mbit", rtt="5ms", buffer="4bdp")
+    whole = cct.simulate(path, cct.Sender("reno", ack_every=2, rwnd="64kB"), "3s", packets=True).capture()
+    assert diagnose(from_the_middle(whole, 1).flow(0)).cause == "receiver_limited"
+
+
 @pytest.mark.parametrize(
     "sender",
     [

@@ -1,8 +1,9 @@
 """The scale of the receive window where a capture lacks a SYN, inferred from data that fill the window.
 
-A sender never exceeds the window's edge, and one that the window limits fills it to within a segment after every ACK
-[RFC9293] 3.8.6. So the smallest scale with which all data fit is the receiver's if the data reach the edge after most
-ACKs; data that something else limits come that close only by chance.
+A sender never exceeds the window's edge, and one that the window limits fills it to within a segment whenever it sends
+[RFC9293] 3.8.6, after every ACK or, for room for a super-packet, after several ([Linux] tcp_tso_should_defer). So the
+smallest scale with which all data fit is the receiver's if the data reach the edge after most ACKs that released any;
+data that something else limits come that close only by chance.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from cctrace.flows.capture import Capture
 
 MAX_WSCALE = 14  # larger values count as this [RFC 7323] 2.3
-MIN_ACKS = 50  # data that something else limits may reach the edge after most of a few ACKs
+MIN_ACKS = 50  # that released data: data that something else limits may reach the edge after most of a few ACKs
 
 
 def shown_scale(capture: Capture, index: int) -> int | None:
@@ -37,9 +38,12 @@ def shown_scale(capture: Capture, index: int) -> int | None:
     sent = np.maximum.accumulate(np.where(data, unwrapped(packets["seq"][rows], mine, base) + payload, 0))
     acked = unwrap(packets["ack"][rows[at]].astype(np.int64), base, sent[at])
     window, sent = packets["window"][rows[at]].astype(np.int64), sent[np.append(at[1:], len(rows)) - 1]
+    released = np.diff(sent, prepend=0) > 0
+    if np.count_nonzero(released) < MIN_ACKS:
+        return None
     segment = min(int(table.mss[index]), float(np.median(payload[data])))
     for scale in range(MAX_WSCALE + 1):
         left = np.maximum.accumulate(acked + (window << scale)) - sent
         if left.min() >= 0:
-            return scale if 2 * np.count_nonzero(left < segment) > len(left) else None
+            return scale if 2 * np.count_nonzero(left[released] < segment) > np.count_nonzero(released) else None
     return None
