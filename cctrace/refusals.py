@@ -17,6 +17,8 @@ from types import TracebackType
 from cctrace.display import Jsonable
 from cctrace.errors import CctraceError, PartFailed, warn_caller
 
+KILLED = "the process that analysed it was ended, by the system if memory was short"
+
 
 @dataclass(frozen=True)
 class Refusal(Jsonable):

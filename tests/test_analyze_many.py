@@ -13,7 +13,8 @@ import pytest
 import cctrace as cct
 from cctrace.analysis import analyze as module
 from cctrace.cli import main
-from cctrace.errors import PartFailed
+from cctrace.errors import PartFailed, StreamError
+from cctrace.identification import identify as identifying
 from cctrace.lang.processes import made_in_order
 from cctrace.report import overview
 
@@ -35,6 +36,7 @@ def _shared_early(monkeypatch):
     """Share all flows but two, by as many processes as there are; do not simulate."""
     monkeypatch.setattr(module, "SIMULATED", 2)
     monkeypatch.setattr(module, "WORTH", 2)
+    monkeypatch.setattr(identifying, "WORTH", 2)
     monkeypatch.setattr(overview, "_MANY", 2)
 
 
@@ -104,6 +106,25 @@ def test_a_process_that_is_killed_loses_only_its_flow(capture, monkeypatch):
             assert one.notes == (module.KILLED,)
         else:
             assert one.to_dict() == other.to_dict()
+
+
+def test_senders_do_not_depend_on_the_number_of_processes(capture, monkeypatch):
+    def found(processes):
+        monkeypatch.setattr(identifying, "cores", lambda: processes)
+        return [(flow.key, one.candidates, one.reason) for _, flow, one in identifying.identify_files([capture])]
+
+    assert found(1) == found(3)
+    assert len(found(3)) == FLOWS
+
+
+def test_an_identification_whose_process_is_killed_is_refused(capture, monkeypatch):
+    here = os.getpid()
+    monkeypatch.setattr(identifying, "cores", lambda: 2)
+    monkeypatch.setattr(
+        identifying, "identify", lambda flow: os.getpid() == here or os.kill(os.getpid(), signal.SIGKILL)
+    )
+    refused = [one for _, _, one in identifying.identify_files([capture])]
+    assert [(type(one), str(one)) for one in refused] == [(StreamError, module.KILLED)] * FLOWS
 
 
 def test_tables_are_written_here_where_a_process_that_writes_them_is_killed(capture, tmp_path, monkeypatch):

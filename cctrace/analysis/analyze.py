@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from cctrace.analysis.flow_analysis import FlowAnalysis
 from cctrace.analysis.inputs import Counters, Input
 from cctrace.analysis.one_flow import of_capture, of_counters, sender_to_simulate, senders_to_simulate
-from cctrace.arguments import MAX_WORKERS, check_argument, check_choice, paths_of, whole
+from cctrace.arguments import MAX_WORKERS, WORTH, check_argument, check_choice, paths_of, whole
 from cctrace.cc import controller as resolve
 from cctrace.cc import is_model_based
 from cctrace.columns import LONG, give_back
@@ -25,7 +25,7 @@ from cctrace.flows.counters import CounterFlow, title_of
 from cctrace.flows.flow import Flow
 from cctrace.lang.threads import ahead, cores
 from cctrace.path.evidence import PathEvidence, evidence_of, forget
-from cctrace.refusals import Attempt, Refusal
+from cctrace.refusals import KILLED, Attempt, Refusal
 from cctrace.units import format_rate, format_share
 
 if TYPE_CHECKING:
@@ -40,8 +40,6 @@ SIMULATED = 8  # flows whose causes are simulated, two seconds each
 NO_PACKETS = Refusal("what-if", "the kernel's counters alone show no packets: a capture at the sender is needed")
 COLLAPSE = "forecast of minRTT collapse"
 EFFECTS = "effect of each cause"
-WORTH = 8  # flows that a further process is started for
-KILLED = "the process that analysed it was ended, by the system if memory was short"
 IDLE = 0.01  # of the path's rate: no controller with data to send gets less
 
 

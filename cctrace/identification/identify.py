@@ -11,26 +11,27 @@ Ports, addresses and the congestion control's name in the counters are not used.
 flow share its probability: they form a group. docs/identify.md has the accuracy.
 """
 
+import contextlib
 import dataclasses
 import functools
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from cctrace.arguments import check_argument
+from cctrace.arguments import WORTH, check_argument
 from cctrace.cc import controller as resolve
 from cctrace.cc import kernel_name
-from cctrace.columns import give_back
+from cctrace.columns import LONG, give_back
 from cctrace.display import Progress, Summarized, silent
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.counters import CounterFlow, title_of
 from cctrace.flows.cut_options import LACKS_SACKS, cut_options
 from cctrace.flows.ecn import may_miss_marks
 from cctrace.flows.flow import Flow
-from cctrace.flows.large import bulk_of_file
+from cctrace.flows.large import batches_of_file
 from cctrace.identification import constants as const
 from cctrace.identification.flights import flights_of
 from cctrace.identification.odds import UNKNOWN, Candidate, Fit, Judgement, judge, probabilities
@@ -38,7 +39,8 @@ from cctrace.identification.phases import cycles_of
 from cctrace.identification.polls import judge_polls
 from cctrace.identification.relatives import difference
 from cctrace.identification.sends import Recorded, Replay, SenderRecord, replay_of
-from cctrace.lang.threads import each
+from cctrace.lang.threads import cores, each
+from cctrace.refusals import KILLED
 from cctrace.replaying.engine.stream import stream_of
 from cctrace.replaying.intervals import BLOCK_US
 from cctrace.replaying.senders import L4S_SENDERS
@@ -291,9 +293,31 @@ def identify_files(
     """
     for file in map(str, files):
         progress(f"reading {file}")
-        for flow in bulk_of_file(file, **options):
-            progress(f"identifying {title_of(flow)} of {file}")
-            try:
-                yield file, flow, identify(flow)
-            except StreamError as error:
-                yield file, flow, error
+        for flows in batches_of_file(file, **options):
+            with contextlib.closing(_in_turn(flows)) as results:
+                for flow in flows:
+                    progress(f"identifying {title_of(flow)} of {file}")
+                    yield file, flow, next(results)
+
+
+def _in_turn(flows: Sequence[Flow | CounterFlow]) -> Generator[Identification | StreamError, None, None]:
+    """Yield the identifications of flows; if those after the last long one are many, processes share them."""
+
+    def made(k: int) -> Identification | StreamError:
+        try:
+            return identify(flows[k])
+        except StreamError as error:
+            return error
+
+    long = [k for k, flow in enumerate(flows) if isinstance(flow, Flow) and flow.row["packets"] > LONG]
+    alone = long[-1] + 1 if long else 0  # in this process, as memory has room for one of them
+    workers = min(cores(), (len(flows) - alone) // WORTH)
+    if workers <= 1:
+        yield from map(made, range(len(flows)))
+        return
+    from cctrace.lang.processes import BrokenProcessPool, made_in_order
+
+    yield from map(made, range(alone))
+    with contextlib.closing(made_in_order(lambda k: made(alone + k), len(flows) - alone, workers)) as shared:
+        for found in shared:
+            yield StreamError(KILLED) if isinstance(found, BrokenProcessPool) else found
