@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cctrace.columns import Floats
+from cctrace.columns import LONG, Floats
+from cctrace.lang.threads import each
 from cctrace.path import constants as const
 from cctrace.path.arrays import central_sd
 from cctrace.path.blocks import block_sizes, blocked
@@ -92,10 +93,10 @@ def constant_rate(flow: Sent, search: Search = CLOSELY) -> tuple[float, float]:
     around = [(plateau * AROUND[0], plateau * AROUND[1], *search.near) for plateau in plateaus]
     if paired is not None:
         around.append((paired[0] * (1 - const.PAIR_AGREE), paired[0] * (1 + const.PAIR_AGREE), *search.paired))
-    found = [
-        least_within(lambda rate, cost: flow.deviation_at(rate, min(cost, bound)), *one)
-        for one in [(most / 2, most * 8, *search.wide), *around]
-    ]
+    within = functools.partial(least_within, lambda rate, cost: flow.deviation_at(rate, min(cost, bound)))
+    ranges = [(most / 2, most * 8, *search.wide), *around]
+    # Of a long flow compiled code has the time, of a short one Python.
+    found = (each if len(flow.sent_us) > LONG else map)(lambda one: within(*one), ranges)
     rate, cost = min(found, key=lambda one: one[1])
     if sure is not None and not (cost < bound and rate < sure[0]):
         return sure
