@@ -14,9 +14,11 @@ import cctrace as cct
 from cctrace.analysis import analyze as module
 from cctrace.cli import main
 from cctrace.errors import PartFailed, StreamError
+from cctrace.flows import large
 from cctrace.identification import identify as identifying
 from cctrace.lang.processes import made_in_order
 from cctrace.report import overview
+from cctrace.wireshark.annotate import annotate
 
 FLOWS = 8
 
@@ -36,7 +38,7 @@ def _shared_early(monkeypatch):
     """Share all flows but two, by as many processes as there are; do not simulate."""
     monkeypatch.setattr(module, "SIMULATED", 2)
     monkeypatch.setattr(module, "WORTH", 2)
-    monkeypatch.setattr(identifying, "WORTH", 2)
+    monkeypatch.setattr(large, "WORTH", 2)
     monkeypatch.setattr(overview, "_MANY", 2)
 
 
@@ -110,16 +112,26 @@ def test_a_process_that_is_killed_loses_only_its_flow(capture, monkeypatch):
 
 def test_senders_do_not_depend_on_the_number_of_processes(capture, monkeypatch):
     def found(processes):
-        monkeypatch.setattr(identifying, "cores", lambda: processes)
+        monkeypatch.setattr(large, "cores", lambda: processes)
         return [(flow.key, one.candidates, one.reason) for _, flow, one in identifying.identify_files([capture])]
 
     assert found(1) == found(3)
     assert len(found(3)) == FLOWS
 
 
+def test_annotations_do_not_depend_on_the_number_of_processes(capture, tmp_path, monkeypatch):
+    def found(processes):
+        monkeypatch.setattr(large, "cores", lambda: processes)
+        result = annotate(capture, tmp_path / "annotated.pcapng")
+        return result, [file.read_bytes() for file in sorted(tmp_path.iterdir())]
+
+    assert found(1) == found(3)
+    assert len(found(3)[0].flows) == FLOWS
+
+
 def test_an_identification_whose_process_is_killed_is_refused(capture, monkeypatch):
     here = os.getpid()
-    monkeypatch.setattr(identifying, "cores", lambda: 2)
+    monkeypatch.setattr(large, "cores", lambda: 2)
     monkeypatch.setattr(
         identifying, "identify", lambda flow: os.getpid() == here or os.kill(os.getpid(), signal.SIGKILL)
     )

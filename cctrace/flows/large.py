@@ -3,14 +3,17 @@
 `bulk_flows` does so for captures larger than memory: it reads once for the table, and again for as many flows as fit.
 """
 
+import contextlib
 import itertools
 import os
-from collections.abc import Iterable, Iterator
-from typing import Any, TypeGuard
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from typing import Any, TypeGuard, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cctrace.arguments import WORTH
+from cctrace.columns import LONG
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.capture import BULK_BYTES, Capture, read
 from cctrace.flows.counters import CounterFlow, CounterTable
@@ -20,6 +23,9 @@ from cctrace.io import is_capture, stream
 from cctrace.io.captures.packets import joined
 from cctrace.io.counters.tcpinfo import TcpInfo
 from cctrace.io.linktrace import LinkTrace
+from cctrace.lang.threads import cores
+
+Made = TypeVar("Made")
 
 BATCH = 20_000_000  # packets, 1.2 GB of columns
 LARGE_FILE = 1_000_000_000  # bytes on disk, from which packets are not held all at a time
@@ -114,3 +120,24 @@ def bulk_batches(
         wanted[rows] = True
         capture = Capture(joined(part.select(wanted) for part in stream(source, **options)), hz)
         yield [capture.flow(int(row)) for row in rows]
+
+
+def in_processes(
+    made: Callable[[Flow | CounterFlow], Made], flows: Sequence[Flow | CounterFlow], killed: Made
+) -> Generator[Made, None, None]:
+    """Yield what a function returns for each flow; processes share those after the last long one, if they are many.
+
+    `killed`: what is yielded for a flow whose process the system ended.
+    """
+    long = [k for k, flow in enumerate(flows) if isinstance(flow, Flow) and flow.row["packets"] > LONG]
+    alone = long[-1] + 1 if long else 0  # in this process, as memory has room for one of them
+    yield from map(made, flows[:alone])
+    rest = flows[alone:]
+    if (workers := min(cores(), len(rest) // WORTH)) <= 1:
+        yield from map(made, rest)
+        return
+    from cctrace.lang.processes import BrokenProcessPool, made_in_order  # 20 ms, which one flow need not wait for
+
+    with contextlib.closing(made_in_order(lambda k: made(rest[k]), len(rest), workers)) as shared:
+        for found in shared:
+            yield killed if isinstance(found, BrokenProcessPool) else found

@@ -16,22 +16,22 @@ import dataclasses
 import functools
 import os
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from cctrace.arguments import WORTH, check_argument
+from cctrace.arguments import check_argument
 from cctrace.cc import controller as resolve
 from cctrace.cc import kernel_name
-from cctrace.columns import LONG, give_back
+from cctrace.columns import give_back
 from cctrace.display import Progress, Summarized, silent
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.counters import CounterFlow, title_of
 from cctrace.flows.cut_options import LACKS_SACKS, cut_options
 from cctrace.flows.ecn import may_miss_marks
 from cctrace.flows.flow import Flow
-from cctrace.flows.large import batches_of_file
+from cctrace.flows.large import batches_of_file, in_processes
 from cctrace.identification import constants as const
 from cctrace.identification.flights import flights_of
 from cctrace.identification.odds import UNKNOWN, Candidate, Fit, Judgement, judge, probabilities
@@ -39,7 +39,7 @@ from cctrace.identification.phases import cycles_of
 from cctrace.identification.polls import judge_polls
 from cctrace.identification.relatives import difference
 from cctrace.identification.sends import Recorded, Replay, SenderRecord, replay_of
-from cctrace.lang.threads import cores, each
+from cctrace.lang.threads import each
 from cctrace.refusals import KILLED
 from cctrace.replaying.engine.stream import stream_of
 from cctrace.replaying.intervals import BLOCK_US
@@ -291,33 +291,18 @@ def identify_files(
     Per file, its flows of at least 100 kB, largest first; its largest flow if none is that large. The result is a
     `StreamError` if a flow cannot be identified. `options`: `limit`, `decapsulate` of `cctrace.io.read_file`.
     """
+    killed: Identification | StreamError = StreamError(KILLED)
     for file in map(str, files):
         progress(f"reading {file}")
         for flows in batches_of_file(file, **options):
-            with contextlib.closing(_in_turn(flows)) as results:
+            with contextlib.closing(in_processes(_attempted, flows, killed)) as results:
                 for flow in flows:
                     progress(f"identifying {title_of(flow)} of {file}")
                     yield file, flow, next(results)
 
 
-def _in_turn(flows: Sequence[Flow | CounterFlow]) -> Generator[Identification | StreamError, None, None]:
-    """Yield the identifications of flows; if those after the last long one are many, processes share them."""
-
-    def made(k: int) -> Identification | StreamError:
-        try:
-            return identify(flows[k])
-        except StreamError as error:
-            return error
-
-    long = [k for k, flow in enumerate(flows) if isinstance(flow, Flow) and flow.row["packets"] > LONG]
-    alone = long[-1] + 1 if long else 0  # in this process, as memory has room for one of them
-    workers = min(cores(), (len(flows) - alone) // WORTH)
-    if workers <= 1:
-        yield from map(made, range(len(flows)))
-        return
-    from cctrace.lang.processes import BrokenProcessPool, made_in_order
-
-    yield from map(made, range(alone))
-    with contextlib.closing(made_in_order(lambda k: made(alone + k), len(flows) - alone, workers)) as shared:
-        for found in shared:
-            yield StreamError(KILLED) if isinstance(found, BrokenProcessPool) else found
+def _attempted(flow: Flow | CounterFlow) -> Identification | StreamError:
+    try:
+        return identify(flow)
+    except StreamError as error:
+        return error

@@ -5,21 +5,22 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from operator import attrgetter
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import cctrace
 from cctrace.analysis.inputs import Counters
 from cctrace.analysis.one_flow import of_capture
 from cctrace.display import Jsonable, Progress, Summarized, connection, silent, visible
 from cctrace.errors import ArgumentError, StreamError
+from cctrace.flows.counters import CounterFlow
 from cctrace.flows.flow import Flow
-from cctrace.flows.large import bulk_of_file
+from cctrace.flows.large import batches_of_file, in_processes
 from cctrace.io import CAPTURES, sniff
 from cctrace.io.captures.annotated import Comment, is_annotated, write_annotated
 from cctrace.io.source import open_source
 from cctrace.io.write import replacing
 from cctrace.path.evidence import forget
-from cctrace.refusals import Attempt
+from cctrace.refusals import KILLED, Attempt
 from cctrace.replaying.inference.through_fq import at_hand_over
 from cctrace.units import format_counted
 from cctrace.wireshark.columns import PacketColumns, columns_of
@@ -85,10 +86,19 @@ def annotate(
     found = _Findings()
     counters = Counters.of_files(tcpinfo, options=options)
     progress(f"reading {source}")
-    for flow in cast(Iterable[Flow], bulk_of_file(source, **options)):  # a capture, as was checked
-        progress(f"analysing {connection(*flow.key)}")
-        found.add(source, flow, counters, controller)
-        forget(flow)
+
+    def of_flow(flow: Flow | CounterFlow) -> _Findings:
+        one = _Findings()
+        one.add(source, cast(Flow, flow), counters, controller)  # of a capture, as was checked
+        forget(cast(Flow, flow))
+        return one
+
+    for flows in batches_of_file(source, **options):
+        # Counters note which flows they belong to, which only this process would know.
+        each = map(of_flow, flows) if counters.tables else in_processes(of_flow, flows, _Findings(refused=KILLED))
+        for flow in flows:
+            progress(f"analysing {connection(*flow.key)}")
+            found.join(next(each))
     counters.require_used()
     if not found.flows:
         raise StreamError(found.refused)
@@ -102,14 +112,21 @@ def annotate(
     return Annotated(target, companion, packets, comments.count, found.lines, found.notes)
 
 
+@dataclass
 class _Findings:
     """Results of the flows' analyses."""
 
-    def __init__(self) -> None:
-        self.flows: list[PacketColumns] = []
-        self.lines: list[str] = []
-        self.notes: list[str] = []
-        self.refused = ""
+    flows: list[PacketColumns] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    refused: str = ""
+
+    def join(self, other: Self) -> None:
+        """Add the results of further flows."""
+        self.flows += other.flows
+        self.lines += other.lines
+        self.notes += other.notes
+        self.refused = self.refused or other.refused
 
     def add(self, source: str, flow: Flow, counters: Counters, controller: str | None) -> None:
         """Analyse a flow."""
@@ -121,7 +138,7 @@ class _Findings:
         with Attempt("annotation") as part:
             self.flows.append(columns_of(flow, analysis))
         if part.refusal is not None:
-            self.refused = self.refused or part.refusal.reason
+            self.refused = part.refusal.reason
             return
         sender = analysis.controller or analysis.variant or "an unknown controller"
         self.lines.append(f"flow {flow.index}, {analysis.title}, sent by {sender}: {analysis.sentence}")
