@@ -1,4 +1,4 @@
-"""The Linux controllers decide what the released code decided, and keep the rules of their sources and papers."""
+"""The Linux controllers keep the rules of their sources and papers where the golden vectors do not reach."""
 
 import random
 
@@ -26,10 +26,6 @@ RELEASES = (BBR2016, BBR2019, BBR2022)
 CUBICS = (Cubic, Cubic6)
 
 
-def golden(*variants):
-    return [pytest.param(p, id=f"{v}-{p.stem}") for v in variants for p in sorted((GOLDEN / v).glob("*.parquet"))]
-
-
 def replayed(vector, cls, record, **params):
     player = Player(vector.view, cls, mode="interpreted", record=record, **params)
     player.run()
@@ -38,13 +34,6 @@ def replayed(vector, cls, record, **params):
 
 def scalar_fields(cls):
     return [name for name, value in declared_fields(cls).items() if isinstance(value, int) and name != "draws"]
-
-
-# -- released code -----------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("path", golden("bbr2016", "bbr2019", "bbr2022", "cubic"))
-def test_every_output_and_state_equals_the_released_codes(path):
-    result = vectors.verify_file(path, mode="interpreted")
-    assert result["mismatching_rows"] == 0, result["first"]
 
 
 # -- BBR: rules that the vectors do not reach --------------------------------------------------------------------------
@@ -327,7 +316,7 @@ def test_startup_drains_before_it_cruises():
 
 
 # -- BBRx --------------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("path", golden("bbr2016"))
+@pytest.mark.parametrize("path", sorted((GOLDEN / "bbr2016").glob("*.parquet")), ids=lambda path: path.stem)
 def test_bbrx_without_the_law_is_bbr2016_decision_by_decision(path):
     vector = vectors.load(path)
     fields = [*scalar_fields(BBR2016), "bw_v[0]", "o_ret"]

@@ -1,4 +1,4 @@
-"""The QUIC controllers decide what the released code decided, and RFC 9002's NewReno keeps the RFC's rules."""
+"""The QUIC controllers are the same compiled and interpreted, and RFC 9002's NewReno keeps the RFC's rules."""
 
 from types import SimpleNamespace
 
@@ -9,24 +9,15 @@ from cctrace import schema
 from cctrace.cc import b3r, bbr_s, controller, obbr, quic_bbr, quic_bbr2, quic_reno
 from cctrace.cc.cmath import f32
 from cctrace.errors import ArgumentError
-from cctrace.replaying import vectors
 from cctrace.replaying.run import replay
 from tests.places import GOLDEN
 
 RELEASED = ("quic_bbr", "obbr_mu0.5", "obbr_mu0.75", "obbr_mu1", "bbr_s", "b3r", "quic_bbr2", "quic_cubic")
-FILES = [pytest.param(p, id=f"{v}-{p.stem}") for v in RELEASED for p in sorted((GOLDEN / v).glob("*.parquet"))]
 
 
 def ack(**columns):
     """Return a call's inputs, 0 where not given."""
     return SimpleNamespace(**(dict.fromkeys(schema.names(schema.QUIC_VIEW), 0) | columns))
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("path", FILES)
-def test_every_output_and_state_equals_the_released_codes(path):
-    result = vectors.verify_file(path)
-    assert result["mismatching_rows"] == 0, result["first"]
 
 
 @pytest.mark.slow  # compiles ten classes

@@ -1,6 +1,4 @@
-"""BBRv2, BBRv2+ and BBRv3 decide what the released code decided; their ECN rules and the paper's variant behave."""
-
-from pathlib import Path
+"""BBRv2, BBRv2+ and BBRv3: rules that the golden vectors do not reach, on ECN and in the paper's variant."""
 
 import pytest
 
@@ -13,20 +11,7 @@ from cctrace.cc.bbr3 import BBR3
 from cctrace.cc.cmath import U32_MAX
 from cctrace.cc.compensation import BBR2Comp, BBR2019Comp
 from cctrace.cc.linux import EVENT_ECN_IS_CE, EVENT_ECN_NO_CE, EVENT_TLP_RECOVERY
-from cctrace.replaying import vectors
 from tests.build_stack import SteadyFlow
-
-GOLDEN = [
-    pytest.param(path, id=f"{path.parent.name}-{path.stem}")
-    for variant in ("bbr2", "bbr2plus", "bbr3")
-    for path in sorted((Path(__file__).parent / "golden" / variant).glob("*.parquet"))
-]
-
-
-@pytest.mark.parametrize("path", GOLDEN)
-def test_every_output_and_state_equals_the_released_codes(path):
-    result = vectors.verify_file(path)
-    assert result["mismatching_rows"] == 0, result["first"]
 
 
 def cruising(cls, **settings):
