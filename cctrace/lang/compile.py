@@ -15,6 +15,7 @@ field's, and arithmetic that mixes C floats with other numbers (NumPy rounds tho
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Mapping, Sequence
 from types import FunctionType
 from typing import NamedTuple
@@ -43,6 +44,7 @@ _CARRIED = {"linux": tuple(schema.LINUX_CARRIED.values()), "quic": tuple(schema.
 
 _compiled: dict[type, Compiled] = {}
 _MAX_COMPILED = 256  # classes; a notebook that keeps making new ones need not keep them all
+_making = threading.Lock()  # so that no two threads compile the same class
 
 
 def compiled(cls: type[Controller]) -> Compiled:
@@ -50,12 +52,13 @@ def compiled(cls: type[Controller]) -> Compiled:
     code = _compiled.get(cls)
     if code is not None and code.fingerprint.holds():
         return code
-    fingerprint = fingerprint_of(cls)
-    if code is None or code.key != fingerprint.text():
-        code = _compiled[cls] = Compiled(cls, fingerprint)
-        if len(_compiled) > _MAX_COMPILED:
-            del _compiled[next(iter(_compiled))]
-    code.fingerprint = fingerprint
+    with _making:
+        code, fingerprint = _compiled.get(cls), fingerprint_of(cls)
+        if code is None or code.key != fingerprint.text():
+            code = _compiled[cls] = Compiled(cls, fingerprint)
+            if len(_compiled) > _MAX_COMPILED:
+                del _compiled[next(iter(_compiled))]
+        code.fingerprint = fingerprint
     return code
 
 

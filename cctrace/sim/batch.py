@@ -23,8 +23,6 @@ from cctrace.sim.sender import Sender
 from cctrace.sim.simulate import counts_of, stops
 from cctrace.units import parse_time_ns
 
-_setting_up = threading.Lock()  # so that no two threads compile the same controller
-
 
 class Run(NamedTuple):
     """The arguments of a `simulate`."""
@@ -71,8 +69,7 @@ def outcome_of(run: Run, stop: threading.Event | None = None) -> Outcome:
     duration_ns = parse_time_ns(run.duration, "duration")
     if duration_ns <= 0:
         raise ArgumentError(f"duration={run.duration!r} must be positive")
-    with _setting_up:
-        world = World(run.path, run.senders, run.seed, True, len(run.senders) == 1 or run.path.has_jitter)
+    world = World(run.path, run.senders, run.seed, True, len(run.senders) == 1 or run.path.has_jitter)
     try:
         runner = Runner(world, "compiled", trace=False, packets=False, stop=stop, is_fixed=True)
         first, samples = None, []

@@ -21,7 +21,8 @@ _run_known = {  # by profile, None: of several; and whether all have the default
     p: {usual: Machine(run_world, known_values(p, usual), NATURALS) for usual in (True, False)}
     for p in (*PROFILES.values(), QUIC, None)
 }
-SLICE_NS = 1_000_000_000  # of simulated time at first; twice as much as long as it takes less than SHORT_S
+SLICE_PACKETS = 1 << 17  # that the link can send in the first slice; the next is twice as long if it took < SHORT_S
+SLICE_NS = 60_000_000_000  # of simulated time in the first slice, at most: an idle link has timers, too
 SHORT_S = 0.1
 
 
@@ -67,7 +68,10 @@ class Runner:
                     return run(world.record, until, check)
 
         self.advance = advance
-        self._reached_ns, self._slice_ns = 0, SLICE_NS
+        most_Bps, least = world.array(world.record.steps_Bps).view(np.float64).max(), world.columns["wire_bytes"].min()
+        self._first_slice_ns = int(min(SLICE_PACKETS * 1e9 * least / most_Bps, SLICE_NS))
+        self._slice_ns = self._first_slice_ns
+        self._reached_ns = 0
         if trace:
             self.recorders = [Recorder("quic" if f.profile == QUIC else "linux") for f in world.flows]
             world.flows.untraced = sum(1 << EVENT_CODES[name] for name in untraced)
@@ -88,7 +92,7 @@ class Runner:
             if self.stop is not None and self.stop.is_set():
                 raise CancelledError
             if self._reached_ns >= stop:
-                self._slice_ns = self._slice_ns * 2 if time.monotonic() - began < SHORT_S else SLICE_NS
+                self._slice_ns = self._slice_ns * 2 if time.monotonic() - began < SHORT_S else self._first_slice_ns
 
     def there(self) -> bool:
         """Whether a flow has delivered the data awaited."""

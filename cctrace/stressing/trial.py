@@ -4,7 +4,6 @@ A compiled run without its table, as in `cctrace.sim.batch`, that stops at every
 """
 
 import math
-import threading
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -20,8 +19,6 @@ from cctrace.sim.runner import Runner
 from cctrace.sim.sender import Sender
 from cctrace.sim.state import columns_of
 from cctrace.stressing.history import History
-
-_setting_up = threading.Lock()  # so that no two threads compile the same controller
 
 
 @dataclass(frozen=True)
@@ -100,8 +97,7 @@ class Course:
 def run(setting: Setting, history: History, seed: int = 1, modes: bool = False) -> Course:
     """Return the course of one run; with `modes` the states, too."""
     path, senders = setting.path(history), setting.senders(history)
-    with _setting_up:
-        world = World(path, senders, seed, True, len(senders) == 1)
+    world = World(path, senders, seed, True, len(senders) == 1)
     with closing(world), own_code(setting.name):
         runner = Runner(world, "compiled", trace=False, packets=False)
         time_s = np.arange(0, setting.duration_s + setting.sample_s / 2, setting.sample_s)
