@@ -46,7 +46,7 @@ import math
     RECORDED_FROM,  # row of the first column of what is recorded
     BLOCK,  # the next block whose likelihood is summed
     MARKED,  # which packets were application-limited is known (`writes`)
-    OBSERVED,  # the row that the controller's view holds already, for another hypothesis; -1: none
+    OBSERVED,  # the state that the controller's view holds, of an earlier call or another hypothesis; -1: none
     READ_NOW,  # bit mask of the events in which the kernel's ticks matter: now, and
     READ_LSNDTIME,  # of the last send
     CONTEXT_SIZE,

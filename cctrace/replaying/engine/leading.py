@@ -50,6 +50,7 @@ def decide_rows(
     draws, edits, one = script
     calls, states, _ = out
     size = slots.size
+    ctx[cx.OBSERVED] = -1  # states may have been made anew
     if tp.sent < sent.size:
         # What will be handed over next is not known, whatever an earlier trial left there.
         sent[tp.sent].row, sent[tp.sent].begins = NOT_YET, 1

@@ -23,62 +23,6 @@ from cctrace.replaying.engine.likelihood import (
 from cctrace.replaying.engine.waiting import is_flag_doubted, is_limit_replayed, is_paced, take_waiting
 from cctrace.tcp.pacing import TSO_WIN_DIVISOR
 
-
-def observe(call, row, rest, ack):
-    """Copy every column of a row, its state and the rest of that to `ack`, in the order of `schema.LINUX_VIEW`."""
-    ack[0] = call.arg
-    ack[1] = row.ca_state
-    ack[2] = row.ack
-    ack[3] = row.snd_una
-    ack[4] = row.snd_nxt
-    ack[5] = row.packets_out
-    ack[6] = row.sacked_out
-    ack[7] = row.lost_out
-    ack[8] = row.retrans_out
-    ack[9] = row.data_segs_out
-    ack[10] = row.delivered
-    ack[11] = call.delivered_mstamp_us
-    ack[12] = rest.delivered_ce
-    ack[13] = rest.lost
-    ack[14] = row.srtt_us8
-    ack[15] = row.mdev_us4
-    ack[16] = rest.rttvar_us4
-    ack[17] = rest.tcp_min_rtt_us
-    ack[18] = rest.mss
-    ack[19] = row.is_cwnd_limited
-    ack[20] = row.max_packets_out
-    ack[21] = row.rs_delivered if call.sampled else -1
-    ack[22] = row.rs_interval_us if call.sampled else -1
-    ack[23] = row.rs_prior_delivered
-    ack[24] = row.rs_rtt_us
-    ack[25] = rest.rs_losses
-    ack[26] = row.rs_acked_sacked if call.sampled else 0
-    ack[27] = row.rs_prior_in_flight
-    ack[28] = row.rs_is_app_limited
-    ack[29] = rest.rs_is_retrans
-    ack[30] = rest.rs_is_ack_delayed
-    ack[31] = rest.rs_is_acking_tlp_retrans
-    ack[32] = rest.tlp_orig_data_app_limited
-    ack[33] = row.rs_tx_in_flight
-    ack[34] = row.rs_lost if call.sampled else -1
-    ack[35] = rest.rs_prior_lost
-    ack[36] = row.rs_delivered_ce if call.sampled else -1
-    ack[37] = rest.skb_tx_in_flight
-    ack[38] = rest.skb_tx_lost
-    ack[39] = rest.skb_tx_delivered
-    ack[40] = rest.skb_tx_app_limited
-    ack[41] = rest.skb_tx_has_mstamp
-    ack[42] = rest.skb_segments
-
-
-def observe_again(row, ack):
-    """Restore what `read_row` may have changed in the same row of another hypothesis."""
-    ack[5] = row.packets_out
-    ack[19] = row.is_cwnd_limited
-    ack[20] = row.max_packets_out
-    ack[27] = row.rs_prior_in_flight
-
-
 _at = {name: k for k, name in enumerate(schema.names(schema.LINUX_VIEW))}
 A_NOW, A_CLOCK, A_WSTAMP, A_JIFFIES, A_LSNDTIME = (
     _at[name] for name in ("now_us", "clock_ns", "wstamp_ns", "jiffies", "lsndtime")
@@ -92,6 +36,59 @@ A_APP_LIMITED, A_SKB_APP_LIMITED = _at["rs_is_app_limited"], _at["skb_tx_app_lim
 LONG_AGO = 1 << 20  # ticks, more than any window at any HZ
 KEEP = 64  # rows between copies of the state, from which it is made again where a call draws: that is rare
 LONG_PHASE = 2  # minimum RTTs, within which a probe or a drain reaches its end condition
+
+
+def observe(row, rest, start_ns, ack):
+    """Copy a state and the rest of it to `ack`, in the order of `schema.LINUX_VIEW`; `observe_call` copies the rest."""
+    ack[1] = row.ca_state
+    ack[2] = row.ack
+    ack[3] = row.snd_una
+    ack[4] = row.snd_nxt
+    ack[6] = row.sacked_out
+    ack[7] = row.lost_out
+    ack[8] = row.retrans_out
+    ack[9] = row.data_segs_out
+    ack[10] = row.delivered
+    ack[12] = rest.delivered_ce
+    ack[13] = rest.lost
+    ack[14] = row.srtt_us8
+    ack[15] = row.mdev_us4
+    ack[16] = rest.rttvar_us4
+    ack[17] = rest.tcp_min_rtt_us
+    ack[18] = rest.mss
+    ack[23] = row.rs_prior_delivered
+    ack[24] = row.rs_rtt_us
+    ack[25] = rest.rs_losses
+    ack[29] = rest.rs_is_retrans
+    ack[30] = rest.rs_is_ack_delayed
+    ack[31] = rest.rs_is_acking_tlp_retrans
+    ack[32] = rest.tlp_orig_data_app_limited
+    ack[33] = row.rs_tx_in_flight
+    ack[35] = rest.rs_prior_lost
+    ack[37] = rest.skb_tx_in_flight
+    ack[38] = rest.skb_tx_lost
+    ack[39] = rest.skb_tx_delivered
+    ack[41] = rest.skb_tx_has_mstamp
+    ack[42] = rest.skb_segments
+    ack[A_CLOCK] = row.time_ns - start_ns + schema.CLOCK_START_US * 1000
+    ack[A_NOW] = ack[A_CLOCK] // 1000
+
+
+def observe_call(call, row, rest, ack):
+    """Copy what differs between the calls of one state, and what `read_row` may have changed."""
+    ack[0] = call.arg
+    ack[5] = row.packets_out
+    ack[11] = call.delivered_mstamp_us
+    ack[19] = row.is_cwnd_limited
+    ack[20] = row.max_packets_out
+    ack[21] = row.rs_delivered if call.sampled else -1
+    ack[22] = row.rs_interval_us if call.sampled else -1
+    ack[26] = row.rs_acked_sacked if call.sampled else 0
+    ack[27] = row.rs_prior_in_flight
+    ack[28] = row.rs_is_app_limited
+    ack[34] = row.rs_lost if call.sampled else -1
+    ack[36] = row.rs_delivered_ce if call.sampled else -1
+    ack[40] = rest.skb_tx_app_limited
 
 
 def take_send(ctx, sends, asked_ns, srtt_us8, slots, stack, marks, likelihood):
@@ -142,15 +139,12 @@ def take_sends(ctx, rows, sends, marks, i, slots, stack, likelihood):
 
 def read_row(ctx, call, row, rest, i, sends, marks, slots, stack, ack):
     """Fill `ack` with what the controller reads in the call of row `i`, whose state is `row` and `rest`."""
-    if ctx[cx.OBSERVED] == i:
-        observe_again(row, ack)
-    else:
-        observe(call, row, rest, ack)
-    clock_ns = row.time_ns - ctx[cx.START_NS] + schema.CLOCK_START_US * 1000
+    if ctx[cx.OBSERVED] != call.of:
+        observe(row, rest, ctx[cx.START_NS], ack)
+        ctx[cx.OBSERVED] = call.of
+    observe_call(call, row, rest, ack)
     hz = stack[sk.HZ]
-    ack[A_CLOCK] = clock_ns
-    ack[A_NOW] = clock_ns // 1000
-    ack[A_WSTAMP] = max(clock_ns, stack[sk.WSTAMP_NS])
+    ack[A_WSTAMP] = max(ack[A_CLOCK], stack[sk.WSTAMP_NS])
     ack[A_JIFFIES] = schema.JIFFIES_START + (ack[A_NOW] + stack[sk.TICK_US]) * hz // 1_000_000
     ack[A_LSNDTIME] = schema.JIFFIES_START + (row.lsndtime_us + stack[sk.TICK_US]) * hz // 1_000_000
     ack[A_PRIOR_CWND] = stack[sk.PRIOR_CWND]

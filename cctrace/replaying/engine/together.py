@@ -112,7 +112,6 @@ def run_group(
             take(states[h], stacks[h], slots, stack)
         stacks[h, sk.TICK_US], likelihood[0] = lead_us, 0.0
         call_row(ctx, rows, sends, mark, draws, i, states[h], stacks[h], ack, likelihood)
-        ctx[cx.OBSERVED] = i
         if place > now and not are_same(states[other], stacks[other], states[h], stacks[h]):
             groups[UNTIL, now], groups[UNTIL, place], now = place, last, place
         lead_us = next_us
@@ -156,7 +155,6 @@ def together(ctx, rows, sends, marks, draws, which, groups, states, stacks, kept
                     which, groups, states, stacks, kept, ends, totals, ack, likelihood, least,
                 )  # fmt: skip
             first = after
-        ctx[cx.OBSERVED] = -1
     first = 0
     while first < number:
         for n in range(first, groups[UNTIL, first]):
