@@ -7,7 +7,7 @@ import cctrace as cct
 from cctrace.cc import controller as resolve
 from cctrace.cc.base import checked_params
 from cctrace.replaying.engine.follow import Follower
-from cctrace.replaying.inference import hz
+from cctrace.replaying.inference import dips, hz
 from cctrace.replaying.inference.hz import Ticking, WrongTicksError
 from cctrace.replaying.inference.infer import Given, infer
 
@@ -55,13 +55,13 @@ def test_without_probe_rtt_the_tick_rate_is_open_and_stays_what_it_was(tmp_path)
 
 
 def test_no_more_is_looked_at_than_what_decides(tmp_path, monkeypatch):
-    flow, tried, seen = sent(tmp_path, "bbr3", 250, "24s"), hz._Dips.tried, []
+    flow, tried, seen = sent(tmp_path, "bbr3", 250, "24s"), dips.Dips.tried, []
 
     def counted(self, *what):
         seen[-1] += 1
         return tried(self, *what)
 
-    monkeypatch.setattr(hz._Dips, "tried", counted)
+    monkeypatch.setattr(dips.Dips, "tried", counted)
     for sure in (hz.SURE, 1e9):
         monkeypatch.setattr(hz, "SURE", sure)
         seen.append(0)
@@ -72,9 +72,9 @@ def test_no_more_is_looked_at_than_what_decides(tmp_path, monkeypatch):
 def test_a_wrong_rate_is_left_once_it_shows_and_nothing_else_changes(tmp_path, monkeypatch):
     flow, so_far, rows = sent(tmp_path, "bbr3", 1000, "34s"), hz.Judge.so_far, []
 
-    def noted(self, follower, script):
+    def noted(self, follower, *rest):
         rows.append(follower.row)
-        return so_far(self, follower, script)
+        return so_far(self, follower, *rest)
 
     monkeypatch.setattr(hz.Judge, "so_far", noted)
     early = cct.replay(flow, "bbr3")
@@ -91,7 +91,7 @@ class Changing:
 
     known = None
 
-    def so_far(self, follower, script):
+    def so_far(self, follower, *rest):
         if self.known is None:
             raise WrongTicksError(Ticking(250, 0, ()), follower.row * 9 // 10)
         return False
@@ -118,8 +118,10 @@ def test_what_comes_after_the_last_probe_rtt_is_not_replayed_for_it(tmp_path):
     cls, given = resolve("bbr2022")
     params = checked_params(cls, given | {"hz": 250})
     follower = Follower(flow.events, flow.events.sends, cls, params, ("mode",), in_runs=True)
-    dips = hz._Dips(hz._Plain(follower, infer(Follower(flow.events, flow.events.sends, cls, params)).script), (250, 0))
-    assert dips.next() is None
+    looking = dips.Dips(
+        dips.Plain(follower, infer(Follower(flow.events, flow.events.sends, cls, params)).script), (250, 0)
+    )
+    assert looking.next() is None
     assert 0 < follower.row < len(follower.rows)
 
 
@@ -131,16 +133,16 @@ def test_which_ticks_are_tried_changes_nothing_in_the_replay_that_comes_to_the_n
     follower = Follower(flow.events, flow.events.sends, cls, params, ("mode",), in_runs=True)
     script = infer(follower).script
     ended = np.flatnonzero(np.diff((follower.recorded["mode"] == cls.states.index("PROBE_RTT")).astype(int)) == -1) + 1
-    dips = hz._Dips(
-        hz._Plain(Follower(flow.events, flow.events.sends, cls, params, ("mode",), in_runs=True), script), (250, 0)
+    looking = dips.Dips(
+        dips.Plain(Follower(flow.events, flow.events.sends, cls, params, ("mode",), in_runs=True), script), (250, 0)
     )
     times_us = []
-    while found := dips.next():
+    while found := looking.next():
         end, ended_us = found
         times_us.append(ended_us)
-        one, other = (dips.tried(end, ticks) for ticks in ([(250, 0)], [(1000, 0), (250, 0)]))
+        one, other = (looking.tried(end, ticks) for ticks in ([(250, 0)], [(1000, 0), (250, 0)]))
         assert one[0] == other[1]
-        dips.leave(ended_us)
+        looking.leave(ended_us)
     assert len(times_us) == 2
     assert times_us == flow.events.now_us[ended].tolist()
 

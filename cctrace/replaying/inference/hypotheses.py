@@ -101,14 +101,15 @@ class Inference:
         self.edits: list[Edit] = []
         self.judged, self.right = 0, 0
         self.judge: Callable[[list[Edit]], bool] | None = None  # of ticks, see `drawing`
-        self._dipped = False
+        self.dipped = 0  # row of the last draw that ends PROBE_RTT
         self._notes: list[Known] = []
 
     def drawing(self) -> None:
         """The next call draws: judge the ticks by what is inferred up to here, once PROBE_RTT has come."""
         if self.judge is not None:
-            self._dipped = self._dipped or self.follower.get("mode") == self.follower.cls.states.index("PROBE_RTT")
-            if self._dipped and self.judge(self.edits):
+            if self.follower.get("mode") == self.follower.cls.states.index("PROBE_RTT"):
+                self.dipped = self.follower.row
+            if self.dipped and self.judge(self.edits):
                 self.judge = None
 
     def note(self, judged: int = 0, right: int = 0) -> None:
