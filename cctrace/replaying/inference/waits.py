@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 KEEP_PACKETS = 256  # packets between copies of a pass through fq, each of which takes as long as some 50 of them
 MANY_PACKETS = 1_000  # up to the end of the longest wait; of fewer, copies take as long as what they save
-GOES_ON, DREW, SEEN = range(3)
 END, WATCHED, AT, RELATED = range(4)  # columns of `found`; row of the state that is kept, whether only waits differ
 
 
@@ -45,9 +44,9 @@ def ends(
         own = stack[sk.STATE]
         stack[:] = memory
         stack[sk.STATE] = own
-        how = go(ctx, rows, sends, marks, draws[h], ctx[cx.FIRST], work, stack, ack, likelihood)
-        found[h, END] = ctx[cx.FIRST] + 1 if how != GOES_ON else 0
-        found[h, WATCHED], found[h, AT] = 1 if how == SEEN else 0, 0
+        for k in range(found.shape[1]):
+            found[h, k] = 0
+        run_to(ctx, rows, sends, marks, draws, ctx[cx.FIRST], 1, work, stack, ack, likelihood, kept, found, noted, h)
         keep(begun[h], work, stack)
         found[h, RELATED] = 1 if is_related(begun[0], begun[h], fields, work.size) else 0
     for h in range(number, 2 * number):
@@ -69,11 +68,18 @@ def ends(
     return longest
 
 
-def go(ctx, rows, sends, marks, draws, i, work, stack, ack, likelihood):
-    """Call row `i`; return what a wait does then."""
-    if call_row(ctx, rows, sends, marks, draws, i, work, stack, ack, likelihood):
-        return DREW
-    return SEEN if work[ctx[cx.WATCH_SLOT]] == ctx[cx.WATCH_VALUE] else GOES_ON
+def run_to(ctx, rows, sends, marks, draws, first, number, work, stack, ack, likelihood, kept, found, noted, h):
+    """Run wait `h` over so many rows, or to its end. LLVM has `call_row` here, where alone it is called."""
+    for i in range(first, first + number):
+        if i > ctx[cx.FIRST] and (i - first) % KEEP == 0:
+            keep(kept[h], work, stack)
+            found[h, AT] = i
+        drew = call_row(ctx, rows, sends, marks, draws[h], i, work, stack, ack, likelihood)
+        if drew or work[ctx[cx.WATCH_SLOT]] == ctx[cx.WATCH_VALUE]:
+            found[h, END], found[h, WATCHED] = i + 1, 0 if drew else 1
+            return
+        if found[h, RELATED] != 0:
+            record(ctx, i, work, noted[0], noted[1])
 
 
 def run_on(ctx, rows, sends, marks, draws, fields, work, stack, ack, likelihood, begun, kept, found, noted, h):
@@ -88,16 +94,8 @@ def run_on(ctx, rows, sends, marks, draws, fields, work, stack, ack, likelihood,
         slot = fields[k, 0]
         work[slot] += begun[h, slot] - begun[parent, slot]
     found[h, END] = ctx[cx.LAST]
-    for i in range(at, ctx[cx.LAST]):
-        if (i - at) % KEEP == 0:
-            keep(kept[h], work, stack)
-            found[h, AT] = i
-        how = go(ctx, rows, sends, marks, draws[h], i, work, stack, ack, likelihood)
-        if how == GOES_ON and found[h, RELATED] != 0:
-            record(ctx, i, work, noted[0], noted[1])
-        if how != GOES_ON:
-            found[h, END], found[h, WATCHED] = i + 1, 1 if how == SEEN else 0
-            return
+    number = ctx[cx.LAST] - at
+    run_to(ctx, rows, sends, marks, draws, at, number, work, stack, ack, likelihood, kept, found, noted, h)
 
 
 def is_related(state, other, fields, size):
