@@ -6,6 +6,7 @@ import pytest
 import cctrace as cct
 from cctrace.cc import controller as resolve
 from cctrace.cc.base import checked_params
+from cctrace.replaying.engine import stack as sk
 from cctrace.replaying.engine.follow import Follower
 from cctrace.replaying.inference import dips, hz
 from cctrace.replaying.inference.hz import Ticking, WrongTicksError
@@ -145,6 +146,42 @@ def test_which_ticks_are_tried_changes_nothing_in_the_replay_that_comes_to_the_n
         looking.leave(ended_us)
     assert len(times_us) == 2
     assert times_us == flow.events.now_us[ended].tolist()
+
+
+class Noting:
+    """Judges nothing, and keeps the states that an inference passes."""
+
+    known, passed = None, ()
+
+    def so_far(self, follower, script, passed, dipped):
+        self.passed = passed
+        return False
+
+
+@pytest.mark.parametrize("controller", ["bbr2019", "bbr2022", "bbr3"])
+def test_states_that_the_inference_passed_lead_to_the_same_probe_rtts(tmp_path, monkeypatch, controller):
+    def follower():
+        return Follower(events, events.sends, cls, params, ("mode",), in_runs=True)
+
+    (cls, given), events = resolve(controller), sent(tmp_path, controller, 250, "40s").events
+    params, judge = checked_params(cls, given | {"hz": 250}), Noting()
+    inferred = follower()
+    script = infer(inferred, Given(judge=judge)).script
+    take, taken, came = dips.Plain.take, [], []
+    monkeypatch.setattr(dips.Plain, "take", lambda *args: taken.append(args[1].row) or take(*args))
+    for passed in ((), judge.passed):
+        looking, states = dips.Dips(dips.Plain(follower(), script), (250, 0)), []
+        looking.learn(script, len(events), passed, inferred.marks)
+        while found := looking.next():
+            row, slots, stack, _ = looking.subject.save()
+            stack[sk.STATE] = 0
+            marks = looking.subject.marks[: stack[sk.NEXT_SEND]]
+            states.append((found, row, slots.tolist(), stack.tolist(), marks.tolist()))
+            looking.leave(found[1])
+        came.append(states)
+    assert came[0] == came[1]
+    assert len(came[0]) > 1
+    assert taken
 
 
 def test_a_given_tick_rate_is_used_as_it_is(tmp_path):

@@ -13,19 +13,40 @@ from cctrace.cc.bbr1_model import CYCLE_LEN
 from cctrace.columns import Ints
 from cctrace.lang.machine import Machine
 from cctrace.replaying.engine import context as cx
+from cctrace.replaying.engine.branches import keep
 from cctrace.replaying.engine.follow import CHANGES, Follower
 from cctrace.replaying.engine.loop import run
 from cctrace.replaying.engine.stack import NEXT_DRAW, NEXT_SEND, STATE
 from cctrace.replaying.engine.trying import add_up, trials
+from cctrace.replaying.inference.hypotheses import State
 from cctrace.tcp.sequence import first_not_below
 
 # State of `keep_on`: where the cycle begins and ends, and with the next one; rows for which there is room to record;
 # the cycle that would go on from where the last comparison ended, and that row; slots of the mode, of the minimum RTT,
 # of the cycle's beginning and of whether a policer is believed in (-1: it cannot be); PROBE_BW; cycles judged, and
-# right; the likeliest shift.
-ROW, STOP, END, ROOM, NEXT, RAN, MODE, MIN_RTT, CYCLE, POLICED, PROBE_BW, JUDGED, RIGHT, BEST, AT_SIZE = range(15)
+# right; the likeliest shift; how many states are noted, and the row from which on another one is.
+(
+    ROW,
+    STOP,
+    END,
+    ROOM,
+    NEXT,
+    RAN,
+    MODE,
+    MIN_RTT,
+    CYCLE,
+    POLICED,
+    PROBE_BW,
+    JUDGED,
+    RIGHT,
+    BEST,
+    NOTED,
+    NEXT_NOTE,
+    AT_SIZE,
+) = range(17)
 # Log likelihoods: of the replay up to the cycle, and up to where it ran; by how much a shift must exceed it; its own.
 BEFORE, TOTAL, SURE, LIKELIEST, SUMS = range(5)
+MANY, OFTEN = 8, 1 << 13  # states that are noted, and rows between them
 LEFT, FULL, SHIFTED, JUDGED_ONLY = range(4)  # why it ended, see `Ahead.run`
 
 
@@ -49,11 +70,13 @@ def keep_on(
     state: Any,
     likelihood: Any,
     recorded: Any,
+    noted: Any,
 ) -> int:
     """Replay cycles as long as none is likelier if shifted; return why it ended.
 
     `here` and `passed` hold slots and stack where the cycle begins and ends; `most` is what each send could add to a
-    shifted cycle's likelihood; `known_marks` are the packets' marks of a cycle that is not shifted.
+    shifted cycle's likelihood; `known_marks` are the packets' marks of a cycle that is not shifted; `noted` takes some
+    rows on the way, and slots and stack before them.
     """
     slots, stack = state[0], state[1]
     copy_state(slots, stack, here)
@@ -64,6 +87,10 @@ def keep_on(
         if row == now_us.size or here[0][at[MODE]] != at[PROBE_BW]:
             why = LEFT
             break
+        if row >= at[NEXT_NOTE] and at[NOTED] < MANY:
+            noted[0][at[NOTED]], at[NEXT_NOTE] = row, row + OFTEN
+            keep(noted[1][at[NOTED]], here[0], here[1])
+            at[NOTED] += 1
         at[STOP] = row_after(now_us, row, CYCLE_LEN * min_rtt_us)
         at[END] = row_after(now_us, row, 2 * CYCLE_LEN * min_rtt_us)
         if at[END] > at[ROOM]:
@@ -192,10 +219,12 @@ class Ahead:
         tried = np.array(self.shifts), np.full((many, 1, 5), -1, np.int64), *own
         stream = follower.ctx, follower.stream.tables, follower.sends, follower.marks
         state = follower.slots, follower.stack, follower.saved, follower.ack
+        self._rows, self._states = np.zeros(MANY, np.int64), np.zeros((MANY, work.size + stack.size), np.int64)
         known = here, passed, np.zeros(len(follower.sends)), np.zeros(len(follower.sends), np.uint8)
         now_us = np.ascontiguousarray(follower.now_us)
         rest = tried, stream, follower.draws, state, follower.likelihood, (follower.wanted, follower.out)
-        self._run, self._draws = _keep_on.bind(self._at, self._sums, now_us, *known, *rest), follower.draws
+        noted = self._rows, self._states
+        self._run, self._draws = _keep_on.bind(self._at, self._sums, now_us, *known, *rest, noted), follower.draws
 
     def run(self) -> int:
         """Run on as far as nothing is to be changed or drawn, and return why it ended.
@@ -206,7 +235,7 @@ class Ahead:
         follower, at, row = self._follower, self._at, self._follower.row
         if self._draws is not follower.draws:
             self._bind()
-        at[ROW], at[END] = row, max(at[END], row)
+        at[ROW], at[END], at[NOTED], at[NEXT_NOTE] = row, max(at[END], row), 0, row + OFTEN
         follower.ask(row, row, cx.PACED_SENDS, len(self.shifts))
         at[ROOM] = follower.room(row, int(at[END]))
         if at[END] > at[ROOM]:
@@ -221,6 +250,13 @@ class Ahead:
     def stop(self) -> int:
         """The row at which the cycle at the follower's row ends."""
         return int(self._at[STOP])
+
+    @property
+    def passed(self) -> list[State]:
+        """Some states on the way, of the last time that this ran."""
+        number, size = int(self._at[NOTED]), self._follower.slots.size
+        states = self._states[:number].copy()
+        return [State(int(row), state[:size], state[size:]) for row, state in zip(self._rows, states, strict=False)]
 
     @property
     def best(self) -> tuple[float, float]:

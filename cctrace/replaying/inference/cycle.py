@@ -55,6 +55,8 @@ class Cycle(Inference):
                     self.edit(field, more)
             may_go_on = follower.row > self.expiry and policers.next_row == rows
             ended = self.ahead.run() if may_go_on else LEFT
+            if self.judge is not None and may_go_on:
+                self.passed += self.ahead.passed
             if follower.row == rows:
                 break
             if ended == FULL:

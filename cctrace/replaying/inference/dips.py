@@ -1,8 +1,10 @@
 """A replay that comes to each PROBE_RTT of a BBR with a clock of 1 us, which no kernel's ticks precede (`hz`)."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cctrace.cc.linux import USEC_PER_SEC
 from cctrace.columns import Bools, Floats, Ints
@@ -10,7 +12,8 @@ from cctrace.replaying.engine import context as cx
 from cctrace.replaying.engine import midflow
 from cctrace.replaying.engine.follow import Follower
 from cctrace.replaying.engine.script import Script
-from cctrace.replaying.inference.hypotheses import Inference
+from cctrace.replaying.engine.stack import STATE
+from cctrace.replaying.inference.hypotheses import Inference, State
 from cctrace.replaying.inference.one_pass import Leader
 from cctrace.replaying.inference.probes import PROBE_RTTS, PROBING
 from cctrace.schema import JIFFIES_START
@@ -65,6 +68,12 @@ class Plain(Inference):
             raise NotInferredError(self._known + 1)
         return float(self.follower.likelihood[0])
 
+    def take(self, state: State, marks: NDArray[np.uint8]) -> None:
+        """Go to a state of another replay with these values; `marks`: its marks of sends."""
+        follower, own = self.follower, int(self.follower.stack[STATE])
+        follower.row, follower.slots[:], follower.stack[:] = state
+        follower.stack[STATE], follower.marks[:] = own, marks
+
     def probing(self, first: int) -> tuple[Ints, Bools]:
         """Return the times of the calls from the `first` on, us, and whether they left the controller in PROBE_RTT."""
         follower = self.follower
@@ -107,11 +116,14 @@ class Dips:
         self._stamps = [name for name in STAMPS if name in control.fields]
         self._life_us = midflow.lifetime_us(control.params)
         self._probing = control.cls.states.index("PROBE_RTT")
+        self._passed: Sequence[State] = ()  # of the replay of which the hidden draws are known
+        self._marks = control.marks  # of its sends
         self.is_over = False  # no other PROBE_RTT comes
         control.set_ticks(USEC_PER_SEC, 0)
 
-    def learn(self, script: Script, known: int) -> None:
-        """Take what is inferred of the rows before `known`, where this goes on."""
+    def learn(self, script: Script, known: int, passed: Sequence[State], marks: NDArray[np.uint8]) -> None:
+        """Take what is inferred of the rows before `known`, where this goes on, and what the replay passed there."""
+        self._passed, self._marks = passed, marks
         if isinstance(self._replay, Plain):
             self._replay.learn(script, known)
             self._control.set_ticks(USEC_PER_SEC, 0)
@@ -126,6 +138,7 @@ class Dips:
             if start == rows:  # however often it is renewed until then
                 break
             if start > subject.row:
+                self._go_ahead(start)
                 self._replay.run(start)
                 if self._control.get(self._stamps[0]) != stamp:
                     continue
@@ -133,6 +146,28 @@ class Dips:
                 return found
         self.is_over = True
         return None
+
+    def _go_ahead(self, start: int) -> None:
+        """Go to the last state before a row that the replay with these values passed.
+
+        With a clock of 1 us it differs in its stamps alone, which are known once the ticks that they name are over.
+        """
+        replay, control, (hz, tick_us) = self._replay, self._control, self.usual
+        state = next((state for state in reversed(self._passed) if state.row <= start), None)
+        if not isinstance(replay, Plain) or state is None:
+            return
+        ticks = [int(state.slots[control.slot(name)]) for name in self._stamps]
+        last_us = (max(ticks) + 1 - JIFFIES_START) * USEC_PER_SEC // hz - tick_us
+        over = max(int(replay.now_us.searchsorted(last_us, "right")), replay.follower.row)
+        if over >= state.row:
+            return
+        replay.run(over)
+        stamps = {name: control.get(name) for name in self._stamps}
+        if ticks == [stamp and ticks_of(stamp, hz, tick_us) for stamp in stamps.values()]:
+            replay.take(state, self._marks)
+            for name, stamp in stamps.items():
+                control.set(name, stamp)
+            control.set_ticks(USEC_PER_SEC, 0)
 
     def _seen(self) -> tuple[int, int] | None:
         """Return what `next` does, if PROBE_RTT begins about here; else go on without it."""
@@ -200,7 +235,7 @@ class Dips:
         """Give the controller, which has a clock of 1 us, another one."""
         for name in self._stamps:
             if stamp := self._control.get(name):
-                self._control.set(name, JIFFIES_START + (stamp - JIFFIES_START + tick_us) * hz // USEC_PER_SEC)
+                self._control.set(name, ticks_of(stamp, hz, tick_us))
         self._control.set_ticks(hz, tick_us)
 
     def _go_on(self, stamp_us: int | None) -> None:
@@ -213,3 +248,8 @@ class Dips:
         if stamp_us is not None:
             control.set(self._stamps[0], JIFFIES_START + stamp_us)
         control.set_ticks(USEC_PER_SEC, 0)
+
+
+def ticks_of(stamp_us: int, hz: int, tick_us: int) -> int:
+    """Return a stamp of a clock of 1 us in ticks."""
+    return JIFFIES_START + (stamp_us - JIFFIES_START + tick_us) * hz // USEC_PER_SEC

@@ -55,6 +55,14 @@ class Inferred(NamedTuple):
         return cls(Script([], []), [], math.nan)
 
 
+class State(NamedTuple):
+    """Slots and stack of a replay before a row."""
+
+    row: int
+    slots: Ints
+    stack: Ints
+
+
 class Known(NamedTuple):
     """What an inference found before a row: how to come there, the values, how many cycles were judged, and right."""
 
@@ -102,6 +110,7 @@ class Inference:
         self.judged, self.right = 0, 0
         self.judge: Callable[[list[Edit]], bool] | None = None  # of ticks, see `drawing`
         self.dipped = 0  # row of the last draw that ends PROBE_RTT
+        self.passed: list[State] = []  # on the way, as long as ticks are judged
         self._notes: list[Known] = []
 
     def drawing(self) -> None:
@@ -115,6 +124,8 @@ class Inference:
     def note(self, judged: int = 0, right: int = 0) -> None:
         """Note what is known here, from where an inference with other ticks may go on."""
         self._notes.append(Known(self.follower.row, Script([], []), [], judged, right))
+        if self.judge is not None:
+            self.passed.append(State(*self.follower.save()[:3]))
 
     def before(self, row: int, script: Script) -> Known | None:
         """Return the last note before a row, with what has been inferred up to it."""

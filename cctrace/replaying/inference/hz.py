@@ -31,7 +31,7 @@ from cctrace.lang.fields import fields_of
 from cctrace.replaying.engine.follow import Follower
 from cctrace.replaying.engine.script import Script
 from cctrace.replaying.inference.dips import Dips, Led, NotInferredError, Plain
-from cctrace.replaying.inference.hypotheses import ALIKE, FALSE_ALARM, Known
+from cctrace.replaying.inference.hypotheses import ALIKE, FALSE_ALARM, Known, State
 from cctrace.replaying.inference.one_pass import Leader
 from cctrace.replaying.inference.probes import RENEWED
 from cctrace.replaying.inference.ticks import CONFIG_HZ
@@ -82,15 +82,17 @@ class Judge:
         self._needs = 0  # rows that must be inferred before more can be judged
         self._changes = MAX_CHANGES
         self._settled: Ticking | None = None
+        self._passed: Sequence[State] = ()  # of the replay that is being inferred, see `so_far`
         self.known: Known | None = None
 
-    def so_far(self, follower: Follower, script: Script, dipped: int) -> bool:
+    def so_far(self, follower: Follower, script: Script, passed: Sequence[State], dipped: int) -> bool:
         """Return whether the ticks are those of a replay at its row; raise `WrongTicksError` if others are likelier.
 
-        `dipped`: the row of its last draw that ended PROBE_RTT.
+        `passed`: states of the replay. `dipped`: the row of its last draw that ended PROBE_RTT.
         """
         if self._captured is not None:  # rows are packets there
             return True
+        self._passed = passed
         return self._judge(follower, script, follower.row, dipped) is not None
 
     def at_end(self, follower: Follower, script: Script) -> Ticking:
@@ -118,10 +120,10 @@ class Judge:
         assert self._dips is not None
         if "cycle_jiffies" in follower.fields and follower.get("cycle_jiffies"):
             # BBR of 2016 times its gain cycle, too, so that with a clock of 1 us it is another.
-            dipped = known
+            self._passed, dipped = (), known
         if self._dips.subject.row >= dipped and not at_end:
             return None
-        self._dips.learn(script, known)
+        self._dips.learn(script, known, self._passed, follower.marks)
         self._needs = 0
         try:
             self._look(self._dips, dipped)
@@ -131,7 +133,7 @@ class Judge:
         found = self._ticks.index((likeliest.hz, likeliest.tick_us))
         apart = [look.likelihoods[found] - look.likelihoods[self._ticks.index(usual)] for look in self._looks]
         if self._changes and (sum(apart) > SURE or usual[0] not in likeliest.possible):
-            self._changes -= 1
+            self._changes, self._passed = self._changes - 1, ()
             raise WrongTicksError(likeliest, self._back(self._dips, self._ticks[found], apart))
         if not self._needs and (at_end or self._dips.is_over or abs(self._ratio) > SURE):
             rates = sorted(likeliest.possible, key=lambda rate: rate != usual[0])

@@ -154,7 +154,7 @@ def _infer_draws(follower: Follower, given: Given, gso: int | None) -> Inferred:
     if judge is not None:
         if judge.known is not None:
             _take_over(follower, work, judge.known)
-        work.judge = lambda edits: judge.so_far(follower, script(edits), work.dipped)
+        work.judge = lambda edits: judge.so_far(follower, script(edits), work.passed, work.dipped)
     try:
         work.run()
         if work.judge is not None:
