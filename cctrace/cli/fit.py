@@ -24,7 +24,7 @@ def fit() -> None:
 
 
 def _command(name: str, short_help: str) -> Callable[..., Any]:
-    """Declare a command that fits something to every bulk flow of captures: `function(flow, say)`, a result."""
+    """Declare a command that fits something to every bulk flow of captures: `function(flow, update)`, a result."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         @fit.command(name, short_help=short_help, help=function.__doc__)
@@ -46,7 +46,7 @@ def over_flows(
     as_json: bool,
     which: int | None = None,
 ) -> None:
-    """Print what `function(flow, say)` finds about every bulk flow of captures (or flow `which`), or why it refuses."""
+    """Print what `function(flow, update)` finds about each bulk flow (or flow `which`), or why it refuses."""
     from cctrace.flows.capture import Capture, read
     from cctrace.flows.large import bulk_or_largest
 

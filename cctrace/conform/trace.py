@@ -120,8 +120,8 @@ class Trace:
     @once
     def inflight(self) -> Values:
         """C.inflight at each call, segments."""
-        out, sacked, lost, again = map(self.ack, ("packets_out", "sacked_out", "lost_out", "retrans_out"))
-        return out - sacked - lost + again
+        out, sacked, lost, retransmitted = map(self.ack, ("packets_out", "sacked_out", "lost_out", "retrans_out"))
+        return out - sacked - lost + retransmitted
 
     @property
     @once

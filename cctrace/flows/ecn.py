@@ -156,10 +156,10 @@ class Ecn(Summarized, Jsonable):
     def summary(self) -> str:
         """Return the result as text."""
         how = "" if self.seen_handshake else " (by what followed: the handshake was not captured)"
-        capable = ", ".join(
+        packets = ", ".join(
             f"{format_count(self.sent[name])} {text}" for name, text in zip(CODEPOINTS, NAMES, strict=True)
         )
-        lines = [f"ECN feedback: {self.feedback}{how}", f"packets of data: {capable}"]
+        lines = [f"ECN feedback: {self.feedback}{how}", f"packets of data: {packets}"]
         if self.feedback in ("classic", "accurate"):
             share = format_share(self.ce_share) if self.delivered else "none"
             lines.append(f"marked, as the receiver reports: {format_count(self.delivered_ce)} segments ({share})")
