@@ -78,9 +78,7 @@ class Facts:
     turns: groups.Turns | None = None
     rates: groups.RateChanges | None = None
     queue: groups.Queue | None = None
-    was_empty: bool = (
-        True  # the queue, at some time: otherwise it is longer, and the base RTT shorter, than what showed
-    )
+    was_empty: bool = True  # the queue, at some time; if not, it is longer, and the base RTT shorter, than RTTs show
     before: groups.Before | None = None
     shaper: groups.Shaper | None = None
     policer: groups.Policer | None = None

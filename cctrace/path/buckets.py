@@ -33,8 +33,9 @@ from cctrace.tcp.wire import PACKET_BYTES
 
 
 class Bucket(NamedTuple):
-    """A token bucket: rate in bytes/us, size in bytes, which losses it explains, and whether packets wait for tokens
-    (a queue of that length, which drops as an empty bucket does).
+    """A token bucket: rate in bytes/us, size in bytes, and which losses it explains.
+
+    `is_queue`: packets wait for tokens, so that it is a queue of this length, which drops as an empty bucket does.
     """
 
     rate: Estimate

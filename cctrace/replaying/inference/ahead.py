@@ -26,24 +26,9 @@ from cctrace.tcp.sequence import first_not_below
 # of the cycle's beginning and of whether a policer is believed in (-1: it cannot be); PROBE_BW; cycles judged, and
 # right; the likeliest shift; how many states are noted, and the row from which on another one is.
 (
-    ROW,
-    STOP,
-    END,
-    ROOM,
-    NEXT,
-    RAN,
-    MODE,
-    MIN_RTT,
-    CYCLE,
-    POLICED,
-    PROBE_BW,
-    JUDGED,
-    RIGHT,
-    BEST,
-    NOTED,
-    NEXT_NOTE,
+    ROW, STOP, END, ROOM, NEXT, RAN, MODE, MIN_RTT, CYCLE, POLICED, PROBE_BW, JUDGED, RIGHT, BEST, NOTED, NEXT_NOTE,
     AT_SIZE,
-) = range(17)
+) = range(17)  # fmt: skip
 # Log likelihoods: of the replay up to the cycle, and up to where it ran; by how much a shift must exceed it; its own.
 BEFORE, TOTAL, SURE, LIKELIEST, SUMS = range(5)
 MANY, OFTEN = 8, 1 << 13  # states that are noted, and rows between them
