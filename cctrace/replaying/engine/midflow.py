@@ -94,11 +94,13 @@ def probe_rtts(events: Events, params: Mapping[str, Any]) -> Ints:
     BBR v1, to half a BDP in v2 and v3. In captures not taken at the sender, this determines when the minimum RTT
     expired.
     """
-    if events not in _dip_rows:
-        _dip_rows[events] = _dips(events)
     window_us = lifetime_us(params)
     now_us = np.asarray(events.now_us)
     since_us = now_us[0] if events.meta["complete"] else -window_us
+    if now_us.max(initial=since_us) - since_us <= window_us - EARLY_US:  # too short: most beginnings are
+        return np.zeros(0, np.int64)
+    if events not in _dip_rows:
+        _dip_rows[events] = _dips(events)
     found = []
     for row in _dip_rows[events].tolist():
         if now_us[row] - since_us > window_us - EARLY_US:
