@@ -278,10 +278,7 @@ def test_fewer_samples_in_probe_rtt_leave_a_higher_minimum(capsys):
     [
         ("--mean -5ms --sd 1ms", "--mean='-5ms' is negative"),
         ("--mean 5ms --sd 0us", "--sd 0us: a duration above 0 is needed"),
-        (
-            "--mean 5ms --sd 1ms --floor 6ms",
-            "--floor 6 ms: no RTT is below it, so it must be below the mean, --mean 5 ms",
-        ),
+        ("--mean 5ms --sd 1ms --floor 6ms", "--floor 6 ms: no RTT is below it, so it must be below --mean 5 ms"),
         ("--mean 5ms --sd 1ms --rate fast", "--rate='fast' is not a rate"),
         ("--mean 5ms --sd 1ms --rate 1Gbit --rho 1", "Invalid value for '--rho': 1.0 is not in the range 0<=x<1"),
         ("--mean 5ms --sd 1ms --reorder", "--reorder needs --rate"),

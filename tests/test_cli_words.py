@@ -76,7 +76,7 @@ def test_a_controller_is_known_by_what_people_call_it(said, meant):
         (["replay", CAPTURE, "--cc", "bbr", "-o", "/nosuch/x.parquet"], "--output /nosuch/x.parquet: .*no folder"),
         (["replay", CAPTURE, "--cc", "bbr", "-o", "x.csv"], "--output x.csv: the extension must be .parquet"),
         (["sweep", "--cc", "cubic"], "give --rate, or vary it"),
-        (["predict", "collapse", "--mean", "5ms", "--sd", "0ms"], "--sd must be above 0"),
+        (["predict", "collapse", "--mean", "5ms", "--sd", "0ms"], "--sd 0ms: a duration above 0"),
         (["predict", "collapse", "--mean", "5ms", "--sd", "1ms", "--floor", "10ms"], "--floor 10 ms: .* --mean 5 ms"),
         (["fit", "parameters", CAPTURE, "--cc", "cubic", "--parameter", "gain"], "--parameter gain: cubic .*beta"),
         (["corpus", "run", "nosuch", "-o", "x"], "nosuch: no such file or folder"),

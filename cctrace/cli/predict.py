@@ -57,14 +57,8 @@ def collapse(rate_bps: float | None, variant: str, as_json: bool, **options: Any
             raise ArgumentError(f"--{name} needs --rate: it is about the closed loop")
     if options["floor_ns"] >= options["mean_ns"]:
         floor, mean = (format_time(options[f"{name}_ns"]) for name in ("floor", "mean"))
-        raise ArgumentError(f"--floor {floor}: no RTT is below it, so it must be below the mean, --mean {mean}")
+        raise ArgumentError(f"--floor {floor}: no RTT is below it, so it must be below --mean {mean}")
     mean_us, sd_us, floor_us, delay_us = (options[f"{name}_ns"] / 1000 for name in ("mean", "sd", "floor", "queue"))
-    if sd_us == 0:
-        raise ArgumentError("--sd must be above 0: without jitter the RTT does not collapse")
-    if floor_us >= mean_us:
-        raise ArgumentError(
-            f"--floor {format_time(floor_us * 1000)}: must be below --mean {format_time(mean_us * 1000)}"
-        )
     path = {"mean_us": mean_us, "sd_us": sd_us, "floor_us": floor_us, "queue_delay_us": delay_us}
     out = predicted(**path, **{name: options[name] for name in ("samples", "probe_rtt_samples", "cwnd_gain")})
     if rate_bps is not None:
