@@ -21,7 +21,7 @@ from cctrace.lang.machine import Machine
 from cctrace.replaying.engine import context as cx
 from cctrace.replaying.engine import stack as sk
 from cctrace.replaying.engine.likelihood import segments_of
-from cctrace.schema import CLOCK_START_US, LINUX_EVENTS
+from cctrace.schema import CLOCK_START_US, ON_ACK
 from cctrace.tcp.pacing import TSO_WIN_DIVISOR, waits_for_ack
 
 SOON_NS = 1_000_000  # after the pacing timer, until packets without another limit have left
@@ -52,17 +52,34 @@ def _answers_to(events: Events, sends: Values) -> _Answers:
     number, timed = 0, 0
     if len(answered) and len(events):
         start_ns = events.meta["start_ns"] - CLOCK_START_US * 1000
-        acks = np.flatnonzero(events["event"] == LINUX_EVENTS["on_ack"])
-        first = 0 if events.meta["complete"] or not len(acks) else int(acks[0])
-        gaps_ns, soon_ns = np.diff(events.at("time_ns", acks)), ANSWERED_NS
-        if len(gaps_ns) and 2 * np.count_nonzero(gaps_ns < 4 * ANSWERED_NS) >= len(gaps_ns):
-            # A timer, too, fires sooner after an ACK than others come. (A median takes as long as a replay of Reno.)
-            soon_ns = int(min(float(np.median(gaps_ns)) / 4, ANSWERED_NS))
+        first, gaps, short = _gaps(events.stream.tables)
+        soon_ns = ANSWERED_NS
+        if gaps and 2 * short >= gaps:  # a timer, too, fires sooner after an ACK than others come
+            acks = np.flatnonzero(events["event"] == ON_ACK)
+            soon_ns = int(min(float(np.median(np.diff(events.at("time_ns", acks)))) / 4, ANSWERED_NS))
+        first = 0 if events.meta["complete"] else max(first, 0)
         number, timed = _find_answers(events.stream.tables, sends, start_ns, first, soon_ns, answered)
     found = _Answers(answered, number, timed == 0)
     if known:
         _answers[events.sent] = found
     return found
+
+
+def gaps_between_acks(rows):
+    """Return the row of the first ACK (-1: none), how many gaps are between ACKs, and how many of them are short."""
+    calls, states, _ = rows
+    first, number, short = -1, 0, 0
+    before_ns = states[0].time_ns
+    for i in range(calls.size):
+        if calls[i].event == ON_ACK:
+            now_ns = states[calls[i].of].time_ns
+            if first < 0:
+                first = i
+            else:
+                number += 1
+                short += 1 if now_ns - before_ns < 4 * ANSWERED_NS else 0
+            before_ns = now_ns
+    return first, number, short
 
 
 def find_answers(rows, sends, start_ns, first, soon_ns, answered):
@@ -89,7 +106,7 @@ def find_answers(rows, sends, start_ns, first, soon_ns, answered):
     return number, timed
 
 
-_find_answers = Machine(find_answers)
+_gaps, _find_answers = Machine(gaps_between_acks), Machine(find_answers)
 
 
 def own_sends(events: Events, sends: Values) -> Bools:
