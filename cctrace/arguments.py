@@ -10,7 +10,7 @@ from typing import Any
 from cctrace.errors import ArgumentError, suggestion
 
 MAX_WORKERS = 1024  # processes of one machine
-WORTH = 8  # flows that a further process is started for
+FLOWS_PER_PROCESS = 8  # at least: fewer are not worth the start of another one
 
 
 def check_argument(holds: object, name: str, value: object, allowed: str) -> None:

@@ -37,8 +37,8 @@ def capture(tmp_path_factory):
 def _shared_early(monkeypatch):
     """Share all flows but two, by as many processes as there are; do not simulate."""
     monkeypatch.setattr(module, "SIMULATED", 2)
-    monkeypatch.setattr(module, "WORTH", 2)
-    monkeypatch.setattr(large, "WORTH", 2)
+    monkeypatch.setattr(module, "FLOWS_PER_PROCESS", 2)
+    monkeypatch.setattr(large, "FLOWS_PER_PROCESS", 2)
     monkeypatch.setattr(overview, "_MANY", 2)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from cctrace.analysis.flow_analysis import FlowAnalysis
 from cctrace.analysis.inputs import Counters, Input
 from cctrace.analysis.one_flow import of_capture, of_counters, sender_to_simulate, senders_to_simulate
-from cctrace.arguments import MAX_WORKERS, WORTH, check_argument, check_choice, paths_of, whole
+from cctrace.arguments import FLOWS_PER_PROCESS, MAX_WORKERS, check_argument, check_choice, paths_of, whole
 from cctrace.cc import controller as resolve
 from cctrace.cc import is_model_based
 from cctrace.columns import LONG, give_back
@@ -164,7 +164,7 @@ def _shared(
 ) -> Iterator[FlowAnalysis]:
     """Yield the analyses of flows, which several processes share if they are many."""
     numbers = [next(request.numbers) for _ in flows]
-    workers = min(request.workers, len(flows) // WORTH)
+    workers = min(request.workers, len(flows) // FLOWS_PER_PROCESS)
     if workers <= 1:
         for flow, number in zip(flows, numbers, strict=True):
             yield _analysis(given, flow, counters, request, number)

@@ -12,7 +12,7 @@ from typing import Any, TypeGuard, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cctrace.arguments import WORTH
+from cctrace.arguments import FLOWS_PER_PROCESS
 from cctrace.columns import LONG
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.capture import BULK_BYTES, Capture, read
@@ -133,7 +133,7 @@ def in_processes(
     alone = long[-1] + 1 if long else 0  # in this process, as memory has room for one of them
     yield from map(made, flows[:alone])
     rest = flows[alone:]
-    if (workers := min(cores(), len(rest) // WORTH)) <= 1:
+    if (workers := min(cores(), len(rest) // FLOWS_PER_PROCESS)) <= 1:
         yield from map(made, rest)
         return
     from cctrace.lang.processes import BrokenProcessPool, made_in_order  # 20 ms, which one flow need not wait for
