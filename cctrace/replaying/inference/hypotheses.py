@@ -108,7 +108,8 @@ class Inference:
         self.found: list[Phase] = []
         self.edits: list[Edit] = []
         self.judged, self.right = 0, 0
-        self.judge: Callable[[list[Edit]], bool] | None = None  # of ticks, see `drawing`
+        # Of ticks, see `drawing`. It must not refer to this: a cycle would keep the follower and its tables.
+        self.judge: Callable[[Inference], bool] | None = None
         self.dipped = 0  # row of the last draw that ends PROBE_RTT
         self.passed: list[State] = []  # on the way, as long as ticks are judged
         self._notes: list[Known] = []
@@ -118,7 +119,7 @@ class Inference:
         if self.judge is not None:
             if self.follower.get("mode") == self.follower.cls.states.index("PROBE_RTT"):
                 self.dipped = self.follower.row
-            if self.dipped and self.judge(self.edits):
+            if self.dipped and self.judge(self):
                 self.judge = None
 
     def note(self, judged: int = 0, right: int = 0) -> None:

@@ -154,11 +154,11 @@ def _infer_draws(follower: Follower, given: Given, gso: int | None) -> Inferred:
     if judge is not None:
         if judge.known is not None:
             _take_over(follower, work, judge.known)
-        work.judge = lambda edits: judge.so_far(follower, script(edits), work.passed, work.dipped)
+        work.judge = lambda of: judge.so_far(follower, script(of.edits), of.passed, of.dipped)
     try:
         work.run()
         if work.judge is not None:
-            work.judge(work.edits)
+            work.judge(work)
     except WrongTicksError as wrong:
         assert judge is not None
         judge.known = work.before(wrong.row, script(work.edits))
