@@ -10,7 +10,6 @@ from typing import Any
 from cctrace.errors import ArgumentError, suggestion
 
 MAX_WORKERS = 1024  # processes of one machine
-FLOWS_PER_PROCESS = 8  # at least: fewer are not worth the start of another one
 
 
 def check_argument(holds: object, name: str, value: object, allowed: str) -> None:

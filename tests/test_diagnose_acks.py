@@ -9,9 +9,7 @@ from cctrace.flows.capture import Capture
 
 
 def captured(held_ns, every_ns=0):
-    """A BBR's flow whose ACKs another queue holds up after two and four seconds, until it has let them out one by
-    one.
-    """
+    """Return a BBR's flow whose ACKs a queue holds up after two and four seconds, then lets out one by one."""
     sim = cct.simulate(
         cct.Path(rate="20Mbit", rtt="40ms", buffer="8bdp"),
         cct.Sender("bbr2022", ack_every=2),

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from cctrace.analysis.flow_analysis import FlowAnalysis
 from cctrace.analysis.inputs import Counters, Input
 from cctrace.analysis.one_flow import of_capture, of_counters, sender_to_simulate, senders_to_simulate
-from cctrace.arguments import FLOWS_PER_PROCESS, MAX_WORKERS, check_argument, check_choice, paths_of, whole
+from cctrace.arguments import MAX_WORKERS, check_argument, check_choice, paths_of, whole
 from cctrace.cc import controller as resolve
 from cctrace.cc import is_model_based
-from cctrace.columns import LONG, give_back
+from cctrace.columns import give_back
 from cctrace.diagnosis import GOALS
 from cctrace.display import Progress, silent
 from cctrace.errors import ArgumentError, StreamError
@@ -23,6 +23,7 @@ from cctrace.fit.collapse import Collapse
 from cctrace.fit.fitted_path import path_of
 from cctrace.flows.counters import CounterFlow, title_of
 from cctrace.flows.flow import Flow
+from cctrace.flows.large import FLOWS_PER_PROCESS, after_long, is_long
 from cctrace.lang.threads import ahead, cores
 from cctrace.path.evidence import PathEvidence, evidence_of, forget
 from cctrace.refusals import KILLED, Attempt, Refusal
@@ -148,8 +149,7 @@ def _analyses(given: Input, counters: Counters, request: _Request) -> Iterator[F
     for flows in given.batches:
         wanted = [flow for flow in flows if isinstance(flow, CounterFlow) or chosen is None or flow.key in chosen]
         # What is simulated uses all cores by itself, and only one long flow at a time fits into the memory.
-        alone = [k for k, flow in enumerate(wanted) if k < SIMULATED or (isinstance(flow, Flow) and _is_long(flow))]
-        first = alone[-1] + 1 if alone else 0
+        first = max(SIMULATED, after_long(wanted))
         for flow in wanted[:first]:
             yield _analysis(given, flow, counters, request, next(request.numbers))
         yield from _shared(given, wanted[first:], counters, request)
@@ -213,10 +213,10 @@ def _of_counters(given: Input, flow: CounterFlow, request: _Request, number: int
 def _of_capture(given: Input, flow: Flow, counters: Counters, request: _Request, number: int) -> FlowAnalysis:
     chosen, forecast = request.identifications, None
     attached, others = counters.attach(flow)
-    if given.has_one and _is_long(flow):
+    if given.has_one and is_long(flow):
         flow.capture.pack(read=False)
     simulates = request.goal is not None and chosen is None and number <= SIMULATED
-    early = simulates and not _is_long(flow)  # else evidence and replay take too much memory together
+    early = simulates and not is_long(flow)  # else evidence and replay take too much memory together
     with ahead(_look_ahead, evidence_of(attached)) if early else contextlib.nullcontext():
         found = of_capture(given.file, attached, others, request.controller, (chosen or {}).get(flow.key))
         evidence_of(attached).put_away("sent_s", "rtt_us")  # which only a diagnosis asks for again and again
@@ -231,10 +231,6 @@ def _of_capture(given: Input, flow: Flow, counters: Counters, request: _Request,
             found = _with_effects(attached, found, number, request.goal, request.progress)
         forget(attached)
     return found
-
-
-def _is_long(flow: Flow) -> bool:
-    return flow.row["packets"] > LONG
 
 
 def _whole(given: Input, flow: Flow, analysis: FlowAnalysis, request: _Request) -> FlowAnalysis:

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class NotHeldError(KeyError):
-    """The sender, or its record, has no such column."""
+    """The sender, or its trace, has no such column."""
 
 
 class Held(Columns):
@@ -37,7 +37,7 @@ class Held(Columns):
 
 
 def once(derive: Callable[Concatenate["Trace", P], T]) -> Callable[Concatenate["Trace", P], T]:
-    """Let a function derive something from a record once, a column read-only, because many requirements need it."""
+    """Let a function derive something from a trace once, a column read-only, because many requirements need it."""
 
     @functools.wraps(derive)
     def derived(r: "Trace", *args: P.args, **kwargs: P.kwargs) -> T:

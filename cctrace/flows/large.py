@@ -12,7 +12,6 @@ from typing import Any, TypeGuard, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cctrace.arguments import FLOWS_PER_PROCESS
 from cctrace.columns import LONG
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.capture import BULK_BYTES, Capture, read
@@ -27,6 +26,7 @@ from cctrace.lang.threads import cores
 
 Made = TypeVar("Made")
 
+FLOWS_PER_PROCESS = 8  # at least: fewer are not worth the start of another one
 BATCH = 20_000_000  # packets, 1.2 GB of columns
 LARGE_FILE = 1_000_000_000  # bytes on disk, from which packets are not held all at a time
 
@@ -122,6 +122,16 @@ def bulk_batches(
         yield [capture.flow(int(row)) for row in rows]
 
 
+def is_long(flow: Flow | CounterFlow) -> bool:
+    """Whether memory has room for one such flow at a time only."""
+    return isinstance(flow, Flow) and flow.row["packets"] > LONG
+
+
+def after_long(flows: Sequence[Flow | CounterFlow]) -> int:
+    """Return how many flows one process takes by itself: those up to the last long one."""
+    return max((k + 1 for k, flow in enumerate(flows) if is_long(flow)), default=0)
+
+
 def in_processes(
     made: Callable[[Flow | CounterFlow], Made], flows: Sequence[Flow | CounterFlow], killed: Made
 ) -> Generator[Made, None, None]:
@@ -129,8 +139,7 @@ def in_processes(
 
     `killed`: what is yielded for a flow whose process the system ended.
     """
-    long = [k for k, flow in enumerate(flows) if isinstance(flow, Flow) and flow.row["packets"] > LONG]
-    alone = long[-1] + 1 if long else 0  # in this process, as memory has room for one of them
+    alone = after_long(flows)
     yield from map(made, flows[:alone])
     rest = flows[alone:]
     if (workers := min(cores(), len(rest) // FLOWS_PER_PROCESS)) <= 1:

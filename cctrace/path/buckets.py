@@ -153,8 +153,10 @@ def dropper_of(tables: list[Transmissions], start_ns: int, base_us: float) -> Bu
     if _any_does(arrivals, best.rate):
         return None
     confirmed_ns = start_ns + 1e3 * np.median(arrivals.time_us[lost][explained])
-    is_queue = _delayed(tables[0], met[place[0]], best) is not False
-    is_queue = is_queue or _delayed_others(tables[1:], [met[rows] for rows in place[1:]], best, confirmed_ns)
+    own_waited = _delayed(tables[0], met[place[0]], best)
+    is_queue = own_waited or _delayed_others(tables[1:], [met[rows] for rows in place[1:]], best, confirmed_ns)
+    if own_waited is None and not is_queue:
+        return None
     if not is_queue and best.bucket < 2 * _acked_at_once(tables[0]):
         return None  # most of a queue of that size would come and go between two ACKs: delays do not show it
     low, high = _as_likely(arrivals, best)
@@ -166,7 +168,7 @@ def dropper_of(tables: list[Transmissions], start_ns: int, base_us: float) -> Bu
     mask = own & whose[place[0]]
     size_bytes = Estimate.around(bucket, max(errors[1], PACKET_BYTES / 2), PACKET_BYTES)
     _, least, most = Estimate.around(rate, max(errors[0], 5e-4 * rate)).sides()
-    return Bucket(Estimate(rate, min(least, low), max(most, high)), size_bytes, mask, is_queue)
+    return Bucket(Estimate(rate, min(least, low), max(most, high)), size_bytes, mask, bool(is_queue))
 
 
 def _dropped_as_one(table: Transmissions) -> tuple[Ints, Ints, Floats, Bools]:
@@ -355,7 +357,8 @@ def _delayed(table: Transmissions, met: Floats, best: _Hypothesis, end_ns: float
     """
     known = np.isfinite(table.rtt_us) & ~table.retransmitted & (table.sent_ns <= end_ns)
     wait, rtt_us, full = met[known] / best.rate, table.rtt_us[known], best.bucket / best.rate
-    for least, middle in ((full / 2, 0.75 * full), (0.0, full / 2)):
+    for least in (full / 2, 0.0):
+        middle = (least + full) / 2
         parts = (wait > middle, (wait > least) & (wait <= middle))
         if min(np.count_nonzero(part) for part in parts) >= 10:
             (long, after), (short, before) = ((np.median(wait[part]), np.median(rtt_us[part])) for part in parts)
