@@ -125,7 +125,7 @@ def test_the_analysis_of_a_packed_stream_and_packed_packets_is_the_same(monkeypa
     found, folders = [], [tmp_path / "plain", tmp_path / "packed"]
     for rows, folder in zip((one_flow.PACKED, 0), folders, strict=True):
         monkeypatch.setattr(one_flow, "PACKED", rows)
-        monkeypatch.setattr("cctrace.analysis.analyze.LONG", rows)
+        monkeypatch.setattr("cctrace.flows.large.LONG", rows)
         monkeypatch.setattr(blocks, "BLOCK", 1000)
         analyses = cct.analyze(cct.datasets.path(name, "sender.pcap.zst"), effects=False)
         write_report(analyses, folder)
