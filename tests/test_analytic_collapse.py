@@ -251,7 +251,7 @@ def test_the_command_prints_the_figures_and_refuses_nonsense(capsys):
     assert out["probability"] == pytest.approx(0.98632, abs=5e-6)
     assert {"expected_min_rtt_us", "threshold_sd_us"} <= set(out)
     assert cli.main(["predict", "collapse", "--mean", "50us", "--sd", "1us", "--floor", "75us"]) == 2
-    assert "--floor 75 us" in capsys.readouterr().err
+    assert "--floor is 75 us" in capsys.readouterr().err
     for options, words in ((["--floor", "4ms"], "no jitter makes"), (["--gain", "1"], "any jitter makes")):
         assert cli.main(["predict", "collapse", "--mean", "5ms", "--sd", "1ms", *options]) == 0
         assert words in capsys.readouterr().out
@@ -278,7 +278,7 @@ def test_fewer_samples_in_probe_rtt_leave_a_higher_minimum(capsys):
     [
         ("--mean -5ms --sd 1ms", "--mean='-5ms' is negative"),
         ("--mean 5ms --sd 0us", "--sd 0us: a duration above 0 is needed"),
-        ("--mean 5ms --sd 1ms --floor 6ms", "--floor 6 ms: no RTT is below it, so it must be below --mean 5 ms"),
+        ("--mean 5ms --sd 1ms --floor 6ms", "--floor is 6 ms; no RTT is below it, so it must lie below --mean"),
         ("--mean 5ms --sd 1ms --rate fast", "--rate='fast' is not a rate"),
         ("--mean 5ms --sd 1ms --rate 1Gbit --rho 1", "Invalid value for '--rho': 1.0 is not in the range 0<=x<1"),
         ("--mean 5ms --sd 1ms --reorder", "--reorder needs --rate"),

@@ -77,7 +77,16 @@ def test_a_controller_is_known_by_what_people_call_it(said, meant):
         (["replay", CAPTURE, "--cc", "bbr", "-o", "x.csv"], "--output x.csv: the extension must be .parquet"),
         (["sweep", "--cc", "cubic"], "give --rate, or vary it"),
         (["predict", "collapse", "--mean", "5ms", "--sd", "0ms"], "--sd 0ms: a duration above 0"),
-        (["predict", "collapse", "--mean", "5ms", "--sd", "1ms", "--floor", "10ms"], "--floor 10 ms: .* --mean 5 ms"),
+        (
+            ["predict", "collapse", "--mean", "5ms", "--sd", "1ms", "--floor", "10ms"],
+            "--floor is 10 ms; .* below --mean",
+        ),
+        (["simulate", "--rate", "1Mbit", "--cc", "bbr", "--reverse", "80ms"], "--reverse='80ms' must lie between 0"),
+        (["simulate", "--rate", "1Mbit", "--cc", "bbr", "--ack", "every:0"], "--ack='every:0': use linux"),
+        (
+            ["predict", "collapse", *["--mean", "5ms", "--sd", "1ms", "--rate", "1Mbit", "--variant", "cubic"]],
+            "--variant='cubic6?' is",
+        ),
         (["fit", "parameters", CAPTURE, "--cc", "cubic", "--parameter", "gain"], "--parameter gain: cubic .*beta"),
         (["corpus", "run", "nosuch", "-o", "x"], "nosuch: no such file or folder"),
         (["corpus", "run", CAPTURE, "-o", "/proc/nothing"], "--output /proc/nothing: nothing can be written"),

@@ -177,6 +177,7 @@ def test_fitted_quantities_are_pooled_per_group_of_the_corpus(tmp_path):
         "flows",
         "threshold_sd_us",
         "share_yes",
+        "sd_us_spread",
     }
     with pytest.raises(ArgumentError, match="allowed are rate_bps"):
         corpus.pooled("nosuch")

@@ -67,6 +67,7 @@ def test_packets_read_back_are_those_of_the_capture(written):
     data = (packets["direction"] == 0) & (packets["payload"] > 0)
     assert np.array_equal(back.events["time_ns"][kind == "sent"], packets["time_ns"][data])
     assert np.array_equal(back.events["first"][kind == "sent"], np.arange(data.sum()))
+    assert np.array_equal(back.events["bytes"][kind == "sent"], packets["payload"][data])
     assert (kind == "received").sum() == ((packets["direction"] == 1) & (packets["flags"] & 16 > 0)).sum()
     assert (kind == "lost").sum() == (flow.events.rows["event"] == LINUX_EVENTS["skb_marked_lost"]).sum()
 

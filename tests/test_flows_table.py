@@ -144,6 +144,11 @@ def test_the_acknowledgement_of_a_fin_tells_the_rtt_unless_it_was_sent_twice(tmp
     assert row["rtt_p95_us"] == 1000
 
 
+def test_an_rtt_over_a_step_of_the_clock_is_not_cut(tmp_path):
+    (row,) = table_of([forth(1, size=100), back(101)], tmp_path, step_ns=100_000 * 10**9)
+    assert row["rtt_median_us"] == 100_000 * 10**6
+
+
 def test_data_on_a_syn_begins_behind_it(tmp_path):
     (row,) = table_of([forth(0, flags=2, size=30), back(31, flags=18), forth(31, size=70)], tmp_path)
     assert (row["bytes_sent"], row["retransmitted_segments"]) == (100, 0)

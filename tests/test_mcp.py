@@ -160,7 +160,7 @@ def test_simulations_are_those_of_the_library_and_bounded(captures):
 
 
 def test_what_if_wants_a_question(captures):
-    with pytest.raises(ArgumentError, match="give controllers, or a change of the path"):
+    with pytest.raises(ArgumentError, match="name a controller, or a change of the path"):
         what_if(captures, FILE)
     with pytest.raises(ArgumentError, match="draws=100 must be an integer from 3 to 20"):
         what_if(captures, FILE, controllers=["bbr3"], draws=100)

@@ -231,6 +231,11 @@ def test_wrong_arguments_are_named(simulated, given, named):
         cct.whatif(simulated, ["reno"], **given)
 
 
+def test_nothing_asked_is_a_mistake(simulated):
+    with pytest.raises(ArgumentError, match=r"candidates=\[\]: name a controller, or a change of the path"):
+        cct.whatif(simulated, own="cubic6")
+
+
 class Held(cct.LinuxController):
     """A window of 40 segments, whatever happens."""
 

@@ -212,7 +212,9 @@ class Collapse(Carded):
             "queue_delay_us": not_negative("queue_delay_us", queue_delay_us),
         }
         if mean_us is not None and np.any(self.floor_us >= np.asarray(mean_us)):
-            raise ArgumentError(f"floor_us is {np.max(self.floor_us):g}; it must lie below mean_us")
+            raise ArgumentError(
+                f"floor_us is {np.max(self.floor_us):g}; no RTT is below it, so it must lie below mean_us"
+            )
 
     def __repr__(self) -> str:
         return f"<Collapse, closed form: {', '.join(f'{name} {value}' for name, value in texts_of(self.values))}>"

@@ -21,7 +21,9 @@ from typing import Any
 import click
 
 from cctrace.cli.arguments import SIZE_BYTES
+from cctrace.cli.option_names import in_options
 from cctrace.display import plain, visible
+from cctrace.errors import ArgumentError
 
 Heading = tuple[int, Callable[[Sequence[Any]], str]]
 _INDENT = "  "
@@ -63,14 +65,24 @@ def echo(text: str = "", err: bool = False, bold: bool = False) -> None:
 
 
 def command_options(json: bool = True) -> Callable[..., Any]:
-    """Add the options that every command has: `--debug`, and `--json` as the argument `as_json`."""
+    """Add the options that every command has: `--debug`, and `--json` as the argument `as_json`.
 
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+    An `ArgumentError` of the library names its own parameter; what the command raises names the option.
+    """
+
+    def decorate(run: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(run)
+        def function(*arguments: Any, **options: Any) -> Any:
+            try:
+                return run(*arguments, **options)
+            except ArgumentError as error:
+                raise ArgumentError(in_options(str(error), click.get_current_context())) from error
+
         # main() looks for --debug itself: it must hold for errors in the other options too.
-        function = click.option("--debug", is_flag=True, expose_value=False, help="Show tracebacks.")(function)
+        command = click.option("--debug", is_flag=True, expose_value=False, help="Show tracebacks.")(function)
         if json:
-            function = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")(function)
-        return function
+            command = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")(command)
+        return command
 
     return decorate
 

@@ -55,9 +55,6 @@ def collapse(rate_bps: float | None, variant: str, as_json: bool, **options: Any
     for name in ("variant", "draws", "rho", "reorder", "before"):
         if rate_bps is None and context.get_parameter_source(name) is not ParameterSource.DEFAULT:
             raise ArgumentError(f"--{name} needs --rate: it is about the closed loop")
-    if options["floor_ns"] >= options["mean_ns"]:
-        floor, mean = (format_time(options[f"{name}_ns"]) for name in ("floor", "mean"))
-        raise ArgumentError(f"--floor {floor}: no RTT is below it, so it must be below --mean {mean}")
     mean_us, sd_us, floor_us, delay_us = (options[f"{name}_ns"] / 1000 for name in ("mean", "sd", "floor", "queue"))
     path = {"mean_us": mean_us, "sd_us": sd_us, "floor_us": floor_us, "queue_delay_us": delay_us}
     out = predicted(**path, **{name: options[name] for name in ("samples", "probe_rtt_samples", "cwnd_gain")})

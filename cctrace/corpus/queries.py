@@ -29,7 +29,7 @@ from cctrace.extras import needed
 
 PARTITIONS = ("date", "source")
 NOT_IDENTIFIED = "not identified"  # a controller that no counters name, in a corpus without the task identify
-_ENDS = (("", "value"), ("_low", "low"), ("_high", "high"))
+_ENDS = (("", "value"), ("_low", "low"), ("_high", "high"), ("_spread", "spread"))
 
 
 def open(where: str | os.PathLike[str]) -> Corpus:
@@ -211,7 +211,8 @@ class Corpus:
         """Return the thresholds of minRTT collapse per group and controller.
 
         `by`: column of the groups, such as network. Returns DataFrame: Group, controller, flows, share_yes (would
-        collapse), and the pooled values of threshold and present sd with their 95 % intervals (us), as in `pooled`.
+        collapse), and the means of threshold and present sd with their 95 % intervals (us), as in `pooled`; and the
+        factors `_spread` by which flows differ.
         """
         rows = []
         known = self.collapse.frame()

@@ -158,7 +158,7 @@ def whatif(
     flow : Flow or Simulation
         Of a capture (or of a simulation with ``packets=True``).
     candidates : str, class or sequence of these
-        Controllers, by name or your own classes; none: only the flow's own.
+        Controllers, by name or your own classes; of a changed path by default the flow's own.
     own : str or class, optional
         The sender's controller; by default identified.
     draws : int
@@ -204,6 +204,8 @@ def whatif(
     names = [called(spec) for spec in candidates]
     if twice := [name for name in names if names.count(name) > 1]:
         raise ArgumentError(f"candidates: {twice[0]!r} is given twice; each needs a name of its own")
+    if not candidates and not changes:
+        raise ArgumentError(f"candidates={candidates}: name a controller, or a change of the path, such as buffer='x2'")
     check_changes(changes)
     draws, seed = whole("draws", draws, const.MIN_DRAWS, const.MAX_DRAWS), whole("seed", seed)
     scene = scene_of(as_flow(flow), own, None, progress)

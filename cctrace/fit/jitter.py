@@ -81,8 +81,9 @@ class Jitter(Serialised):
     aic_ : dict of str to float
         Of every family, relative to the least.
     effective_samples_ : float
+        Independent delays that all are worth, of which a fit uses `events` at most.
     events_ : int
-        Uncensored draws.
+        Uncensored draws that were used.
 
     Examples
     --------
@@ -359,7 +360,7 @@ class Jitter(Serialised):
                 f"jitter: {self.distribution_}, sd {self.sd_us_.text('{:.0f}')} us, 95 % intervals",
                 f"process: {self.process_.name}{slot} ({self.process_.why})",
                 f"mean delay without queue: {self.delay_us_.text('{:.0f}')} us",
-                f"{self.events_} draws seen, {self.effective_samples_:.0f} effective samples, "
+                f"fitted to {self.events_} draws; all delays are worth {self.effective_samples_:.0f} independent ones; "
                 f"{format_share(self.stalls_)} stalls",
                 f"AIC beyond the least: {others}",
             ]

@@ -163,4 +163,4 @@ SIDE = _i8(
 OPTION_BYTES = 12  # of a segment, taken by time stamps
 HOLES = 256  # holes remembered per direction; a connection with more at one time counts some data twice
 STAMP_TICKS_US = (1, 1000, 3333, 4000, 10_000)  # of senders' time-stamp clocks
-SAMPLE_BITS = 36  # of an RTT sample in us, above which is whose it is: 19 hours, and 33 million connections
+SAMPLE_BITS = 38  # of an RTT sample in us, above which is whose it is: three days, and 16 million connections

@@ -262,11 +262,8 @@ def _bursts(record: Record) -> tuple[Ints, Floats]:
 def retransmissions(record: Record) -> Retransmissions | None:
     """Return the retransmitted segments."""
     spurious = record.flow.retransmission_log["spurious"]
-    sent, many = int(record.flow.row["segments_sent"]), len(spurious)
+    sent, many = (int(record.flow.row[name]) for name in ("segments_sent", "retransmitted_segments"))
     if not sent:
         return None
-    elsewhere = record.flow.taken_at in ("receiver", "middle")
-    if elsewhere:  # the log holds what was overtaken on the way, too
-        many = int(record.flow.row["retransmitted_segments"])
-    beyond = elsewhere and not record.path.lost.any()
+    beyond = record.flow.taken_at in ("receiver", "middle") and not record.path.lost.any()
     return Retransmissions(many / sent, many, sent, min(int(spurious.sum()), many), beyond)

@@ -170,11 +170,18 @@ def _connection(trace: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value}
 
 
+def _is_of_tcp(trace: dict[str, Any]) -> bool:
+    common = trace.get("common_fields") or {}
+    protocols = common.get("protocol_type") or common.get("protocol_types") if isinstance(common, dict) else ()
+    return isinstance(protocols, list | str) and "TCP" in protocols
+
+
 def _walk(
     trace: dict[str, Any], at: int, polls: list[dict[str, Any]], events: _Packets, name: str, warnings: list[str]
 ) -> None:
     """Add the metrics of one trace, connection `at`, to `polls`, and its packets to `events`."""
     clock, odd = _Clock(trace), 0
+    length = "payload_length" if _is_of_tcp(trace) else "length"
     kinds: dict[object, str] = {}
     state: tcpinfo.Poll = {tcpinfo.CONNECTION: at}
     names = [str(name).lower() for name in trace.get("event_fields") or ("time", "category", "event", "data")]
@@ -189,7 +196,7 @@ def _walk(
             kind = kinds.get(called) or kinds.setdefault(called, _kind(called))
             data = event.get("data") or {}
             if kind in _PACKETS:
-                _add_packet(events, time_ns, at, _PACKETS[kind], data)
+                _add_packet(events, time_ns, at, _PACKETS[kind], data, length)
             elif kind in _UPDATES or any(name in data for name in _STATE):
                 state |= _metrics(data, clock.unit_ns)
                 if kind == "congestion_state_updated":
@@ -223,16 +230,17 @@ def _metrics(data: dict[str, Any], unit_ns: int) -> dict[str, Any]:
     return values
 
 
-def _add_packet(events: _Packets, time_ns: int, at: int, kind: str, data: dict[str, Any]) -> None:
+def _add_packet(events: _Packets, time_ns: int, at: int, kind: str, data: dict[str, Any], length: str) -> None:
     """Add a packet, and the ACK ranges in it, as (time, connection, kind, packet type, first and last number, bytes).
 
+    `length`: the field of `raw` that counts towards windows and goodput, in TCP that of the payload.
     A packet type that the log calls unknown (quic-trace's, which has no handshake) is application data.
     """
     header, raw = data.get("header") or {}, data.get("raw") or {}
     space = str(header.get("packet_type") or data.get("packet_type") or "")
     space = "1RTT" if space in ("unknown", "UNKNOWN") else space
     number = _int64(header.get("packet_number", data.get("packet_number", -1)))
-    size = _int64(raw.get("length") or header.get("packet_size") or data.get("packet_size") or -1)
+    size = _int64(raw.get(length) or header.get("packet_size") or data.get("packet_size") or -1)
     events.append(time_ns, at, kind, space, number, number, size)
     if kind == "received":
         for frame in data.get("frames") or ():
