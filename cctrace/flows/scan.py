@@ -348,3 +348,11 @@ def walk(packets, start, mss, is_known, sides, pool, used, samples, now):
                 samples[n] = ((2 * np.int64(c) + 1 - d) << SAMPLE_BITS) | min(sample // 1000, (1 << SAMPLE_BITS) - 1)
                 n += 1
     return rows, used, n, now
+
+
+def put_by_side(samples, place, out):
+    """Put samples behind the others of their side; `place`: where the next one of each side goes."""
+    for i in range(samples.size):
+        side = samples[i] >> SAMPLE_BITS
+        out[place[side]] = samples[i]
+        place[side] += 1

@@ -38,7 +38,7 @@ COLUMNS = {c.name: c.dtype for c in schema.PACKETS if c.name not in DETAILS}  # 
 MIN_MSS = 48  # lower MSS options count as this [Linux618] tcp_min_snd_mss
 MAX_SEGMENTS = 1024  # of a super-packet: BIG TCP's 512 KiB in segments of the 536 that any path carries [RFC 9293]
 COMMON_MSS = (1448, 1460, 1428, 1440, 1388, 1400, 1348, 1360, 1220, 1208, 8948, 8960, 8928, 8940, 536, 524, 1380, 1368)
-walk = Machine(scan.walk)
+walk, put_by_side = Machine(scan.walk), Machine(scan.put_by_side)
 
 
 def retransmitted_share(flows: Any) -> Any:
@@ -337,17 +337,29 @@ def segment_size(largest: int, gcd: int, syn_mss: int) -> tuple[int, bool]:
 
 def _quantiles(samples: list[Ints], sides: Values) -> Ints:
     """Return minimum, median and 95th percentile (nearest rank) of each side's samples, us, -1 without; how many."""
-    ordered = np.concatenate([np.zeros(0, np.int64), *samples])
-    samples.clear()
-    ordered.sort()  # in place, as all that follows: each page of memory that is new takes longer than sorting it
-    first, end = (np.searchsorted(ordered, (sides + more) << SAMPLE_BITS) for more in (0, 1))
-    count = end - first
-    places = (first, first + (count - 1) // 2, first + (95 * count + 99) // 100 - 1)
+    counts = np.zeros(2 * len(sides), np.int64)
+    for part in samples:
+        of_part = np.bincount(part >> SAMPLE_BITS)
+        counts[: len(of_part)] += of_part
+    ends = np.cumsum(counts)
+    ordered, place = np.empty(counts.sum(), np.int64), ends - counts
+    while samples:
+        put_by_side(samples.pop(0), place, ordered)
+    count = counts[sides]
+    first = ends[sides] - count
+    places = np.stack([first, first + (count - 1) // 2, first + (95 * count + 99) // 100 - 1])
     found = count > 0
-    values = np.full((len(places), len(count)), -1, np.int64)
-    for value, place in zip(values, places, strict=True):
-        value[found] = ordered[place[found]] & ((1 << SAMPLE_BITS) - 1)
+    if _WORTH_A_CALL * np.count_nonzero(found) < len(ordered):
+        for begin, end, ranks in zip(first[found], ends[sides][found], (places - first).T[found], strict=True):
+            ordered[begin:end].partition(ranks)
+    else:
+        ordered.sort()
+    values = np.full(places.shape, -1, np.int64)
+    values[:, found] = ordered[places[:, found]] & ((1 << SAMPLE_BITS) - 1)
     return np.column_stack([*values, count])
+
+
+_WORTH_A_CALL = 500  # samples of a side, from which on to select three of them takes less than to sort those of all
 
 
 def of_file(source: Any, **options: Any) -> Connections:
