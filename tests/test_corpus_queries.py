@@ -12,6 +12,7 @@ import cctrace as cct
 from cctrace import cli, datasets
 from cctrace.analysis.analyze import analyze
 from cctrace.corpus.groups import pooled
+from cctrace.corpus.runs import Tally
 from cctrace.errors import ArgumentError
 from cctrace.report.corpus import write_pages
 
@@ -67,6 +68,15 @@ def test_controllers_that_nobody_identified_are_not_a_result(tmp_path, capsys):
     said = capsys.readouterr().out
     assert "unknown" not in said
     assert "a run with --tasks flows,explain,identify identifies them" in said
+    page = write_pages(cct.corpus.open(tmp_path), tmp_path / "pages", pages=0).read_text()
+    assert '<td class="text">not identified</td>' in page
+
+
+def test_no_time_is_said_to_be_left_before_anything_is_done():
+    tally = Tally(4, already=0)
+    assert tally.text() == "0 of 4 inputs"
+    tally.tick()
+    assert re.fullmatch(r"1 of 4 inputs, .*/s, 0:0\d left", tally.text())
 
 
 def test_replays_are_a_row_per_bulk_flow_with_agreement_where_counters_tell(corpus):

@@ -12,6 +12,7 @@ import pytest
 import cctrace as cct
 from cctrace import datasets
 from cctrace.analysis.analyze import analyze
+from cctrace.corpus.inputs import listed
 from cctrace.flows.packed import EventColumns
 from cctrace.plot.panels_of_many import comparison_panels
 from cctrace.report.compare import differences, write_comparison
@@ -43,6 +44,15 @@ def folder(tmp_path):
 
 def test_only_captures_of_a_folder_are_taken(folder):
     assert [path.name for path in captures_in(folder)] == ["a.pcap.zst", "b.pcap.zst"]
+
+
+def test_linked_folders_are_searched_too_and_each_once(folder, tmp_path):
+    linked = tmp_path / "linked"
+    linked.mkdir()
+    (linked / "one").symlink_to(folder)
+    (folder / "deep" / "round").symlink_to(folder)
+    assert [path.name for path in captures_in(linked)] == ["a.pcap.zst", "b.pcap.zst"]
+    assert [Path(entry.capture).name for entry in listed(str(linked))] == ["a.pcap.zst", "b.pcap.zst"]
 
 
 def test_a_folder_gives_a_report_for_each_capture_and_a_page_that_leads_to_them(run, folder, tmp_path):

@@ -19,6 +19,7 @@ from cctrace.display import visible
 from cctrace.errors import ArgumentError
 from cctrace.extras import needed
 from cctrace.io.source import file_url, is_device
+from cctrace.names import files_below
 
 Inputs = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 RULES: dict[str, tuple[str, ...]] = {
@@ -133,7 +134,7 @@ def listed(inputs: Inputs, counters: Sequence[str] = DEFAULT_RULES, source: str 
     for one in paths_of("inputs", inputs):
         found = _expand(one)
         if not found:
-            raise ArgumentError(f"{one}: no file matches")
+            raise ArgumentError(f"{one}: no file {'in this folder' if os.path.isdir(one) else 'matches'}")
         sizes |= found
     joined = _joined(sizes, rules)
     used = {name for names in joined.values() for name in names}
@@ -171,8 +172,7 @@ def _expand(one: str) -> dict[str, int]:
     path = os.path.abspath(one)
     try:
         if os.path.isdir(path):
-            walked = os.walk(path, onerror=_fail)
-            return _sizes(taken([os.path.join(root, name) for root, _, files in walked for name in files]))
+            return _sizes(taken([*files_below(path, _fail)]))
         if os.path.isfile(path) and _LIST.search(path) and _names_files(path):
             return _of_list(path)
     except OSError as error:

@@ -194,11 +194,16 @@ class Corpus:
             return self._counted("controllers", "controller", by, probability_mean=("probability", "mean"))
         return self._counted("verdicts", "controller", by)
 
+    @property
+    def unnamed(self) -> str:
+        """What stands for a controller that neither counters nor the task `identify` name."""
+        return "unknown" if "controllers" in self.tables else NOT_IDENTIFIED
+
     def _counted(self, table: str, column: str, by: str | None, **more: tuple[str, str]) -> pd.DataFrame:
         groups = [by] if by else []
         wanted = [*groups, column, *(name for name, _ in more.values())]
         frame = getattr(self, table).frame(list(dict.fromkeys(wanted)))
-        frame[column] = frame[column].fillna("unknown" if "controllers" in self.tables else NOT_IDENTIFIED)
+        frame[column] = frame[column].fillna(self.unnamed)
         keys = list(dict.fromkeys([*groups, column]))
         counts = frame.groupby(keys, dropna=False).agg(flows=(column, "size"), **more).reset_index()
         of = counts.groupby(by)["flows"].transform("sum") if by else counts["flows"].sum()

@@ -106,15 +106,16 @@ class Tally:
         self.done += 1
 
     def text(self) -> str:
-        """Return count, rate and time left."""
-        passed = time.monotonic() - self._began
-        rate = (self.done - self._before) / passed if passed > 0 else 0.0
-        left = (self.total - self.done) / rate if rate > 0 else 0.0
+        """Return count, and once there is one, rate and time left."""
         wrong = f", {self.errors:,} errors" if self.errors else ""
-        minutes, seconds = divmod(round(max(left, 0)), 60)
+        count, done = f"{self.done:,} of {self.total:,} inputs{wrong}", self.done - self._before
+        if not done:
+            return count
+        passed = time.monotonic() - self._began
+        minutes, seconds = divmod(round(max((self.total - self.done) * passed / done, 0)), 60)
         hours, minutes = divmod(minutes, 60)
         clock = f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
-        return f"{self.done:,} of {self.total:,} inputs{wrong}, {rate:,.1f}/s, {clock} left"
+        return f"{count}, {done / max(passed, 1e-9):,.1f}/s, {clock} left"
 
 
 def run(

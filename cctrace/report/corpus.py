@@ -79,11 +79,12 @@ def _flows(corpus: Corpus, by: str) -> pd.DataFrame:
         verdicts["text"] = verdicts["text"].fillna(verdicts.pop("refused"))
         flows = flows.merge(verdicts, on=keys, how="inner")
     else:
-        flows = flows.assign(verdict="unknown", text="", controller=None)
+        flows = flows.assign(verdict="unknown", text="", controller=corpus.unnamed)
     if "controllers" in corpus.tables:
         found = corpus.controllers.frame([*keys, "controller"]).rename(columns={"controller": "identified"})
         flows = flows.merge(found, on=keys, how="left")
         flows["controller"] = flows.pop("identified").fillna(flows["controller"])
+    flows["controller"] = flows["controller"].fillna(corpus.unnamed)
     return flows.sort_values("bytes_sent", ascending=False, kind="stable").reset_index(drop=True)
 
 
@@ -294,7 +295,7 @@ def _row(row: Mapping[Hashable, Any], by: str, links: Mapping[tuple[str, int], s
     if address := links.get((row["capture"], row["connection"])):
         name = f'<a href="{escape(address)}">{name}</a>'
     flow = connection(row["src"], row["sport"], row["dst"], row["dport"])
-    texts = [flow, str(row[by]), row["verdict"], row["controller"] if isinstance(row["controller"], str) else "unknown"]
+    texts = [flow, str(row[by]), row["verdict"], row["controller"]]
     cells = [f'<td class="text name" title="{escape(row["capture"])}">{name}</td>']
     cells += [f'<td class="text">{escape(text)}</td>' for text in texts]
     cells[3] = f'<td class="text" title="{escape(str(row["text"]))}">{escape(row["verdict"])}</td>'

@@ -8,7 +8,7 @@ from cctrace.analysis.analyze import analyze
 from cctrace.display import Progress, silent
 from cctrace.errors import CctraceError, one_line
 from cctrace.io import is_capture
-from cctrace.names import common_folder, short_names
+from cctrace.names import common_folder, files_below, short_names
 from cctrace.report.document import link
 from cctrace.report.overview import COLUMNS, keeper, row_of, write_report
 from cctrace.report.page import Report, write
@@ -19,7 +19,7 @@ PAGE = "report.html"
 
 def captures_in(folder: str | Path) -> list[Path]:
     """Return the captures in a folder and its subfolders, sorted; files of unknown format are skipped."""
-    return [path for path in sorted(Path(folder).rglob("*")) if path.is_file() and _may_be_capture(path)]
+    return [path for path in sorted(map(Path, files_below(folder))) if path.is_file() and _may_be_capture(path)]
 
 
 def _may_be_capture(path: Path) -> bool:
