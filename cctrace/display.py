@@ -200,11 +200,10 @@ class Gridded(Public):
 class Summarized(Public):
     """An object that notebooks show by its `summary()`, whose first line is its `repr`.
 
-    A subclass sets `shown_as` to its title and, if it is an estimator, `fitted_by` to an attribute that it has once it
-    is fitted.
+    A subclass sets `card_title` and, if it is an estimator, `fitted_by` to an attribute that it has once it is fitted.
     """
 
-    shown_as = ""
+    card_title = ""
     fitted_by = ""
 
     def summary(self) -> str:
@@ -217,8 +216,8 @@ class Summarized(Public):
 
     def _repr_html_(self) -> str:
         if not self._is_ready():
-            return of_summary(f"{self.shown_as}, not fitted yet", "")
-        return of_summary(f"{self.shown_as}, fitted" if self.fitted_by else self.shown_as, self.summary())
+            return of_summary(f"{self.card_title}, not fitted yet", "")
+        return of_summary(f"{self.card_title}, fitted" if self.fitted_by else self.card_title, self.summary())
 
     def __repr__(self) -> str:
         if not self._is_ready():

@@ -89,7 +89,7 @@ class FlowAnalysis(Summarized, Jsonable):
     ('random_loss', ['agreement', 'bbr_modes', 'bytes_sent'])
     """
 
-    shown_as = "Analysis of a flow"
+    card_title = "Analysis of a flow"
 
     file: str
     row: dict[str, Any]

@@ -57,7 +57,7 @@ class Checked(Summarized, Jsonable):
     (True, ['goodput'])
     """
 
-    shown_as = "Expectations"
+    card_title = "Expectations"
 
     checks: tuple[Check, ...]
 

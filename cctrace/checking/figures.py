@@ -17,8 +17,8 @@ from cctrace.flows.flow import Flow
 if TYPE_CHECKING:
     from cctrace.checking.subjects import Series, Subject
 
-# Time to converge: the first of HELD bins in a row that are near the end's rate, or fair.
-HELD = 5
+# Time to converge: the first of IN_A_ROW bins in a row that are near the end's rate, or fair.
+IN_A_ROW = 5
 NEAR = 0.8  # of the median rate of the second half: a sawtooth's troughs (CUBIC 0.7) shorter than a bin stay above
 FAIR = 0.9  # Jain's index of the bins: two flows no further apart than 2:1
 BIN_NS, BIN_RTTS = 100_000_000, 2  # of one flow: a bin, at least; acknowledgements come in bursts of a round trip
@@ -52,7 +52,7 @@ def converged_ns(series: Sequence[Series], rtt_ns: float = 0.0) -> float:
     """Return the convergence time of flows, ns; infinite if they did not converge.
 
     One flow has converged when its rate stays at NEAR of the median of its second half, several when Jain's index
-    of their rates stays at FAIR, both for HELD bins in a row. The time runs from the flow's start, of several from
+    of their rates stays at FAIR, both for IN_A_ROW bins in a row. The time runs from the flow's start, of several from
     the last one's, to the first of these bins.
 
     `series`: per flow, times (ns) and cumulative acknowledged bytes. `rtt_ns`: bins are at least BIN_RTTS, of several
@@ -67,8 +67,10 @@ def converged_ns(series: Sequence[Series], rtt_ns: float = 0.0) -> float:
     least, rtts = (BIN_NS, BIN_RTTS) if len(series) == 1 else (FAIR_BIN_NS, FAIR_BIN_RTTS)
     bin_ns = max(least, int(rtts * rtt_ns))
     edges = np.arange(begin, end + 1, bin_ns)
-    if len(edges) < 2 * HELD + 1:
-        raise StreamError(f"{max(end - begin, 0) / 1e9:.3g} s are too short: {2 * HELD} bins of {bin_ns / 1e9:.3g} s")
+    if len(edges) < 2 * IN_A_ROW + 1:
+        raise StreamError(
+            f"{max(end - begin, 0) / 1e9:.3g} s are too short: {2 * IN_A_ROW} bins of {bin_ns / 1e9:.3g} s"
+        )
     rates = np.array(
         [np.diff(acked[np.searchsorted(time_ns, edges, "right") - 1].astype(float)) for time_ns, acked in series]
     )
@@ -76,8 +78,8 @@ def converged_ns(series: Sequence[Series], rtt_ns: float = 0.0) -> float:
         good = jain(rates.T) >= FAIR
     else:
         good = rates[0] >= NEAR * max(np.median(rates[0][len(rates[0]) // 2 :]), np.finfo(float).tiny)
-    held = np.lib.stride_tricks.sliding_window_view(good, HELD).all(axis=1)
-    return float(edges[held.argmax()] - begin) if held.any() else math.inf
+    stays = np.lib.stride_tricks.sliding_window_view(good, IN_A_ROW).all(axis=1)
+    return float(edges[stays.argmax()] - begin) if stays.any() else math.inf
 
 
 def controller_of(subject: Subject, names: Sequence[str]) -> tuple[bool, str]:

@@ -145,7 +145,7 @@ def _source(flow: Flow | CounterFlow) -> str:
 def _simulated(simulation: Simulation, name: str) -> list[Subject]:
     """Return the flows of a simulation, with their packets where those were kept."""
     flows: list[Flow | None] = [None] * len(simulation.flows)
-    for k, kept in enumerate(simulation.ends):
-        if kept.rows is not None and len(kept.rows):
+    for k, end in enumerate(simulation.ends):
+        if end.rows is not None and len(end.rows):
             flows[k] = simulation.capture(k).flow(0)
     return [Subject(name, flow, (simulation, k)) for k, flow in enumerate(flows)]

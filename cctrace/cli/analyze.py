@@ -129,11 +129,11 @@ def _verdicts(analysis: FlowAnalysis) -> list[str]:
     first, *others = analysis.diagnosis.verdicts
     further = [verdict for verdict in others if verdict.is_there >= LIKELY][:FURTHER]
     effect = _effect(first)
-    also, said = [], {effect}
+    also, printed = [], {effect}
     for verdict in further:  # causes that only one change removes have the same effect, which is said once
         its = _effect(verdict)
-        also.append(f"    also: {verdict.text} {'' if its in said else its[:1].upper() + its[1:]}".rstrip())
-        said.add(its)
+        also.append(f"    also: {verdict.text} {'' if its in printed else its[:1].upper() + its[1:]}".rstrip())
+        printed.add(its)
     found = analysis.whatif
     asked = [f"what if: {found}"] if isinstance(found, Refusal) else found.lines() if found else []
     helps = [f"    {line}" for line in [effect, *asked] if line]

@@ -85,10 +85,10 @@ def simulate(
         if options["pcap"]:
             sim.to_pcap(options["pcap"], options["side"])
         page = _report(sim, folder, options["side"], controllers) if folder else None
-    shown = "tail_" if until is None else ""
+    tail = "tail_" if until is None else ""
     rows = [
         {"cc": row.cc}
-        | {prefix + key: getattr(row, prefix + key) for prefix in dict.fromkeys(("", shown)) for key in KEYS}
+        | {prefix + key: getattr(row, prefix + key) for prefix in dict.fromkeys(("", tail)) for key in KEYS}
         for row in sim.flows.itertuples()
     ]
     if page:
@@ -99,11 +99,11 @@ def simulate(
         return
     for note in sim.notes:
         echo(f"note: {note}", err=True)
-    _print(sim, rows, shown)
+    _print(sim, rows, tail)
 
 
-def _print(sim: Any, rows: list[dict[str, Any]], shown: str) -> None:
-    """Print the table of what each flow got; `shown` begins the names of its figures."""
+def _print(sim: Any, rows: list[dict[str, Any]], tail: str) -> None:
+    """Print the table of what each flow got; `tail` begins the names of its figures."""
     from cctrace.analytic.metrics import jain
 
     print_table(
@@ -111,14 +111,14 @@ def _print(sim: Any, rows: list[dict[str, Any]], shown: str) -> None:
         [
             (
                 row["cc"],
-                f"{row[shown + 'goodput_bps'] / 1e6:.3f} Mbit/s",
-                format_percent(row[shown + "retransmit_ratio"], 4),
-                *(_delay(row[shown + key]) for key in KEYS[2:]),
+                f"{row[tail + 'goodput_bps'] / 1e6:.3f} Mbit/s",
+                format_percent(row[tail + "retransmit_ratio"], 4),
+                *(_delay(row[tail + key]) for key in KEYS[2:]),
             )
             for row in rows
         ],
-        title=f"{'last 67 % of ' if shown else ''}{sim.duration_s:g} s; fairness "
-        f"{jain([row[shown + 'goodput_bps'] for row in rows]):.3f}; utilisation over the whole run "
+        title=f"{'last 67 % of ' if tail else ''}{sim.duration_s:g} s; fairness "
+        f"{jain([row[tail + 'goodput_bps'] for row in rows]):.3f}; utilisation over the whole run "
         f"{format_percent(sim.link['utilisation'], 1)}",
     )
 

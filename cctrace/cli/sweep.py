@@ -24,7 +24,7 @@ from cctrace.units import format_percent
 if TYPE_CHECKING:
     import pandas as pd
 
-_SHOWN = ("goodput_bps", "retransmit_ratio", "rtt_mean_us", "queue_delay_mean_us")
+_MEASURED = ("goodput_bps", "retransmit_ratio", "rtt_mean_us", "queue_delay_mean_us")
 
 
 @click.command(short_help="Many simulations over a grid of paths, controllers and seeds.")
@@ -107,7 +107,7 @@ def _summary(frame: pd.DataFrame, by: list[str]) -> list[dict[str, Any]]:
     rows = []
     for values, part in frame.groupby(by, sort=False):
         row = dict(zip(by, values, strict=True)) | {"seeds": len(part)}
-        for name in _SHOWN:
+        for name in _MEASURED:
             row |= {name: part[name].mean(), f"{name}_sd": part[name].std(ddof=1) if len(part) > 1 else 0.0}
         rows.append(row)
     return rows

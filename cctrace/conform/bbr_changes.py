@@ -133,9 +133,9 @@ def limited_refill(runner: Runner, at_s: float) -> Outcome:
         return Outcome(r, NOTHING)
     limited = r.acks & (r.ack("rs_is_app_limited") != 0) & (r.time_s >= again)
     lower = limited & (r.delivery_rate < r.before["max_bw"]) & (r.before["state"] == REFILL)
-    kept = at_least(lower, r.after["max_bw"], r.before["max_bw"], rel=1e-3)
+    stays = at_least(lower, r.after["max_bw"], r.before["max_bw"], rel=1e-3)
     ups = cases.happened(r, moves(r, REFILL, UP) & (r.time_s >= again), "UP")
-    return Outcome(r, ups if kept.row is None else kept)
+    return Outcome(r, ups if stays.row is None else stays)
 
 
 # --- beyond the appendix ----------------------------------------------------------------------------------------------

@@ -137,8 +137,8 @@ def _only(r: Trace) -> Found:
     if not is_exact(r):
         where &= r.before["state"] == r.after["state"]
     before, after = r.before["inflight_shortterm"], r.after["inflight_shortterm"]
-    kept = (r.after["bw_shortterm"] >= r.before["bw_shortterm"]) & (after >= before)
-    return all_of(where, kept, after, before, "at least")
+    undiminished = (r.after["bw_shortterm"] >= r.before["bw_shortterm"]) & (after >= before)
+    return all_of(where, undiminished, after, before, "at least")
 
 
 @requirement("loss.latest", "5.5.10.3", "bw_latest and inflight_latest are maxima of the loss round.")

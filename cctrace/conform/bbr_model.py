@@ -87,8 +87,8 @@ def _accepted(r: Trace) -> Values:
 @requirement("max_bw.sample", "5.5.5", "max_bw is at least every sample that is not app-limited or exceeds it.")
 def _max_bw(r: Trace) -> Found:
     # A cycle of the filter may end with the same ACK, after the sample was taken.
-    kept = r.before["ack_phase"] == r.after["ack_phase"]
-    return at_least(_accepted(r) & kept, r.after["max_bw"], r.delivery_rate, **_rate_slack(r))
+    same_phase = r.before["ack_phase"] == r.after["ack_phase"]
+    return at_least(_accepted(r) & same_phase, r.after["max_bw"], r.delivery_rate, **_rate_slack(r))
 
 
 @requirement("max_bw.app_limited", "5.5.4", "A lower app-limited sample does not change max_bw.")

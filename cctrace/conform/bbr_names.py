@@ -35,37 +35,41 @@ _RATES = ("bw_latest", "full_bw")
 _STAMPS = ("min_rtt_stamp", "probe_rtt_min_stamp", "probe_rtt_done_stamp")  # jiffies
 
 
-def named(cls: type[Controller], held: Columns, mss: float, hz: float, clock: tuple[Any, Any]) -> Columns:
+def named(cls: type[Controller], fields: Columns, mss: float, hz: float, clock: tuple[Any, Any]) -> Columns:
     """Return a controller's state under the draft's names; `clock`: now_us and jiffies of each row, for stamps."""
     if issubclass(cls, BBRDraftModel):
-        return held | {"state": _states(held), "bw_shortterm": _unset(held["bw_shortterm"], UNSET_BW)} | _bounds(held)
+        return (
+            fields
+            | {"state": _states(fields), "bw_shortterm": _unset(fields["bw_shortterm"], UNSET_BW)}
+            | _bounds(fields)
+        )
     if not issubclass(cls, BBR2Model):
-        return held
+        return fields
     unit = 1e6 * mss / BW_UNIT
-    found = dict(held) | {"state": _states(held)}
-    found |= {name: held[field] for name, field in _SAME.items() if field in held}
-    found |= {name: held[name] * unit for name in _RATES if name in held}
-    found["max_bw"] = np.maximum(held["bw_hi0"], held["bw_hi1"]) * unit
-    found["bw_shortterm"] = _unset(held["bw_lo"], _UNSET, unit)
+    found = dict(fields) | {"state": _states(fields)}
+    found |= {name: fields[field] for name, field in _SAME.items() if field in fields}
+    found |= {name: fields[name] * unit for name in _RATES if name in fields}
+    found["max_bw"] = np.maximum(fields["bw_hi0"], fields["bw_hi1"]) * unit
+    found["bw_shortterm"] = _unset(fields["bw_lo"], _UNSET, unit)
     found["bw"] = np.minimum(found["max_bw"], found["bw_shortterm"])
-    found["extra_acked"] = np.maximum(held["extra_acked0"], held["extra_acked1"])
+    found["extra_acked"] = np.maximum(fields["extra_acked0"], fields["extra_acked1"])
     for gain in ("pacing_gain", "cwnd_gain"):
-        found[gain] = held[gain] / BBR_UNIT
+        found[gain] = fields[gain] / BBR_UNIT
     now_us, jiffies = clock
     for stamp in _STAMPS:
-        ago_us = (jiffies - held[stamp]) * (1e6 / hz)
-        found[stamp] = np.where(held[stamp] == 0, 0, now_us - ago_us)
+        ago_us = (jiffies - fields[stamp]) * (1e6 / hz)
+        found[stamp] = np.where(fields[stamp] == 0, 0, now_us - ago_us)
     return found | _bounds(
-        {"inflight_longterm": held["inflight_hi"], "inflight_shortterm": held["inflight_lo"]}
+        {"inflight_longterm": fields["inflight_hi"], "inflight_shortterm": fields["inflight_lo"]}
         | {
-            f"undo_{name}": held[f"undo_{field}"]
+            f"undo_{name}": fields[f"undo_{field}"]
             for name, field in (("inflight_longterm", "inflight_hi"), ("inflight_shortterm", "inflight_lo"))
         }
     )
 
 
-def _bounds(held: Columns) -> Columns:
-    return {name: _unset(values, _UNSET) for name, values in held.items() if name.endswith(("longterm", "shortterm"))
+def _bounds(fields: Columns) -> Columns:
+    return {name: _unset(values, _UNSET) for name, values in fields.items() if name.endswith(("longterm", "shortterm"))
             and not name.startswith("bw") and not name.startswith("undo_bw")}  # fmt: skip
 
 
@@ -74,6 +78,6 @@ def _unset(values: Values, least: float, unit: float = 1.0) -> Floats:
     return np.where(values >= least, np.inf, values * unit)
 
 
-def _states(held: Columns) -> Values:
-    modes = _OF_MODES[np.clip(held["mode"], 0, 3)]
-    return np.where(modes < 0, _OF_PHASES[np.clip(held["cycle_idx"], 0, 7)], modes)
+def _states(fields: Columns) -> Values:
+    modes = _OF_MODES[np.clip(fields["mode"], 0, 3)]
+    return np.where(modes < 0, _OF_PHASES[np.clip(fields["cycle_idx"], 0, 7)], modes)

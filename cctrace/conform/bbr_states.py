@@ -119,8 +119,10 @@ def _plateau(r: Trace, state: int) -> Found:
     found = all_of(where, good, r.after["full_bw_count"], expected_count)
     if found.row is None:
         return found
-    held, wanted = r.after["full_bw"][found.row], expected_bw[found.row]
-    return found._replace(value=f"{found.value} rounds from {held:.0f}", expected=f"{found.expected} from {wanted:.0f}")
+    baseline, wanted = r.after["full_bw"][found.row], expected_bw[found.row]
+    return found._replace(
+        value=f"{found.value} rounds from {baseline:.0f}", expected=f"{found.expected} from {wanted:.0f}"
+    )
 
 
 requirement("startup.plateau", "5.3.1.2", "A round whose bandwidth grew by 25 % restarts the plateau count; any other "

@@ -92,7 +92,7 @@ def run_cases(runner: Runner, spec: Spec) -> list[CaseResult]:
     """Run all cases of a specification with a runner; each run is checked once, with the case that made it."""
     done: WeakSet[Trace] = WeakSet()
     results = [run_case(runner, spec, case, done) for case in spec.cases]
-    runner.kept.clear()
+    runner.traces.clear()
     return results
 
 

@@ -16,23 +16,23 @@ _SAME = {"w_max": "last_max_cwnd", "w_est": "tcp_cwnd", "w_origin": "bic_origin_
 _CURVE_HZ = 1024.0  # bic_K counts in these
 
 
-def named(cls: type[Controller], held: Columns, hz: float, clock: tuple[Any, Any]) -> Columns:
+def named(cls: type[Controller], fields: Columns, hz: float, clock: tuple[Any, Any]) -> Columns:
     """Return the state of a Linux CUBIC under the names of RFC 9438, beside its own; nothing for other controllers.
 
     `epoch_us` is the start of the epoch, on the clock of now_us; NaN before. `clock` has now_us and jiffies of each
     row, because the kernel's stamps are jiffies.
     """
     if not issubclass(cls, Cubic):
-        return held
+        return fields
     now_us, jiffies = clock
-    begun = held["epoch_start"] != 0
+    begun = fields["epoch_start"] != 0
     unit_us = 1.0 if issubclass(cls, Cubic6) else 1000 / 8  # of delay_min: us, before 6.x ms << 3
     return (
-        held
-        | {name: held[field] for name, field in _SAME.items()}
+        fields
+        | {name: fields[field] for name, field in _SAME.items()}
         | {
-            "k_s": held["bic_K"] / _CURVE_HZ,
-            "epoch_us": np.where(begun, now_us - (jiffies - held["epoch_start"]) * (1e6 / hz), np.nan),
-            "min_rtt_us": held["delay_min"] * unit_us,
+            "k_s": fields["bic_K"] / _CURVE_HZ,
+            "epoch_us": np.where(begun, now_us - (jiffies - fields["epoch_start"]) * (1e6 / hz), np.nan),
+            "min_rtt_us": fields["delay_min"] * unit_us,
         }
     )

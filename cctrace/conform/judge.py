@@ -7,14 +7,14 @@ from dataclasses import replace
 from cctrace.cc.base import Controller
 from cctrace.conform.requirements import EXAMPLE, Found, Requirement, Spec
 from cctrace.conform.result import CONFORMS, NOT_EXERCISED, VIOLATES, Verdict
-from cctrace.conform.trace import NotHeldError, Trace
+from cctrace.conform.trace import NoColumnError, Trace
 
 
 def look(requirement: Requirement, r: Trace) -> Found | None:
     """Return what a requirement finds in a trace, None if the trace lacks a column that it reads or needs."""
     try:
         return dated(requirement.check(r), r) if r.has(*requirement.needs) else None
-    except NotHeldError:
+    except NoColumnError:
         return None
 
 

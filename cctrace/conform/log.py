@@ -19,7 +19,7 @@ from cctrace.conform.cases import PROBE_BW
 from cctrace.conform.judge import Tally
 from cctrace.conform.requirements import MUST, SHOULD, Found, Spec, Table, all_of, at_least, at_most, of_parts
 from cctrace.conform.result import Conformity
-from cctrace.conform.trace import Held, Trace
+from cctrace.conform.trace import State, Trace
 from cctrace.errors import ArgumentError
 from cctrace.flows.counters import CounterFlow
 from cctrace.flows.views import View
@@ -49,7 +49,7 @@ def record_of_log(flow: CounterFlow) -> Trace:
         raise ArgumentError("the log has no congestion window, or no packets: nothing of its sender can be examined")
     known = ~np.isnan(cwnd)
     columns = {name: flow.values(column)[known] for name, column in _COLUMNS.items()}
-    held = {name: values for name, values in columns.items() if not np.isnan(values).all()}
+    state = {name: values for name, values in columns.items() if not np.isnan(values).all()}
     time_ns = flow.polls["time_ns"][known]
 
     def until(times: Values, amounts: Values) -> Values:
@@ -58,18 +58,18 @@ def record_of_log(flow: CounterFlow) -> Trace:
 
     sent, lost = packets["kind"] == "sent", packets["kind"] == "lost"
     sizes = np.maximum(packets["bytes"][sent], 0)
-    held |= {"lost": until(packets["time_ns"][lost], np.ones(int(lost.sum())))}
+    state |= {"lost": until(packets["time_ns"][lost], np.ones(int(lost.sum())))}
     if sizes.any():
         times, acked = flow.acked()
-        held |= {"sent": until(packets["time_ns"][sent], sizes), "acked": until(times, np.diff(acked, prepend=0))}
+        state |= {"sent": until(packets["time_ns"][sent], sizes), "acked": until(times, np.diff(acked, prepend=0))}
     names = flow.polls["congestion_state"][known] if "congestion_state" in flow.polls.extra else ()
     for name, codes in (("state", BBR_STATES), ("reno_state", RENO_STATES)):
         states = np.array([codes.get(_bare(one), UNKNOWN) for one in names], int)
-        held |= {name: states} if (states != UNKNOWN).any() else {}
-    before = {name: np.concatenate([values[:1], values[:-1]]) for name, values in held.items()}
+        state |= {name: states} if (states != UNKNOWN).any() else {}
+    before = {name: np.concatenate([values[:1], values[:-1]]) for name, values in state.items()}
     event = np.full(len(time_ns), schema.EVENT_CODES["on_ack"])
     facts = {"mss": float(sizes.max(initial=MIN_DATAGRAM))}
-    return Trace(QuicController, View("quic", event, {}, time_ns=time_ns), Held(held), Held(before), facts)
+    return Trace(QuicController, View("quic", event, {}, time_ns=time_ns), State(state), State(before), facts)
 
 
 def _bare(state: object) -> str:
@@ -145,7 +145,7 @@ def of_quic() -> Table:
         return all_of(lost & (r.after["reno_state"] != UNKNOWN), good, "none", "a recovery period")
 
     @requirement("log.held", "7.3.2", "In recovery the window does not grow.")
-    def _held(r: Trace) -> Found:
+    def _recovery_window(r: Trace) -> Found:
         inside = RENO_STATES["recovery"]
         where = (r.before["reno_state"] == inside) & (r.after["reno_state"] == inside)
         return at_most(where, r.after["cwnd"], r.before["cwnd"])

@@ -61,7 +61,7 @@ class Runner:
     subject: str | type[Controller]
     cell: Cell
     seed: int = 1
-    kept: dict[Any, Trace] = field(default_factory=dict)
+    traces: dict[Any, Trace] = field(default_factory=dict)
 
     @property
     def settled_s(self) -> float:
@@ -92,14 +92,14 @@ class Runner:
         A trace is large (a kilobyte per call): `keep` only those that another case needs, too.
         """
         key = (round(seconds, 6), repr(path), repr(sender))
-        if key in self.kept:
-            return self.kept[key]
+        if key in self.traces:
+            return self.traces[key]
         cell, (cls, given) = self.cell, controller(self.subject)
         run = self._simulated(seconds, path, sender)
         facts = {"mss": float(cell.mss), "rate_Bps": cell.payload_Bps}
         r = trace_of(run.flow(0), cls, checked_params(cls, given), facts)
         if keep:
-            self.kept[key] = r
+            self.traces[key] = r
         return r
 
     def on_the_wire(

@@ -25,15 +25,15 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class NotHeldError(KeyError):
+class NoColumnError(KeyError):
     """The sender, or its trace, has no such column."""
 
 
-class Held(Columns):
-    """Columns of a sender's state by name; to ask for another one raises `NotHeldError`."""
+class State(Columns):
+    """Columns of a sender's state by name; to ask for another one raises `NoColumnError`."""
 
     def __missing__(self, name: str) -> Values:
-        raise NotHeldError(name)
+        raise NoColumnError(name)
 
 
 def once(derive: Callable[Concatenate["Trace", P], T]) -> Callable[Concatenate["Trace", P], T]:
@@ -58,8 +58,8 @@ class Trace:
     cls: type[Controller]  # the controller
     view: View  # its inputs, a row per call
     # after, before: its state after and before each call, under the draft's names for the BBR family
-    after: Held
-    before: Held
+    after: State
+    before: State
     # parameters, ``mss``, ``tick_us``; of a simulated case ``rate_Bps`` (of payload)
     facts: dict[str, float] = field(default_factory=dict)
     flow: Flow | None = None  # of a capture: the source of the columns
@@ -69,7 +69,7 @@ class Trace:
         return len(self.view)
 
     def has(self, *names: str) -> bool:
-        """Whether there are such columns, of what it held or read."""
+        """Whether there are such columns, of its state or of what it read."""
         return all(name in self.after or name in self.view.columns for name in names)
 
     def ack(self, name: str) -> Values:
@@ -143,18 +143,19 @@ def trace_of(view: View, cls: type[Controller], params: dict[str, Any], facts: d
     player = Player(view, cls, record=[*recorded_names(cls, "all"), RETURNED], **params)
     first = player.state
     player.run()
-    held, before = player.recorded, {}
-    for name, values in held.items():
+    after_call, before = player.recorded, {}
+    for name, values in after_call.items():
         key, _, place = name.partition("[")
         start = first.get(key, 0)
         column = np.concatenate([[start[int(place[:-1])] if place else start], values]).astype(values.dtype, copy=False)
-        # One column for both: what was held after a call was held before the next.
-        held[name], before[name] = column[1:], view.carried.get(name, column[:-1])
+        # One column for both: the state after a call is the state before the next.
+        after_call[name], before[name] = column[1:], view.carried.get(name, column[:-1])
     mss = float(facts["mss"])
     hz = float(params.get("hz", 1000))
     clock = view.columns.get("now_us"), view.columns.get("jiffies")
     facts = params | {"tick_us": 1e6 / hz} | facts
     after, before = (
-        Held(bbr_names.named(cls, cubic_names.named(cls, state, hz, clock), mss, hz, clock)) for state in (held, before)
+        State(bbr_names.named(cls, cubic_names.named(cls, state, hz, clock), mss, hz, clock))
+        for state in (after_call, before)
     )
     return Trace(cls, view, after, before, facts)

@@ -13,7 +13,7 @@ from cctrace.cc.base import LinuxController
 from cctrace.cc.linux import CA_LOSS, CA_OPEN, CA_RECOVERY
 from cctrace.columns import Values, runs_of_true
 from cctrace.conform.requirements import SHOULD, Found, Table, all_of, at_most, of_parts
-from cctrace.conform.trace import Held, Trace
+from cctrace.conform.trace import State, Trace
 from cctrace.flows.flow import Flow
 from cctrace.flows.views import View
 
@@ -29,7 +29,7 @@ def trace_of_flow(flow: Flow) -> Trace:
     columns = {name: events[name].astype(np.int64) for name in names}
     columns["now_us"] = events.now_us
     view = View("linux", events["event"], columns, time_ns=events["time_ns"])
-    return Trace(LinuxController, view, Held(), Held(), {"mss": float(events.meta["mss"])}, flow)
+    return Trace(LinuxController, view, State(), State(), {"mss": float(events.meta["mss"])}, flow)
 
 
 def _rtt_before(r: Trace, window_us: Values) -> Values:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 COMMITS = "_run/commits"
-_HELD = 5_000  # rows of a table that are held as Python objects
+_PACKED_FROM = 5_000  # rows of a table from which on they become Arrow columns: Python objects take more memory
 
 
 class Order(NamedTuple):
@@ -153,7 +153,7 @@ class Parts:
             if found and table in self._wanted:
                 key = table, f"date={date}/source={source}"
                 self._rows.setdefault(key, []).extend(found)
-                if len(self._rows[key]) >= _HELD:
+                if len(self._rows[key]) >= _PACKED_FROM:
                     self._pack(key)
 
     def _pack(self, key: tuple[str, str]) -> None:

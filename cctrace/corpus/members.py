@@ -91,7 +91,7 @@ def _joined(names: Iterable[str], rules: Rules) -> dict[str, list[str]]:
 def _tarred(name: str, left: set[str], joined: dict[str, list[str]], limit: int | None) -> Iterator[Capture]:
     """Yield each capture as soon as it is complete; only those that wait for counters, and counters, are held."""
     counters = {one for names in joined.values() for one in names}
-    held: dict[str, Member] = {}
+    waiting: dict[str, Member] = {}
     with open_source(name, limit) as source, tarfile.open(fileobj=cast(IO[bytes], source), mode="r|") as tar:
         allowance = Allowance(source)
         try:
@@ -102,14 +102,14 @@ def _tarred(name: str, left: set[str], joined: dict[str, list[str]], limit: int 
                     yield f"{name}:{one}", partial(_refuse, f"{name}:{one}", info.size)
                     continue
                 allowance.add(info.size)
-                held[one] = Member(f"{name}:{one}", archive.extracted(tar, info), allowance)
+                waiting[one] = Member(f"{name}:{one}", archive.extracted(tar, info), allowance)
                 if one not in counters and one not in joined:
-                    yield _capture(held.pop(one), [])
+                    yield _capture(waiting.pop(one), [])
                     continue
                 for capture in [capture for capture, names in joined.items() if one in (capture, *names)]:
-                    if capture in held and all(beside in held for beside in joined[capture]):
-                        beside = [held[other] for other in joined.pop(capture)]
-                        yield _capture(held.pop(capture), beside)
+                    if capture in waiting and all(beside in waiting for beside in joined[capture]):
+                        beside = [waiting[other] for other in joined.pop(capture)]
+                        yield _capture(waiting.pop(capture), beside)
         except archive.DAMAGE:
             return  # `groups` knows of it from the first pass
 

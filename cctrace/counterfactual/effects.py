@@ -119,7 +119,7 @@ class Effects(Summarized, Jsonable):
         order the verdicts.
     """
 
-    shown_as = "What each cause cost"
+    card_title = "What each cause cost"
 
     recorded: dict[str, float]
     own: str

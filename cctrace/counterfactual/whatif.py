@@ -84,7 +84,7 @@ class WhatIf(Summarized, Jsonable):
     (['reno'], ['goodput_bps', 'retransmitted_share', 'rtt_mean_us'])
     """
 
-    shown_as = "What would have happened"
+    card_title = "What would have happened"
 
     recorded: dict[str, float]
     own: str | None

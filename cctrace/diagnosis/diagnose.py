@@ -77,7 +77,7 @@ class Diagnosis(Summarized):
     ('random_loss', 'startup')
     """
 
-    shown_as = "Diagnosis"
+    card_title = "Diagnosis"
 
     cause: str
     verdict: str

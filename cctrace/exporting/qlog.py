@@ -196,18 +196,18 @@ def _metrics(flow: Flow, run: Run | None) -> Iterator[Event]:
         "recovery:congestion_state_updated": state,
         "cctrace:tcp_state_updated": [CA_STATES[code] for code in after.tolist()],
     }
-    held: dict[str, Any] = {}
+    noted: dict[str, Any] = {}
     for i, time_ns in enumerate(_since(flow, events["time_ns"][last]).tolist()):
         for name, columns in updates.items():
             now = {key: values[i] for key, values in columns.items()}
-            changed = {key: value for key, value in now.items() if value is not None and value != held.get(key)}
+            changed = {key: value for key, value in now.items() if value is not None and value != noted.get(key)}
             if changed:
-                held |= changed
+                noted |= changed
                 yield time_ns, name, changed
         for name, names in states.items():
-            if names and names[i] != held.get(name):
-                yield time_ns, name, ({"old": held[name]} if name in held else {}) | {"new": names[i]}
-                held[name] = names[i]
+            if names and names[i] != noted.get(name):
+                yield time_ns, name, ({"old": noted[name]} if name in noted else {}) | {"new": names[i]}
+                noted[name] = names[i]
 
 
 def _decided(

@@ -100,7 +100,7 @@ class Collapse(Serialised):
     'no'
     """
 
-    shown_as, fitted_by = "minRTT collapse", "forecasts_"
+    card_title, fitted_by = "minRTT collapse", "forecasts_"
 
     def __init__(
         self, controllers: Sequence[str] = CONTROLLERS, quick: bool = False, seed: int = 1, *, floor: str | None = None

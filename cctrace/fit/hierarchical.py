@@ -72,7 +72,7 @@ class Hierarchical(Summarized, Jsonable):
     '1.08 (0.62 to 1.53)'
     """
 
-    shown_as, fitted_by = "Pooled over flows", "mean_"
+    card_title, fitted_by = "Pooled over flows", "mean_"
 
     def __init__(
         self, estimator: Estimator | None = None, of: Callable[[Any], Estimate | None] | str | None = None

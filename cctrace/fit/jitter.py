@@ -93,7 +93,7 @@ class Jitter(Serialised):
     ('normal', True)
     """
 
-    shown_as, fitted_by = "Jitter", "sd_us_"
+    card_title, fitted_by = "Jitter", "sd_us_"
 
     def __init__(
         self, families: Sequence[str] = tuple(FAMILIES), seed: int = 1, events: int = const.MAX_EVENTS

@@ -86,7 +86,7 @@ class Parameters(Summarized, Jsonable):
     0.7
     """
 
-    shown_as, fitted_by = "Parameters of a controller", "estimates_"
+    card_title, fitted_by = "Parameters of a controller", "estimates_"
 
     def __init__(
         self,

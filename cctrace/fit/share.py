@@ -101,7 +101,7 @@ class Share(Summarized, Jsonable):
     'outside'
     """
 
-    shown_as, fitted_by = "Shares of a bottleneck", "flows_"
+    card_title, fitted_by = "Shares of a bottleneck", "flows_"
 
     def __init__(self, senders: Mapping[int, str] | None = None) -> None:
         check_argument(senders is None or isinstance(senders, Mapping), "senders", senders, "{number of a flow: name}")

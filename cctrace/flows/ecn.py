@@ -128,7 +128,7 @@ class Ecn(Summarized, Jsonable):
     ('none', 5976)
     """
 
-    shown_as = "ECN"
+    card_title = "ECN"
 
     feedback: str
     seen_handshake: bool

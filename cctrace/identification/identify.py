@@ -91,7 +91,7 @@ class Identification(Summarized):
     ('cubic6', ('cubic6',), ['cubic6'])
     """
 
-    shown_as = "Who sent it"
+    card_title = "Who sent it"
 
     candidates: list[Candidate]
     group: tuple[str, ...]

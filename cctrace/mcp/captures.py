@@ -32,7 +32,7 @@ from cctrace.schema import CA_STATES
 from cctrace.wireshark.columns import UNKNOWN, PacketColumns, columns_of
 from cctrace.wireshark.comments import resent
 
-KEPT = 3  # files, and analyses of flows, that are remembered
+CACHED = 3  # files, and analyses of flows, in memory
 _ROW = (
     *("src", "sport", "dst", "dport", "packets", "bytes_sent", "segments_sent", "retransmitted_segments"),
     *("goodput_bps", "duration_s", "rtt_min_us", "rtt_median_us", "rtt_p95_us"),
@@ -54,7 +54,7 @@ class Captures:
     def __init__(self, files: Files) -> None:
         self._files = files
         self._read, self._analysed, self._columns = (
-            functools.lru_cache(KEPT)(make) for make in (self._read_file, self._analyse, self._make_columns)
+            functools.lru_cache(CACHED)(make) for make in (self._read_file, self._analyse, self._make_columns)
         )
 
     def list_captures(self, folder: str = ".") -> dict[str, Any]:
@@ -174,11 +174,11 @@ class Captures:
         row = int(np.searchsorted(one.seconds(events["time_ns"]), time_s, side="right")) - 1
         if row < 0 or time_s > float(one.row["duration_s"]) + 1:
             raise ArgumentError(f"time_s={time_s:g}: the flow lasts from 0 to {float(one.row['duration_s']):.3f} s")
-        held = {name: column[row : row + 1].tolist()[0] for name, column in model.items() if name != "time_ns"}
+        state = {name: column[row : row + 1].tolist()[0] for name, column in model.items() if name != "time_ns"}
         event = events.view(np.recarray)[row]
-        held |= {"in_flight_segments": int(flight_of(event)), "srtt_us": int(event.srtt_us8) >> 3}
-        held |= {"tcp_state": CA_STATES[int(events["ca_state"][min(row + 1, len(events) - 1)])]}
-        return answer({"controller": name, "last_event_s": float(one.seconds(event.time_ns))} | held)
+        state |= {"in_flight_segments": int(flight_of(event)), "srtt_us": int(event.srtt_us8) >> 3}
+        state |= {"tcp_state": CA_STATES[int(events["ca_state"][min(row + 1, len(events) - 1)])]}
+        return answer({"controller": name, "last_event_s": float(one.seconds(event.time_ns))} | state)
 
     def identify(self, file: str, flow: int | None = None) -> dict[str, Any]:
         """Say which congestion control sent a flow, by what was sent alone: candidates with probabilities."""

@@ -109,8 +109,8 @@ class Fig14(Yang22):
         for name in p["presets"]:
             path = of_preset(name, 1) | {"buffer": BUFFER, "loss": "0%"}
             arguments = {"path": path, "seconds": p["seconds"], "flows": [flow(CUBIC)], "seed": 1}
-            kept = {"sample": "1s", "keep": ["time_s", "delivered_segments", "queue_delay_us"]}
-            out.append(({"path": name, "seed": 1}, Run(arguments | kept, over_opportunities)))
+            samples = {"sample": "1s", "keep": ["time_s", "delivered_segments", "queue_delay_us"]}
+            out.append(({"path": name, "seed": 1}, Run(arguments | samples, over_opportunities)))
         return out
 
     def row(self, labels: Fields, result: Result, p: Fields) -> list[Fields]:

@@ -49,9 +49,9 @@ class Fig23(Yang22):
 
     def runs(self, p: Fields) -> list[tuple[Fields, Run]]:
         """One run per system, path and seed."""
-        out, kept = [], {"sample": "200ms", "keep": ["time_s", "delivered_segments", "queue_delay_us"]}
+        out, samples = [], {"sample": "200ms", "keep": ["time_s", "delivered_segments", "queue_delay_us"]}
         for system, (scenario, name, seed, fields) in itertools.product(p["systems"], _paths(p)):
-            run = run_of([system], seed, p["duration"], fields, **kept)
+            run = run_of([system], seed, p["duration"], fields, **samples)
             labels = {"system": system, "scenario": scenario, "path": name, "seed": seed}
             out.append((labels, replace(run, function=over_trace) if "trace" in fields else run))
         return out

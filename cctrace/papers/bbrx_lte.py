@@ -62,11 +62,11 @@ def downloaded(path: Fields, flow: Fields, seed: int) -> Result:
     events, line = sim.flow(0), sim.timeline
     assert line is not None  # there is a `sample`
     acked = events.columns["snd_una"][np.asarray(events.event) == ACK]
-    kept = ("time_s", "in_flight_segments", "srtt_us", "queue_delay_us")
+    columns = ("time_s", "in_flight_segments", "srtt_us", "queue_delay_us")
     return {
         "flow": sim.flows.select_dtypes("number").iloc[0].astype(float).to_dict(),
         "duplicates_pct": 100 * float((np.diff(acked.astype(np.int64)) == 0).mean()),
-        "line": {name: line[name].astype(float).tolist() for name in kept},
+        "line": {name: line[name].astype(float).tolist() for name in columns},
     }
 
 

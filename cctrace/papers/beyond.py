@@ -75,8 +75,8 @@ class Starvation(Arun22):
         """Give each row the range that its controller keeps alone, and drop the runs alone."""
         alone = frame[frame.slot_ms.isna()].groupby("cc").queue_p95_ms.mean()
         pairs = frame[frame.slot_ms.notna()].reset_index(drop=True)
-        held = pairs.cc.map(alone)
-        return pairs.assign(range_ms=held, over_range=pairs.slot_ms / (2 * held.clip(lower=0.1)))
+        range_ms = pairs.cc.map(alone)
+        return pairs.assign(range_ms=range_ms, over_range=pairs.slot_ms / (2 * range_ms.clip(lower=0.1)))
 
     def claims(self, made: Reproduction) -> Iterator[Claim]:
         """Arun's bound, for the controllers that keep a range of delay, and for the others."""

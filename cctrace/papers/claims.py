@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cctrace.display import Jsonable
+from cctrace.units import format_counted
 
 HELD, IN_PART, NOT_HELD, NOT_RUN = "held", "held in part", "not held", "not reproducible"
 UNDER = "held under a reading"  # of what the paper leaves open
@@ -139,21 +140,21 @@ def summary(claims: Iterable[Claim]) -> str:
     not held, 2: falls (falls)
     """
     all_ = statements(claims)
-    said = [one for one in all_ if not one.ours]
-    count = Counter(one.mark for one in said)
+    of_paper = [one for one in all_ if not one.ours]
+    count = Counter(one.mark for one in of_paper)
     lines = [
-        f"{len(said)} statement{'' if len(said) == 1 else 's'} of the paper: {count[HELD]} held, {count[UNDER]} held "
-        f"under a reading of what it leaves open, {count[IN_PART]} in part, {count[NOT_HELD]} not held"
+        f"{format_counted(len(of_paper), 'statement', 'statements')} of the paper: {count[HELD]} held, {count[UNDER]} "
+        f"held under a reading of what it leaves open, {count[IN_PART]} in part, {count[NOT_HELD]} not held"
         + (f", {count[NOT_RUN]} not reproducible." if count[NOT_RUN] else ".")
     ]
     checks = [one.mark for one in all_ if one.ours]
     if checks:
         lines[0] += f" Of ours: {len(checks)}, of which {sum(mark in (HELD, UNDER) for mark in checks)} held."
-    for one in said:
+    for one in of_paper:
         if one.mark == UNDER:
-            held = [reading for reading, parts in one.readings().items() if _least(parts) == HELD]
+            holding = [reading for reading, parts in one.readings().items() if _least(parts) == HELD]
             lines.append(
-                f"{UNDER}, {one.figure}: {one.claim} ({held[0]}; {len(held)} of {len(one.readings())} readings)"
+                f"{UNDER}, {one.figure}: {one.claim} ({holding[0]}; {len(holding)} of {len(one.readings())} readings)"
             )
         elif one.mark in (IN_PART, NOT_HELD):
             best = min(

@@ -260,9 +260,9 @@ def _more_window(made: Reproduction) -> Iterator[Claim]:
     for jitter in [kind for kind in made.each("jitter") if kind not in STARTING]:
         rows = made.rows(jitter=jitter)
         rows = rows[(rows.sd_ms > 0) & (rows.groupby("sd_ms").collapsed.transform("max") == 0)]
-        held = rows.pivot_table(index="sd_ms", columns="cc", values="cwnd_segments")
-        if len(held):
-            gain = held["bbr2019"] - held["bbr2016"]
+        cwnd = rows.pivot_table(index="sd_ms", columns="cc", values="cwnd_segments")
+        if len(cwnd):
+            gain = cwnd["bbr2019"] - cwnd["bbr2016"]
             yield Stated("2c", WINDOW, "+200 MSS").judged(
                 {"higher": gain.mean() > 0},
                 f"{three(gain)} MSS at {three(gain.index)} ms (jitters without collapse)",

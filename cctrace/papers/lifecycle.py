@@ -19,7 +19,7 @@ from cctrace.papers.runs import Result, Run
 
 STEP_MS = 5
 WATCHED = ("mode", "cycle_idx")
-KEPT = ("time_s", *WATCHED, "pacing_gain", "cwnd_segments", "in_flight_segments", "inflight_hi_segments")
+COLUMNS = ("time_s", *WATCHED, "pacing_gain", "cwnd_segments", "in_flight_segments", "inflight_hi_segments")
 V1 = ("probing", "draining", *["cruising"] * 6)  # the eight phases of PROBE_BW, by `cycle_idx`
 V2 = ("UP", "DOWN", "CRUISE", "REFILL", "PRE_UP", "GUARD", "POST_UP", "DOWN_SLIGHTLY")
 GAIN, VISIT, SHARE, CWND, BOUND = "pacing_gain", "visit_ms", "share_pct", "cwnd_segments", "in_flight_over_hi"
@@ -46,7 +46,7 @@ class Lifecycle(Figure):
 
     def runs(self, p: Fields) -> list[tuple[Fields, Run]]:
         """A run per flow and seed."""
-        watched = {"sample": f"{STEP_MS}ms", "watch": list(WATCHED), "keep": list(KEPT), "duration": p["duration"]}
+        watched = {"sample": f"{STEP_MS}ms", "watch": list(WATCHED), "keep": list(COLUMNS), "duration": p["duration"]}
         return [
             ({"system": name, "seed": seed}, Run(run.arguments | watched | {"seed": seed}))
             for name, (run, _) in self.systems.items()
@@ -87,7 +87,7 @@ def phases(line: Mapping[str, list[Any]], names: tuple[str, ...]) -> Iterator[Fi
     """
     mode, idx = (np.array(line[name], int) for name in WATCHED)
     gain, cwnd, flight, bound = (
-        np.array(line[name], float) for name in ("pacing_gain", "cwnd_segments", "in_flight_segments", KEPT[-1])
+        np.array(line[name], float) for name in ("pacing_gain", "cwnd_segments", "in_flight_segments", COLUMNS[-1])
     )
     at = np.array([names[i] if BBR_MODES[m] == "PROBE_BW" else BBR_MODES[m] for m, i in zip(mode, idx, strict=True)])
     after = (mode != 0).sum()

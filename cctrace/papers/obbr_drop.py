@@ -146,18 +146,18 @@ def samples(path: Fields, cc: str, duration: str, seed: int, rates_mbps: list[fl
     shaper = [[tuple(step) for step in part] if isinstance(part, list) else part for part in path["shaper"]]
     sender = Sender(cc, **client)
     events = simulate(path_of(path | {"shaper": tuple(shaper)}), sender, duration, seed, trace=True).flow(0)
-    held, columns = replay(events, cc).decisions, events.columns
+    state, columns = replay(events, cc).decisions, events.columns
     counted = (np.asarray(events.event) == ACK) & (columns["smp_interval_ms"] > 0)
-    counted &= (columns["smp_is_app_limited"] == 0) & (held["mode"].to_numpy() == PROBE_BW)
+    counted &= (columns["smp_is_app_limited"] == 0) & (state["mode"].to_numpy() == PROBE_BW)
     rate = columns["smp_delivered"] / np.maximum(columns["smp_interval_ms"], 1) * 1e3
     time_s = (columns["now_ms"] - FIRST_MS) / 1e3
     before, after = rates_mbps
     now = np.where(time_s < DROP_S, before, after) * 1e6 / 8 * ob.PAYLOAD
     found: Result = {"below": {}, "above": {}}
-    for name, kept in zip(READINGS, (counted, counted & (time_s >= SETTLED_S)), strict=True):
-        share = rate[kept] / held["bw"].to_numpy()[kept]
+    for name, rows in zip(READINGS, (counted, counted & (time_s >= SETTLED_S)), strict=True):
+        share = rate[rows] / state["bw"].to_numpy()[rows]
         found["below"][name] = [longest_run(share < level) for level in BELOW]
-        times = columns["smp_rtt_ms"][kept] / np.maximum(held["min_rtt_ms"].to_numpy()[kept], 1)
+        times = columns["smp_rtt_ms"][rows] / np.maximum(state["min_rtt_ms"].to_numpy()[rows], 1)
         found["above"][name] = [longest_run(times > level) for level in ABOVE]
     share = rate[counted] / now[counted]
     found["quantiles"] = np.quantile(share, np.arange(1, 100) / 100).round(4).tolist()

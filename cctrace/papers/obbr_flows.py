@@ -35,8 +35,8 @@ class Fig8(ob.Bi23):
         seconds = LONGER * at["flows"] * _least_s(p)
         path = ob.link(MBPS, RTT_MS, 0.5 * ob.bdp_bytes(MBPS, RTT_MS), client=at["client"])
         client = ob.acks(at["client"], RTT_MS) | {"app": f"bulk:size={p['size_mb']}MB"}
-        kept = {"sample": "500ms", "keep": ["time_s", "delivered_segments"]}
-        return ob.run_of([at["system"]] * at["flows"], path, at["seed"], seconds, client, **kept)
+        samples = {"sample": "500ms", "keep": ["time_s", "delivered_segments"]}
+        return ob.run_of([at["system"]] * at["flows"], path, at["seed"], seconds, client, **samples)
 
     def lined(self, made: Reproduction) -> pd.DataFrame:
         """A panel each for release and paper form, first client."""

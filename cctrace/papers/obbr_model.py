@@ -49,10 +49,12 @@ class Fig2(Formula, ob.Bi23):
         deep = 1 - float(share.loss_based_share(2, 16))
         points = {r: 1 - float(share.loss_based_share(2, r)) for r in (0.5, 1, 2, 4, 8, 16)}
         curve = made.rows(g=2, ratio=16).sort_values("p")
-        met = 1 - curve.p[curve.occupied >= curve.remaining - 1e-9].min()  # at the first p at which it reaches 1 - p
+        crossing = (
+            1 - curve.p[curve.occupied >= curve.remaining - 1e-9].min()
+        )  # at the first p at which it reaches 1 - p
         one = made.rows(g=1)
         yield Stated("2", "with g 2 and R 16 the BBR flow occupies almost half of the buffer", "almost half").judged(
-            {"the curve meets 1 - p there": abs(met - deep) < 0.03},
+            {"the curve meets 1 - p there": abs(crossing - deep) < 0.03},
             f"{deep:.3f} where the curves meet",
             {"share": (0.5, deep)},
         )
@@ -99,8 +101,8 @@ class Fig3(ob.Bi23):
         """A flow of BBR with g and one of CUBIC."""
         bbr = f"quic_bbr:cwnd_gain={at['g']:g}"
         path = ob.link(MBPS, RTT_MS, at["ratio"] * ob.bdp_bytes(MBPS, RTT_MS), client=at["client"])
-        kept = {"sample": "1s", "keep": ["time_s", "delivered_segments"]}
-        return ob.run_of([bbr, ob.CUBIC], path, at["seed"], p["duration_s"], ob.acks(at["client"], RTT_MS), **kept)
+        samples = {"sample": "1s", "keep": ["time_s", "delivered_segments"]}
+        return ob.run_of([bbr, ob.CUBIC], path, at["seed"], p["duration_s"], ob.acks(at["client"], RTT_MS), **samples)
 
     def row(self, labels: Fields, result: Result, p: Fields) -> Fields:
         """Goodput of both after the beginning, BBR's share, its losses, and the model's point."""

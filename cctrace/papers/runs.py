@@ -69,7 +69,7 @@ def run_all(
     `workers`: processes. `on_run`: called with (runs done, runs in all). `fresh`: make all of them again.
     """
     keys = [run.key for run in runs]
-    known = {} if fresh else {key: kept for key in dict.fromkeys(keys) if (kept := _load(key)) is not None}
+    known = {} if fresh else {key: result for key in dict.fromkeys(keys) if (result := _load(key)) is not None}
     missing = {key: run for key, run in zip(keys, runs, strict=True) if key not in known}
     total = len(set(keys))
 

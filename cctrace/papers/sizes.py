@@ -8,7 +8,7 @@ from cctrace.plot.figure import finish, one_panel
 
 FAR = 10.0  # dots beyond lie at the edge
 LABEL = 60  # letters of a statement
-HELD_COLOUR, OTHER_COLOUR = "#2e8b57", "#b3541e"
+HOLDS_COLOUR, OTHER_COLOUR = "#2e8b57", "#b3541e"
 
 
 def sizes(claims: Iterable[Claim], title: str = "") -> Drawn | None:
@@ -31,10 +31,10 @@ def sizes(claims: Iterable[Claim], title: str = "") -> Drawn | None:
     axes.axvspan(1 - NEAR, 1 + NEAR, color="#e8eef4", zorder=0)
     axes.axvline(1, color="#444", ls="--", lw=1, zorder=0)
     for k, (one, found) in enumerate(rows):
-        shown = [min(max(size, 1 / FAR), FAR) for size in found]
-        nearest = min(shown, key=lambda size: abs(size - 1))
-        axes.plot(shown, [k] * len(shown), "o", ms=3, mfc="none", color="#5d6b7a")
-        colour = HELD_COLOUR if one.mark.startswith("held") and one.mark != "held in part" else OTHER_COLOUR
+        clipped = [min(max(size, 1 / FAR), FAR) for size in found]
+        nearest = min(clipped, key=lambda size: abs(size - 1))
+        axes.plot(clipped, [k] * len(clipped), "o", ms=3, mfc="none", color="#5d6b7a")
+        colour = HOLDS_COLOUR if one.mark.startswith("held") and one.mark != "held in part" else OTHER_COLOUR
         axes.plot([nearest], [k], "o", ms=6, color=colour)
     axes.set_yticks(
         range(len(rows)), [_label(one.figure, one.claim, one.claims[0].paper) for one, _ in rows], fontsize=7

@@ -65,7 +65,7 @@ def plot_flow(flow: Flow | Simulation, run: Run | None = None, *, index: int = 0
 
 
 @functools.cache
-def _shown_by_notebooks() -> Any:
+def _notebook_figure() -> Any:
     """Return `Figure` with the display methods that IPython calls; matplotlib's own has none outside of pyplot."""
     needed("matplotlib.figure", "plot")
     from matplotlib.figure import Figure
@@ -83,7 +83,7 @@ def _shown_by_notebooks() -> Any:
 
 def blank(inches: tuple[float, float], title: str = "") -> Figure:
     """Return an empty figure of a size, with a title; a notebook displays it, and pyplot does not register it."""
-    drawing = _shown_by_notebooks()(figsize=inches, layout="constrained")
+    drawing = _notebook_figure()(figsize=inches, layout="constrained")
     if title:
         drawing.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold")
     return drawing

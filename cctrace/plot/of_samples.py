@@ -55,10 +55,10 @@ def cdf(
     for k, (name, values) in enumerate(known.items()):
         values = np.sort(values)
         share_of = np.arange(1, len(values) + 1) / len(values)
-        kept = np.unique(np.linspace(0, len(values) - 1, min(len(values), _STEPS)).astype(np.int64))
+        steps = np.unique(np.linspace(0, len(values) - 1, min(len(values), _STEPS)).astype(np.int64))
         dashes = _DASHES[k // len(COLOURS) % len(_DASHES)]
         style: dict[str, Any] = {"color": COLOURS[k % len(COLOURS)], "lw": 1.4, "ls": dashes}
-        axes.step(values[kept], share_of[kept], where="post", label=name, **style)
+        axes.step(values[steps], share_of[steps], where="post", label=name, **style)
     axes.set(xlabel=xlabel or (axis_label(quantity) if quantity else ""), ylabel="Cumulative share", ylim=(0, 1.02))
     if log:
         axes.set_xscale("log")

@@ -73,8 +73,8 @@ def flow_phases(view: FlowView) -> Phases:
     _check_view(view)
     if view.model is None or "phase" not in view.model:
         return Phases()
-    time_s, held = view.steps("phase")
-    return Phases.from_names(time_s, held["phase"])
+    time_s, state = view.steps("phase")
+    return Phases.from_names(time_s, state["phase"])
 
 
 def _check_view(view: FlowView) -> None:
@@ -189,8 +189,8 @@ def _receive_window(view: FlowView, packets: Any) -> list[Series]:
 def _bdp(view: FlowView) -> Series:
     """Return the bandwidth-delay product in bytes: the model's where there is one, else one figure for the flow."""
     if view.model is not None and "bw_Bps" in view.model:
-        time_s, held = view.steps("bw_Bps", "min_rtt_us")
-        values = _numbers(held, "bw_Bps") * _numbers(held, "min_rtt_us") / 1e6
+        time_s, state = view.steps("bw_Bps", "min_rtt_us")
+        values = _numbers(state, "bw_Bps") * _numbers(state, "min_rtt_us") / 1e6
         return Series("BDP (bandwidth x min_rtt)", *changes(time_s, values), "bound", "steps", dashed=True)
     rate_bps, time_s = delivery_rate_bps(view.acks), view.ack_s
     rtt_us = _numbers(view.acks, "rs_rtt_us", missing=-1)
@@ -270,8 +270,8 @@ def _gains(view: FlowView) -> Panel | None:
 def _model_series(view: FlowView, column: str, label: str, colour: str, scale: float) -> list[Series]:
     if view.model is None or column not in view.model:
         return []
-    time_s, held = view.steps(column)
-    return [Series(label, *changes(time_s, _numbers(held, column) / scale), colour, "steps")]
+    time_s, state = view.steps(column)
+    return [Series(label, *changes(time_s, _numbers(state, column) / scale), colour, "steps")]
 
 
 def _kernel_series(

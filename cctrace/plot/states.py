@@ -62,8 +62,8 @@ def lanes(view: FlowView) -> list[Lane]:
     """Return the timelines of a flow: the replayed controller's mode, if there is a replay, TCP's state, and marks."""
     found = []
     if view.model is not None and len(view.model["time_ns"]):
-        time_s, held = view.steps(*(("phase",) if "phase" in view.model else ("cwnd_segments", "ssthresh_segments")))
-        found.append(Lane("mode", Phases.from_names(time_s, modes_of(held))))
+        time_s, state = view.steps(*(("phase",) if "phase" in view.model else ("cwnd_segments", "ssthresh_segments")))
+        found.append(Lane("mode", Phases.from_names(time_s, modes_of(state))))
     after = view.events["ca_state"][1:]  # noted before each call
     if len(after):
         rows = np.unique(np.concatenate([[0], np.flatnonzero(np.diff(after)) + 1, [len(after) - 1]]))

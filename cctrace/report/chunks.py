@@ -71,7 +71,7 @@ def fitting(
     `stems`: what the names of a section's files begin with.
     """
     room = PACKETS
-    kept: list[FlowSection | None] = []
+    fitted: list[FlowSection | None] = []
     beside: list[tuple[Packed, str]] = []
     for section, stem in zip(sections, stems, strict=True):
         packed = None if section is None else section.packed
@@ -85,8 +85,8 @@ def fitting(
             names = [f"{stem}-packets{k}.js" for k in range(1, len(packed.spans) + 1)]
             spans = [{"src": name, **span} for name, span in zip(names, packed.spans, strict=True)]
             section = replace(section, packets=packed.drawn, packed=None, beside=spans)
-        kept.append(section)
-    return kept, itertools.chain.from_iterable(files(packed, stem) for packed, stem in beside)
+        fitted.append(section)
+    return fitted, itertools.chain.from_iterable(files(packed, stem) for packed, stem in beside)
 
 
 def _selected(sent: Sent, received: Received, spans: int) -> tuple[Sent, Received]:
@@ -102,11 +102,11 @@ def _selected(sent: Sent, received: Received, spans: int) -> tuple[Sent, Receive
     span = _span_of(received, low, high, spans)
     edge = np.maximum(received.window, 0) + received.ack
     rows = extreme_rows(span, edge, edge)
-    held = np.flatnonzero(received.blocks)
-    if len(held):
-        first = (np.cumsum(received.blocks) - received.blocks)[held]
+    with_sack = np.flatnonzero(received.blocks)
+    if len(with_sack):
+        first = (np.cumsum(received.blocks) - received.blocks)[with_sack]
         outer = np.minimum.reduceat(received.left, first), np.maximum.reduceat(received.right, first)
-        rows += [held[k] for k in extreme_rows(span[held], *outer)]
+        rows += [with_sack[k] for k in extreme_rows(span[with_sack], *outer)]
     return chosen, rows_of(received, np.unique(np.concatenate(rows)))
 
 

@@ -107,8 +107,8 @@ def _curves(marks: Sequence[str], chosen: Sequence[FlowAnalysis]) -> FlowSection
         return None
     panels, duration_s = comparison_panels(views, aligned=True)[::2]
     notes = ["Each flow's time begins with its own first packet: these curves did not happen at the same time."]
-    kept = [panel for panel in panels if panel.name != "shares"]
-    return FlowSection("Side by side", panels=kept, duration_s=duration_s, notes=notes)
+    comparable = [panel for panel in panels if panel.name != "shares"]
+    return FlowSection("Side by side", panels=comparable, duration_s=duration_s, notes=notes)
 
 
 def _limits_in_words(marks: Sequence[str], one: FlowAnalysis, other: FlowAnalysis) -> Iterator[str]:

@@ -145,9 +145,9 @@ def _panels(
                 known[key] = len(times)
                 times.append(integers(np.rint(time_s * 1e6), 1e-6, pack))
                 room -= len(times[-1]["data"])
-            kept = {"label": one.label, "colour": one.colour, "kind": one.kind, "dashed": one.dashed}
+            style = {"label": one.label, "colour": one.colour, "kind": one.kind, "dashed": one.dashed}
             column = floats(values, pack)
-            series.append(kept | {"stretches": one.stretches, "t": known[key], "y": column})
+            series.append(style | {"stretches": one.stretches, "t": known[key], "y": column})
             room -= len(column["data"])
         found.append(
             {

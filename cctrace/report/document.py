@@ -23,7 +23,7 @@ def document(title: str, sheet: str, body: str, script: str, data: str = "", loa
     loads further ones, from files beside the page.
     """
     script = f'"use strict";\n(() => {{\n{script}}})();\n'
-    held = f'<script type="application/json" id="data">{data}</script>\n' if data else ""
+    data_element = f'<script type="application/json" id="data">{data}</script>\n' if data else ""
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -35,7 +35,7 @@ def document(title: str, sheet: str, body: str, script: str, data: str = "", loa
 </head>
 <body>
 {body}
-{held}<script>{script}</script>
+{data_element}<script>{script}</script>
 </body>
 </html>
 """

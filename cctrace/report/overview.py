@@ -281,11 +281,11 @@ def _section_of_counters(analysis: FlowAnalysis, counters: CounterFlow) -> FlowS
 
 
 def _section_of_packets(analysis: FlowAnalysis, view: FlowView, is_alone: bool) -> FlowSection:
-    kept = analysis.packets if analysis.flow is None else packets_of(analysis.flow)
+    captured = analysis.packets if analysis.flow is None else packets_of(analysis.flow)
     give_back(analysis.row["packets"])
-    packed = kept if isinstance(kept, Packed) else None
-    packets = packed.drawn if packed else kept if isinstance(kept, tuple) else None
-    del kept
+    packed = captured if isinstance(captured, Packed) else None
+    packets = packed.drawn if packed else captured if isinstance(captured, tuple) else None
+    del captured
     if is_alone and not packed and packets and sum(map(len, packets)) > PACKETS:  # as `fitting` would, but before plots
         packed = pack(packets, view.start_ns, SPANS)
         packets = packed.drawn[0], packets[1]  # of which the receive window is drawn

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _AGREEMENT = """<p class="soft">“= kernel”: the share of the kernel's polls, after the first second, at which the
 replayed controller held the same value: bw and min_rtt within 1 %, cwnd within 2 segments, the gain exactly, one poll
 early or late.</p>"""
-_SHOWN_EVENTS = 200
+_MAX_EVENTS = 200
 _LIKELY = 0.005  # least probability of a candidate that is listed
 # Key of what the time-sequence graph shows -> its legend entry; `sequence.js` draws them.
 _LAYERS = {
@@ -186,9 +186,9 @@ def _strip(identifier: str, flow: FlowSection) -> str:
     rows = "".join(
         f'<li><button type="button" data-from="{event.start_s:.9g}" data-to="{event.end_s:.9g}">{event.start_s:.4f} s'
         f"</button> <strong>{escape(event.name.replace('_', ' '))}</strong> {escape(event.text)}</li>"
-        for event in flow.events[:_SHOWN_EVENTS]
+        for event in flow.events[:_MAX_EVENTS]
     )
-    more = len(flow.events) - _SHOWN_EVENTS
+    more = len(flow.events) - _MAX_EVENTS
     rows += f"<li>and {more} more, marked on the time axis</li>" if more > 0 else ""
     events = (
         f'<details class="events"><summary>Events ({len(flow.events)}): each leads to its moment</summary>'

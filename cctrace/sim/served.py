@@ -143,7 +143,7 @@ class Served:
     def result(self) -> Simulation:
         """Return the `Simulation` so far; its figures are for the whole time (no ``tail_*``)."""
         totals, w = counters(self._world), self._world
-        kept = [ends(f, rows) for f, rows in zip(w.flows, self._runner.packets, strict=False)]
+        captured = [ends(f, rows) for f, rows in zip(w.flows, self._runner.packets, strict=False)]
         return Simulation(
             table(self.flows, w, None, totals, self.now_ns),
             link_figures(w, totals, self.path, self.now_ns),
@@ -152,7 +152,7 @@ class Served:
             self.now_ns / 1e9,
             [],
             notes(self.path, self.flows, w),
-            kept,
+            captured,
         )
 
     def close(self) -> None:

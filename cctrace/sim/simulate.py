@@ -50,7 +50,7 @@ class _Sample:
     def __init__(self, world: World, at_ns: int) -> None:
         self.at_ns, self.queue_delay_ns = at_ns, world.queue_delay_ns(at_ns)
         self.counters = np.array([world.columns[name] for name in _SAMPLED])
-        self.held = [world.held(k) for k in range(len(world.columns))]  # the controllers' records
+        self.states = [world.state_bytes(k) for k in range(len(world.columns))]  # the controllers' records
 
 
 def simulate(
@@ -199,8 +199,10 @@ def _timeline(samples: Sequence[_Sample], watch: Sequence[str], flows: Sequence[
     f = dict(zip(_SAMPLED, np.stack([sample.counters for sample in samples], axis=1), strict=True))
     quic = f["profile"] == QUIC
     out = f["nxt"] - f["una"] - f["sacked_out"] - f["lost_out"] + f["retrans_out"]
-    held = [[sample.held[k] for sample in samples] for k in range(len(flows))]
-    slots = np.stack([np.frombuffer(b"".join(one), np.int64).reshape(len(samples), -1)[:, :_SLOTS] for one in held], 1)
+    states = [[sample.states[k] for sample in samples] for k in range(len(flows))]
+    slots = np.stack(
+        [np.frombuffer(b"".join(one), np.int64).reshape(len(samples), -1)[:, :_SLOTS] for one in states], 1
+    )
     cwnd = slots[:, :, CWND]  # in bytes for a QUIC controller
     table = {
         "time_s": _of_all([sample.at_ns / 1e9 for sample in samples], flows),
@@ -211,12 +213,13 @@ def _timeline(samples: Sequence[_Sample], watch: Sequence[str], flows: Sequence[
         "in_flight_segments": np.where(quic, f["q_in_flight"] // f["mss"], out),
         **counts_of(f),
         **{
-            name: np.stack([field_of(flow.cc, one, name) for flow, one in zip(flows, held, strict=True)], 1)
+            name: np.stack([field_of(flow.cc, one, name) for flow, one in zip(flows, states, strict=True)], 1)
             for name in watch
         },
     }
     parts = [
-        columns_of(flow.cc, one, int(world.flows[k].mss)) for k, (flow, one) in enumerate(zip(flows, held, strict=True))
+        columns_of(flow.cc, one, int(world.flows[k].mss))
+        for k, (flow, one) in enumerate(zip(flows, states, strict=True))
     ]
     state = {name: np.stack([part[name] for part in parts], axis=1) for name in parts[0] if name not in table}
     return frame_of({name: values.ravel() for name, values in (table | state).items()})

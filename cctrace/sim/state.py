@@ -1,4 +1,4 @@
-"""What the controllers of a simulation hold, in common units: columns of `Simulation.timeline`.
+"""What the controllers of a simulation have in their records, in common units: columns of `Simulation.timeline`.
 
 | column | |
 | --- | --- |
@@ -30,14 +30,14 @@ COLUMNS = (
 _PHASES = 4  # from this place of `states` on they are phases of PROBE_BW, by `cycle_idx`
 
 
-def columns_of(spec: str | type[Controller], held: Sequence[bytes], mss: int) -> dict[str, Values]:
+def columns_of(spec: str | type[Controller], states: Sequence[bytes], mss: int) -> dict[str, Values]:
     """Return {column: values} of one controller.
 
-    `spec`: see `cctrace.cc.controller`. `held`: what it held at each instant, see `World.held`. `mss`: bytes of a
+    `spec`: see `cctrace.cc.controller`. `states`: its record at each instant (`World.state_bytes`). `mss`: bytes of a
     segment or packet.
     """
     cls, _ = resolve(spec)
-    records = np.frombuffer(b"".join(held), record_dtype(cls))
+    records = np.frombuffer(b"".join(states), record_dtype(cls))
     names, count = records.dtype.names or (), len(records)
     linux = cls.view == "linux"
     found = {name: np.full(count, np.nan) for name in COLUMNS[1:]}
@@ -53,12 +53,12 @@ def columns_of(spec: str | type[Controller], held: Sequence[bytes], mss: int) ->
     return {"mode": _modes(cls, records, found)} | {name: found[name] for name in COLUMNS[1:]}
 
 
-def field_of(spec: str | type[Controller], held: Sequence[bytes], name: str) -> Values:
+def field_of(spec: str | type[Controller], states: Sequence[bytes], name: str) -> Values:
     """Return a field of one controller at each instant, of an array its first element; NaN if it has no such field."""
     dtype = record_dtype(resolve(spec)[0])
     if name not in (dtype.names or ()):
-        return np.full(len(held), np.nan)
-    return np.frombuffer(b"".join(held), dtype)[name].reshape(len(held), -1)[:, 0]
+        return np.full(len(states), np.nan)
+    return np.frombuffer(b"".join(states), dtype)[name].reshape(len(states), -1)[:, 0]
 
 
 def state_names(cls: type[Controller]) -> tuple[str, ...]:

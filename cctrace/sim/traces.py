@@ -15,7 +15,7 @@ Steps = tuple[Ints, Values]  # begin in ns, value
 REPEATED_NS = 3_600_000_000_000  # for which the trace of a link is repeated
 _MIN_BPS = 1.0  # what is slower stands still
 _COLUMNS = ("rate", "rtt", "loss")
-_SHOWN = {"rtt": ("base RTT", "ms", 1e6), "loss": ("random loss", "%", 0.01)}
+_WORDS = {"rtt": ("base RTT", "ms", 1e6), "loss": ("random loss", "%", 0.01)}
 
 
 def trace_steps(trace: object) -> tuple[dict[str, Steps], dict[str, str]]:
@@ -39,7 +39,7 @@ def trace_steps(trace: object) -> tuple[dict[str, Steps], dict[str, str]]:
     for name, (column, scale) in trace.path_columns.items():
         times, values = trace.steps(column)
         steps[name] = _repeated(times, (values * scale).astype(np.int64 if name == "rtt" else float), trace.end_ns)
-        what, unit, size = _SHOWN[name]
+        what, unit, size = _WORDS[name]
         low, high = (f"{value * scale / size:g}" for value in (values.min(), values.max()))
         origins[name] = f"{what}: {column} of {trace.source}, {len(values)} values from {low} to {high} {unit}"
     return steps, origins

@@ -155,11 +155,11 @@ class Bola(_ByBuffer):
         if quality > self.last:
             fits = carried(player, player.throughput_kbps)
             if quality > fits:
-                quality, wait_ms = self._held(player, fits)
+                quality, wait_ms = self._within_buffer(player, fits)
         self.last = quality
         return quality, wait_ms
 
-    def _held(self, player: Player, fits: int) -> tuple[int, float]:
+    def _within_buffer(self, player: Player, fits: int) -> tuple[int, float]:
         if self.last > fits:
             return self.last, 0
         if self.settings.oscillate:

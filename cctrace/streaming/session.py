@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from cctrace.arguments import check_argument, whole
-from cctrace.display import Jsonable, Public, card
+from cctrace.display import Carded, Jsonable
 from cctrace.errors import ArgumentError
 from cctrace.sim.path import Path
 from cctrace.sim.result import Simulation
@@ -23,7 +23,7 @@ PATIENCE = 10  # a session ends after this many times the length of its video
 
 
 @dataclass(frozen=True)
-class Session(Public, Jsonable):
+class Session(Carded, Jsonable):
     """The result of a session.
 
     Attributes
@@ -95,13 +95,9 @@ class Session(Public, Jsonable):
             f"switches ({self.switches_down} down), rebuffering {format_percent(self.rebuffering_ratio, 2)}>"
         )
 
-    def summary(self) -> str:
-        """Return the session as text, a line per figure."""
-        return "\n".join(f"{name}: {value}" for name, value in self._rows())
-
-    def _rows(self) -> list[tuple[str, str]]:
+    def _card(self) -> tuple[str, list[tuple[str, object]], list[str]]:
         found = self.to_dict()
-        rows = [
+        rows: list[tuple[str, object]] = [
             ("average quality", f"{self.average_quality:.2f} ({found['average_bitrate_kbps'] / 1000:.3f} Mbit/s)"),
             ("switches", f"{self.switches}, {self.switches_down} of them down"),
             ("rebuffering", f"{format_percent(self.rebuffering_ratio, 2)}, {self.stalls} stalls"),
@@ -110,11 +106,8 @@ class Session(Public, Jsonable):
         ]
         if self.simulation is not None:
             rows.append((self.simulation.flows.cc[0], f"{format_percent(found['retransmit_ratio'], 2)} retransmitted"))
-        return rows
-
-    def _repr_html_(self) -> str:
         left = [] if self.complete else [f"ended after {PATIENCE} times the length of the video"]
-        return card(f"Session: {len(self.segments)} segments, rule {self.settings.rule}", self._rows(), left)
+        return f"Session: {len(self.segments)} segments, rule {self.settings.rule}", rows, left
 
 
 def play(

@@ -145,10 +145,10 @@ def _disturbance(rng: random.Random, bounds: Bounds, kind: str) -> Disturbance:
     longest_gap = (bounds.until_s - for_s) / max(times - 1, 1) - for_s
     every = 0.0 if times == 1 else for_s + _STEP_S * max(longest_gap / _STEP_S, 1.0) ** rng.random()
     at = rng.uniform(0.0, max(bounds.until_s - for_s - every * (times - 1), 0.0))
-    return kept(Disturbance(kind, at, for_s, value, every, times), bounds)
+    return bounded(Disturbance(kind, at, for_s, value, every, times), bounds)
 
 
-def kept(one: Disturbance, bounds: Bounds) -> Disturbance:
+def bounded(one: Disturbance, bounds: Bounds) -> Disturbance:
     """Return a disturbance with round numbers, within the bounds."""
     low, high = bounds.range_of(one.kind)
     for_s = min(max(_STEP_S, _rounded(one.for_s)), bounds.longest_s)
@@ -211,7 +211,7 @@ def _moved(rng: random.Random, bounds: Bounds, one: Disturbance) -> Disturbance:
         one = one._replace(every_s=one.for_s + (one.every_s - one.for_s) * 2.0 ** rng.gauss(0, 4 * scale))
     else:
         one = one._replace(**{which: getattr(one, which) * 2.0 ** rng.gauss(0, 4 * scale)})
-    return kept(one, bounds)
+    return bounded(one, bounds)
 
 
 def crossed(rng: random.Random, bounds: Bounds, one: History, other: History) -> History:

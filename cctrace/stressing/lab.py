@@ -55,8 +55,8 @@ def lab_scenario(finding: Finding, name: str) -> dict[str, Any]:
         flows[0] |= {"mode": "chunks", "chunk_bytes": chunk, "chunk_interval": round(sum(history.app), 6)}
     # The lab writes `rev_jitter_us` into netem's command line as it stands, between "delay … " and "us rate …".
     slot_us = round(history.hold_s * 1e6)
-    held = {"rev_jitter_us": f"0us slot {slot_us}us {slot_us}"} if slot_us else {}
-    return held | {
+    slots = {"rev_jitter_us": f"0us slot {slot_us}us {slot_us}"} if slot_us else {}
+    return slots | {
         "name": name,
         "rate": steps[0][1],
         "steps": steps,

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from cctrace.display import Progress, silent
 from cctrace.lang.threads import cores
 from cctrace.stressing.aims import Aim
-from cctrace.stressing.history import Bounds, Disturbance, History, crossed, drawn, kept, mutated
+from cctrace.stressing.history import Bounds, Disturbance, History, bounded, crossed, drawn, mutated
 from cctrace.stressing.trial import Setting, run
 
 CLEAR = 0.8  # largest margin of a finding: at the edge, a real kernel's timers may turn 10 % of a link into 13 %
@@ -122,7 +122,7 @@ def _smaller(history: History, bounds: Bounds) -> Iterator[History]:
         yield replace(history, disturbances=parts[:k] + parts[k + 1 :])
     for change in _CHANGES:
         for k, part in enumerate(parts):
-            changed = kept(change(part), bounds)
+            changed = bounded(change(part), bounds)
             yield replace(history, disturbances=(*parts[:k], changed, *parts[k + 1 :]))
     for earlier_s in (2.0, 1.0, 0.5, 0.1):
         if parts and parts[0].at_s >= earlier_s:

@@ -43,7 +43,7 @@ class Finding(Summarized, Jsonable):
     (True, True)
     """
 
-    shown_as = "Failure"
+    card_title = "Failure"
 
     history: History
     problem: Problem
@@ -115,7 +115,7 @@ class Stressed(Summarized, Jsonable):
     (True, inf)
     """
 
-    shown_as = "Search for failures"
+    card_title = "Search for failures"
 
     findings: tuple[Finding, ...]
     tried: int

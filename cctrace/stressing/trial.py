@@ -101,15 +101,15 @@ def run(setting: Setting, history: History, seed: int = 1, modes: bool = False) 
     with closing(world), own_code(setting.name):
         runner = Runner(world, "compiled", trace=False, packets=False)
         time_s = np.arange(0, setting.duration_s + setting.sample_s / 2, setting.sample_s)
-        noted, held = np.zeros((len(time_s), len(senders) + 2)), []
+        noted, states = np.zeros((len(time_s), len(senders) + 2)), []
         for k, at in enumerate(time_s):
             runner.to(FIRST_NS + round(at * 1e9))
             f = world.flows
             noted[k] = [*f.goodput_bytes * f.wire_bytes // f.mss, f.rtt_sum_us[0], f.rtt_count[0]]
             if modes:
-                held.append(world.held(0))
+                states.append(world.state_bytes(0))
         mss = int(world.flows.mss[0])
-    names = columns_of(setting.cc, held, mss)["mode"] if modes else np.zeros(0, object)
+    names = columns_of(setting.cc, states, mss)["mode"] if modes else np.zeros(0, object)
     sums, counts = np.diff(noted[:, -2]), np.diff(noted[:, -1])
     rtt = np.divide(sums, counts, out=np.full(len(sums), np.nan), where=counts > 0) / 1e6
     return Course(time_s, noted[:, :-2].T, offered(path, time_s, history.app), rtt, names)

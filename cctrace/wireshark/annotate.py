@@ -34,7 +34,7 @@ File = str | os.PathLike[str]
 class Annotated(Summarized, Jsonable):
     """Result of `annotate`."""
 
-    shown_as = "Annotated capture"
+    card_title = "Annotated capture"
 
     target: str  # the pcapng
     companion: str  # the file beside it, whose fields the plug-in shows

@@ -16,7 +16,7 @@ from cctrace.display import shortened, visible
 
 INT64 = np.iinfo(np.int64)
 _LARGEST = 1 << 64  # integers; and floats within this range, which do not become infinite
-_SHOWN = 40  # characters of a value in a warning
+_LONGEST = 40  # characters of a value in a warning
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class LeftOut:
     first: object
 
     def __str__(self) -> str:
-        first = shortened(visible(repr(self.first)), _SHOWN)
+        first = shortened(visible(repr(self.first)), _LONGEST)
         return f"{self.count} values are not 64-bit numbers ({first}); treated as missing"
 
 
@@ -45,8 +45,8 @@ def settled(values: Sequence[Any], is_number: bool = False) -> tuple[list[Any], 
     known = [value for value in values if value is not None]
     odd = [value for value in known if not _is_number(value)]
     if is_number or 2 * len(odd) <= len(known):
-        kept = [value if value is not None and _is_number(value) else None for value in values]
-        return kept, LeftOut(len(odd), odd[0]) if odd else None
+        numbers = [value if value is not None and _is_number(value) else None for value in values]
+        return numbers, LeftOut(len(odd), odd[0]) if odd else None
     return [None if value is None else as_text(value) for value in values], None
 
 

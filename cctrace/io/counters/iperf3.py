@@ -99,8 +99,8 @@ def _salvage(text: str, error: Exception, name: str, warnings: list[str]) -> dic
     if not match or not document:
         raise FormatError(f"{name}: not JSON: {error}") from None
     document["intervals"], _ = whole_items(text, match.end())
-    kept = format_counted(len(document["intervals"]), "whole interval", "whole intervals")
-    warnings.append(f"{name}: the JSON is damaged ({error}); read its {kept}")
+    whole = format_counted(len(document["intervals"]), "whole interval", "whole intervals")
+    warnings.append(f"{name}: the JSON is damaged ({error}); read its {whole}")
     return document
 
 

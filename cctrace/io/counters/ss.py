@@ -53,7 +53,7 @@ _ODD = "odd"  # words with unexpected values
 _OWN = {_ODD, "key", "informed", "time_ns", "time_after_ns", "state", "recv_q", "send_q", "cc"}
 # Known words that `_information` parses by themselves.
 _PARSED = {"bbr", "skmem", "rtt", "retrans", "wscale", "send", "pacing_rate"}
-_SHOWN_ODD = 3  # unexpected words listed in the warning
+_MAX_EXAMPLES = 3  # unexpected words listed in the warning
 _FLAGS = {"ts", "sack", "ecn", "ecnseen", "fastopen", "usec_ts", "app_limited", "mptcp", "tcp-ulp-mptcp", "ao", "md5"}
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[()][A-Z0-9]")
@@ -114,7 +114,7 @@ def read(source: Source) -> tcpinfo.TcpInfo:
     elif latest_ns < 366 * 86400 * 10**9:
         warnings.append(f"{name}: the time stamps have no year; counted from 1970-01-01")
     if odd:
-        examples = ", ".join(dict.fromkeys(map(shortened, odd[:_SHOWN_ODD])))
+        examples = ", ".join(dict.fromkeys(map(shortened, odd[:_MAX_EXAMPLES])))
         warnings.append(
             f"{name}: {len(odd)} words are not as ss prints them ({examples}); kept as text in the columns text_…"
         )

@@ -325,8 +325,8 @@ def _settled(values: Values, is_number: bool) -> tuple[Values, cells.LeftOut | N
         return np.where(wrong, np.nan, values), cells.LeftOut(int(wrong.sum()), float(values[wrong][0]))
     if values.dtype != object:
         return values, None
-    kept, left_out = cells.settled(values.tolist(), is_number)
-    return column_of(kept), left_out
+    settled, left_out = cells.settled(values.tolist(), is_number)
+    return column_of(settled), left_out
 
 
 def _bbr_modes(columns: dict[str, Values], extra: dict[str, Values]) -> NDArray[np.object_]:

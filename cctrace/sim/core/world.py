@@ -144,7 +144,7 @@ class World:
         """Return the int64 array at an address."""
         return memory.words(address).view(np.int64)
 
-    def held(self, flow):
+    def state_bytes(self, flow):
         """Return the current state of a flow's controller: the bytes of a record of its class (`lang.fields`)."""
         controller = self._controllers[flow]
         if isinstance(controller, np.dtype):
