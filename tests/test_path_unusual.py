@@ -10,6 +10,7 @@ from conversation import MSS, Conversation
 import cctrace as cct
 from cctrace.diagnosis.packets.losses import losses
 from cctrace.diagnosis.record import Record
+from cctrace.flows.capture import Capture
 from cctrace.path.bottleneck import constant_rate
 from cctrace.path.delays import _place, delays_of
 from cctrace.path.evidence import evidence_of
@@ -145,3 +146,17 @@ def test_losses_met_no_queue_longer_than_any_rtt():
     record = Record(flow.capture().flow(0))
     met = losses(record).met
     assert met is None or max(met.waits_us) <= np.nanmax(record.path.rtt_us)
+
+
+def test_rtts_of_a_capture_that_begins_during_a_recovery_are_those_of_the_whole():
+    """SACKs say at once what arrived, although the ACK numbers precede the first byte of the capture."""
+    path = cct.Path(rate="20Mbit", rtt="40ms", buffer="0.5bdp")
+    packets = cct.simulate(path, cct.Sender("reno", ack_every=2), "6s", seed=4, packets=True).capture().packets
+    whole = transmissions(Capture(packets).flow(0))
+    lost = np.flatnonzero(whole.state == LOST)[-2]
+    begin_ns = whole.sent_ns[lost] + 1e7  # what is sent then is selectively acknowledged
+    late = packets.columns["time_ns"] >= begin_ns
+    packets.columns = {name: column[late] for name, column in packets.columns.items()}
+    cut, rest = transmissions(Capture(packets).flow(0)).rtt_us, whole.rtt_us[whole.sent_ns >= begin_ns]
+    first = whole.sent_ns[whole.sent_ns >= begin_ns] < begin_ns + 5e7
+    np.testing.assert_array_equal(cut[: first.sum()], rest[first])

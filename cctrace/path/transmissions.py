@@ -126,14 +126,17 @@ def _of(flow: Flow) -> Transmissions:
 
 
 def _acknowledged(packets: Packets, rows: Ints, mine: Bools, seq: Ints, base: int) -> tuple[Ints, ...]:
-    """Return ack (-1 none), left, right, sack_row and sack_count, unwrapped relative to the data sent so far."""
+    """Return ack (-1 none), left, right, sack_row and sack_count, unwrapped relative to the data sent so far.
+
+    Of a capture that begins during a recovery, ACKs ask for data before the first byte (0 here), and SACK what follows.
+    """
     near = np.maximum.accumulate(np.where(mine, seq, 0))
     acks = ~mine & (packets["flags"][rows] & (ACK | SYN) == ACK)
 
     def closest(numbers: Values, near: Ints) -> Ints:
         return unwrap(numbers.astype(np.int64), base, near)
 
-    ack = np.where(acks, closest(packets["ack"][rows], near), -1)
+    ack = np.where(acks, np.maximum(closest(packets["ack"][rows], near), 0), -1)
     count = np.where(acks, packets["sack_count"][rows], 0).astype(np.int64)
     place = rows_of_spans(packets["sack_row"][rows], count)
     left, right = (closest(packets.sacks[side][place], np.repeat(near, count)) for side in ("left", "right"))
