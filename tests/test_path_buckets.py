@@ -8,6 +8,7 @@ import pytest
 import cctrace as cct
 from cctrace.path import constants as const
 from cctrace.path.buckets import _Arrivals, _delayed, _dropped_as_one, _Hypothesis, _queued
+from cctrace.path.evidence import evidence_of
 from cctrace.path.lindley import losses_by_deficit
 from cctrace.path.transmissions import DELIVERED, LOST
 from cctrace.tcp.wire import PACKET_BYTES
@@ -119,3 +120,13 @@ def test_jitter_hides_neither_a_queue_nor_its_absence(served):
     rtt_us = 60e3 + served * met / 2.5 + rng.normal(0, 10e3, len(met))
     once = Table(state=met, rtt_us=rtt_us, retransmitted=np.zeros(len(met), bool), sent_ns=np.arange(len(met)))
     assert _delayed(once, met, _Hypothesis(2.5, 20 * PACKET_BYTES, 0.0, 0.0)) == (served > 0.5)
+
+
+def test_a_bucket_behind_a_link_hardly_faster_than_its_rate_is_found_whole():
+    """Drops come one at a time there, an RTT's worth an episode, so that a rate slightly off fits another bucket."""
+    path = cct.Path(rate="60Mbit", rtt="20ms", buffer="2bdp", policer=("50Mbit", "300kB"))
+    sim = cct.simulate(path, cct.Sender("cubic6", ack_every=2, profile="linux"), "15s", seed=5, packets=True)
+    evidence = evidence_of(sim)
+    assert evidence.policer.rate.value * 8 == pytest.approx(50, rel=2e-3)
+    assert evidence.policer.size_bytes.value == pytest.approx(300e3, rel=0.01)
+    assert evidence.policer.explained.sum() == evidence.lost.sum()

@@ -314,16 +314,27 @@ def _judged(arrivals: _Arrivals, rate: float) -> _Hypothesis:
 
 
 def _candidates(arrivals: _Arrivals) -> list[float]:
-    """Return candidate rates: those of a coarse grid that explain the losses best, and from bytes between losses."""
+    """Return candidate rates: the best of a coarse grid, those near where losses agree, and from bytes between them."""
     mean = arrivals.size[~arrivals.lost].sum() / (arrivals.time_us[-1] - arrivals.time_us[0])
     grid = mean * np.exp(np.arange(-2 * const.RATE_GRID, const.MAX_ABOVE_MEAN, const.RATE_GRID))
     gains = np.array([_judged(arrivals, rate).gain for rate in grid])
-    found = [float(grid[k]) for k in np.argsort(-gains, kind="stable")[: const.BEST_RATES] if np.isfinite(gains[k])]
+    best = [float(grid[k]) for k in np.argsort(-gains, kind="stable")[: const.BEST_RATES] if np.isfinite(gains[k])]
+    found = best + [_level_rate(arrivals, rate) for rate in best]
     for span_us in (5e5, 2e6, 8e6):
         passed, span = _between(arrivals, span_us)
         if len(span) >= const.MIN_POLICED:
             found.append(_common_rate(passed, span))
     return found
+
+
+def _level_rate(arrivals: _Arrivals, about: float) -> float:
+    """Return the rate at which most of the first losses met the same deficit: a bucket is read off at a wrong one."""
+
+    def off(rate: float) -> float:
+        met = arrivals.beginning.met(rate)[arrivals.first_losses]
+        return float(np.mean(np.log1p(np.abs(met - np.median(met)) / PACKET_BYTES)))
+
+    return least_of(off, about / np.exp(const.RATE_GRID), about * np.exp(const.RATE_GRID), 41, 1e-5)[0]
 
 
 def _common_rate(passed: Floats, span: Floats) -> float:
