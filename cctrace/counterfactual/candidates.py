@@ -70,7 +70,7 @@ def _doubtful(scene: Scene, diagnosis: Diagnosis) -> Iterator[Finding]:
         words |= {"from_s": span[0]}
         yield Finding("competition", const.DOUBTFUL, span, {"flows": 1 + others}, words, form)
     names |= {one.name for one in diagnosis.explained_away}
-    if (loss := _by_chance(scene, diagnosis)) and "random_loss" not in names:
+    if (loss := _by_chance(scene, diagnosis)) and not names & {"random_loss", "fair_queueing"}:
         said = {"whatever": "beside those that a queue dropped", "answers_losses": False}
         yield Finding("random_loss", const.DOUBTFUL, full_span, loss, said)
     if not scene.are_hypothetical and (varied := _varied(scene)) and not names & DELAYED:  # their queues vary delays
@@ -142,6 +142,17 @@ def _one_rate_words(path: Path, verdict: Verdict) -> str:
     return f"the path's first rate all the time, also when it had {format_rate(higher)}" if higher > first else ""
 
 
+def _alone_in_fair_queue(removal: Intervention, one: Verdict, scene: Scene) -> Intervention:
+    """Return the removal of the other flows, with the drops of the flow's own queue by CoDel (fq_codel, cake).
+
+    The path has them as random losses, which would come as often however few they need be with the entire link.
+    """
+    if scene.path.estimates["loss"]["model"] == "none":
+        return removal
+    drops = INTERVENTIONS["random_loss"].and_also(INTERVENTIONS["self_induced_queue"], one)
+    return replace(removal.and_also(drops, one), words=removal.words)
+
+
 def removals(verdicts: list[Verdict], scene: Scene) -> tuple[Removals, dict[str, str]]:
     """Return the causes whose removal can be simulated, and why the others cannot."""
     known = {one.name: (INTERVENTIONS[one.name], one) for one in verdicts if one.name in INTERVENTIONS}
@@ -149,9 +160,11 @@ def removals(verdicts: list[Verdict], scene: Scene) -> tuple[Removals, dict[str,
     for cause in [cause for cause, (removal, _) in known.items() if removal.is_alone and not scene.others]:
         unanswered[cause] = "the flows that competed are not part of what was inferred"
         del known[cause]
-    if "fair_queueing" in known and scene.others:  # of one queue in the simulation
+    if "fair_queueing" in known:
         removal, one = known["fair_queueing"]
-        known["fair_queueing"] = replace(removal, is_alone=True), one
+        if "random_loss" not in known:
+            removal = _alone_in_fair_queue(removal, one, scene)
+        known["fair_queueing"] = replace(removal, is_alone=bool(scene.others)), one  # all share one queue
     for cause in known.keys() & {"rate_change", "stale_bandwidth"}:
         removal, one = known[cause]
         known[cause] = replace(removal, words=_one_rate_words(scene.path, one) or removal.words), one

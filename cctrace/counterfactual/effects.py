@@ -144,8 +144,11 @@ class Effects(Summarized, Jsonable):
         verdicts = [self._with_effect(one) for one in verdicts]
         if not self.unlike:
             return diagnosis.reordered([_calibrated(one) for one in by_effect(verdicts, goal)])
-        # What changes nothing over a path that is not the recorded one may change something over that.
-        verdicts = by_effect([one if matters(one) else replace(one, effect=None) for one in verdicts], goal)
+        # What changes nothing over a path that is not the recorded one may change something over that. One queue for
+        # all flows says nothing of a fair one.
+        in_turn = any(one.name == "fair_queueing" for one in verdicts)
+        verdicts = [one if matters(one) and not in_turn else replace(one, effect=None) for one in verdicts]
+        verdicts = by_effect(verdicts, goal)
         return diagnosis.reordered([replace(one, effect=None) for one in verdicts])
 
     def _with_effect(self, one: Verdict) -> Verdict:
