@@ -1,29 +1,13 @@
-"""The files of folders, and short names for those in a list: distinct, and valid as names of folders."""
+"""Short names for files in a list: distinct, and valid as names of folders."""
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 
 from cctrace.display import visible
 
 _ENDINGS = re.compile(r"(\.(pcap|pcapng|cap|ntar|snoop|dmp))?(\.(gz|zst|xz|bz2|lz4))?$")
 _LONGEST = 200  # bytes: file systems take 255, and a number may follow
-
-
-def files_below(folder: str | os.PathLike[str], failed: Callable[[OSError], object] | None = None) -> Iterator[str]:
-    """Yield the paths of the files in a folder and its subfolders; also in linked folders, but in each only once.
-
-    `failed`: receives the error of a folder that cannot be listed, which is skipped unless it raises.
-    """
-    seen = set()
-    for root, folders, files in os.walk(folder, onerror=failed, followlinks=True):
-        status = os.stat(root)
-        if (status.st_dev, status.st_ino) in seen:
-            folders.clear()
-            continue
-        seen.add((status.st_dev, status.st_ino))
-        folders.sort()
-        yield from (os.path.join(root, name) for name in sorted(files))
 
 
 def common_folder(files: Sequence[str | os.PathLike[str]]) -> str:

@@ -41,7 +41,7 @@ def test_plot_flow_draws_the_largest_flow_and_says_which(capsys, tmp_path):
 def test_plot_flow_speaks_of_the_options_that_were_given(capsys, tmp_path):
     asked = ["plot", "flow", "time-sequence", CAPTURE, "--from", "90s", "--to", "91s", "-o", str(tmp_path / "a.svg")]
     assert main(asked) == 2
-    assert "(--from, --to): no packet there; the flow lasts from 0 to 10.6 s" in capsys.readouterr().err
+    assert "--from=90 s, --to=91 s: no packet there; the flow lasts from 0 to 10.6 s" in capsys.readouterr().err
 
 
 def test_files_of_one_name_are_told_apart_by_their_folders():

@@ -45,7 +45,7 @@ def test_a_send_buffer_limits_what_is_on_its_way(capsys):
 
     assert goodput_bps("--send-buffer", "16kB") < 0.7 * goodput_bps()
     assert main([*PATH, "--rate", "40Mbit", "--cc", "bbr2022", "--send-buffer", "some"]) == 2
-    assert "send_buffer='some'" in capsys.readouterr().err
+    assert "--send-buffer='some' is not a size" in capsys.readouterr().err
 
 
 def test_marks_from_a_threshold_on_keep_the_queue_of_dctcp_below_it(capsys):

@@ -184,7 +184,7 @@ def test_files_of_sabre_are_read(tmp_path):
     [
         ({"rule": "best"}, "rule='best' is not one of dynamic, dynamicdash, bola, bolae, throughput"),
         ({"estimate": "none"}, "estimate='none' is not one of ewma, sliding"),
-        ({"buffer_s": 5}, "buffer_s=5 (--max-buffer) must hold two segments of 4 s"),
+        ({"buffer_s": 5}, "buffer_s=5 must hold two segments of 4 s"),
         ({"gamma_p": 0}, "gamma_p=0 must be positive"),
         ({"bufer_s": 5}, "bufer_s=5 is not a setting of a player; there are: rule, estimate, buffer_s"),
     ],
@@ -253,5 +253,5 @@ def test_the_command_passes_the_clients_buffer_and_its_estimate_on(tmp_path, cap
         printed = json.loads(capsys.readouterr().out)[0]["qualities"]
         assert printed == play_rates(read_periods(network), video, **settings).segments.quality.tolist()
         assert printed != play_rates(read_periods(network), video).segments.quality.tolist()
-    assert main([*command, "--max-buffer", "4s"]) == 2
-    assert "buffer_s=4 (--max-buffer) must hold two segments of 4 s" in capsys.readouterr().err
+    assert main([*command, "--max-buffer", "4s", "--buffer", "1bdp"]) == 2
+    assert "cctrace: --max-buffer=4 s must hold two segments of 4 s" in capsys.readouterr().err

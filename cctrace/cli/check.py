@@ -4,6 +4,7 @@ import click
 
 from cctrace.cli.arguments import FILE, NEW_FILE, paths
 from cctrace.cli.common import command_options, echo, print_json, print_table, progress
+from cctrace.files import write_text
 
 SCENARIO = ".toml"  # suffix of scenarios, `checking.subjects.SCENARIO`, which is slow to import
 DOES_NOT_HOLD = 1  # exit status
@@ -37,8 +38,7 @@ def check(files: tuple[str, ...], expectations: str, junit: str | None, as_json:
     with progress("loading") as update:
         checked = check_all(files, wanted, update)
     if junit is not None:
-        with open(junit, "w", encoding="utf-8") as file:
-            file.write(checked.to_junit())
+        write_text(junit, checked.to_junit())
     if as_json:
         print_json(checked.to_dict())
     else:

@@ -17,6 +17,7 @@ from cctrace.cli.arguments import (
 from cctrace.cli.check import SCENARIO
 from cctrace.cli.common import command_options, echo, print_json, print_table, progress, reading_options
 from cctrace.errors import ArgumentError
+from cctrace.files import write_text
 
 
 @click.command(short_help="Check a controller or a flow against its specification.")
@@ -59,8 +60,7 @@ def conform(
         subject = controller_name(subject, "CONTROLLER") if what is None else what
         found = run(subject, spec, seed=seed, sender=index or 0, progress=show)
     if junit_file:
-        with open(junit_file, "w", encoding="utf-8") as file:
-            file.write(found.to_junit())
+        write_text(junit_file, found.to_junit())
     if as_json:
         print_json(found.to_dict())
         return 0 if found.conforms else 1

@@ -12,6 +12,7 @@ from cctrace import __version__
 from cctrace.cli.arguments import NEW_FILE
 from cctrace.cli.common import command_options, echo, print_json, print_table, progress, warn
 from cctrace.errors import ArgumentError
+from cctrace.files import write_text
 
 
 @click.command(short_help="Learn BBRx's table from simulated flows, or from counters of flows.")
@@ -77,8 +78,7 @@ def learn(
         agent.save(state)
     found = _learned(agent, files, bins, seed)
     if table:
-        with open(table, "w", encoding="utf-8") as out:
-            json.dump(found, out, indent=1)
+        write_text(table, json.dumps(found, indent=1))
     if as_json:
         print_json(found)
         return

@@ -10,8 +10,8 @@ from cctrace.units import format_rate, format_time
 _UNIT = re.compile(r"_(ns|us|s|bps)$")
 _TEXTS = {"ns": format_time, "us": lambda us: format_time(us * 1e3), "s": lambda s: format_time(s * 1e9),
           "bps": format_rate}  # fmt: skip
-_BEGIN = re.compile(r"(\w+?)(?:_(ns|us|s|bps))?(?:(=)| is (-?\d[\d.e+-]*)(?=;))")
-_WITH_UNIT = re.compile(r"\b[a-z]\w*_(?:ns|us|s|bps)\b")
+_BEGIN = re.compile(r"\w+(?==| is -?\d)")
+_WITH_UNIT = re.compile(r"\b([a-z]\w*)_(ns|us|s|bps)\b(?:(=| is )(-?\d[\d.]*(?:e[+-]?\d+)?))?")
 
 
 def in_options(text: str, context: click.Context) -> str:
@@ -20,13 +20,20 @@ def in_options(text: str, context: click.Context) -> str:
     Only options that the user gave are named: a parameter's value may as well come from a file.
     """
     given = {
-        _UNIT.sub("", option.name or ""): max(option.opts, key=len)
+        _UNIT.sub("_", option.name or ""): max(
+            option.opts, key=len
+        )  # "rate_" of rate_bps, which is not the text `rate`
         for option in context.command.params
         if isinstance(option, click.Option)
         and context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
     }
-    if (begin := _BEGIN.match(text)) and begin[1] in given:
-        name, unit, equals, number = begin.groups()
-        value = equals or f" is {_TEXTS[unit](float(number)) if unit else number}"
-        text = given[name] + value + text[begin.end() :]
-    return _WITH_UNIT.sub(lambda found: given.get(_UNIT.sub("", found[0]), found[0]), text)
+
+    def with_unit(found: re.Match[str]) -> str:
+        name, unit, joint, number = found.groups()
+        if option := given.get(f"{name}_"):
+            return option + (joint + _TEXTS[unit](float(number)) if number else "")
+        return found[0]
+
+    if begin := _BEGIN.match(text):
+        text = given.get(begin[0], begin[0]) + text[begin.end() :]
+    return _WITH_UNIT.sub(with_unit, text)

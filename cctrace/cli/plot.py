@@ -11,6 +11,7 @@ from cctrace.cli.arguments import FILE, TIME_NS, Text, check_folder, chosen_flow
 from cctrace.cli.common import command_options, echo, print_json, print_table, progress
 from cctrace.display import connection
 from cctrace.errors import ArgumentError
+from cctrace.files import replacing
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,7 +31,8 @@ def _check_drawing(file: str, called: str) -> None:
 def save(drawing: Any, file: str) -> None:
     """Write a figure; its folder is made if there is none."""
     os.makedirs(os.path.dirname(file) or ".", exist_ok=True)
-    drawing.savefig(file, dpi=150)
+    with replacing(file) as part:
+        drawing.savefig(part, dpi=150, format=file.rpartition(".")[2])
 
 
 _DRAWING = Text("file", _check_drawing, completed="file")
@@ -104,7 +106,7 @@ _over_runs("boxes", "A quantity of many flows as boxes: median, quartiles, 5 and
 @_written
 @flow_option
 @click.option(
-    "--from", "begin_ns", type=TIME_NS, help="Start of a time-sequence graph or a ladder, since the first packet."
+    "--from", "start_ns", type=TIME_NS, help="Start of a time-sequence graph or a ladder, since the first packet."
 )
 @click.option("--to", "end_ns", type=TIME_NS, help="End of a time-sequence graph.")
 @click.option("--packets", default=40, type=click.IntRange(1, 1_000_000), help="Number of packets in a ladder.")
@@ -115,7 +117,7 @@ def flow(
     file: str,
     output: str,
     index: int | None,
-    begin_ns: int | None,
+    start_ns: int | None,
     end_ns: int | None,
     packets: int,
     title: str,
@@ -129,7 +131,7 @@ def flow(
     from cctrace import plot as plots
     from cctrace.flows.capture import read
 
-    low, high = (None if time_ns is None else time_ns / 1e9 for time_ns in (begin_ns, end_ns))
+    low, high = (None if time_ns is None else time_ns / 1e9 for time_ns in (start_ns, end_ns))
     if (low is not None and graph not in _OF_A_PART) or (high is not None and graph != "time-sequence"):
         raise ArgumentError(f"--from, --to: {graph} is drawn of the whole flow")
     with progress(f"reading {file}"):

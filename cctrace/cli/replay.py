@@ -74,7 +74,7 @@ def replay(
             _draw(stream, result, controller, source, plot)
     if output:
         needed("pyarrow", "parquet")
-        result.decisions.to_parquet(output)
+        result.to_parquet(output)
     for warning in result.warnings:
         warn(warning)
     agreement = None if vector else _agreement(result)

@@ -10,6 +10,7 @@ from cctrace.arguments import MAX_WORKERS
 from cctrace.cli.arguments import FILE
 from cctrace.cli.common import command_options, echo, print_json, print_table, progress
 from cctrace.errors import ArgumentError, MissingError
+from cctrace.files import write_text
 
 _MAX_ROWS = 60  # of a table on the screen; --output writes all
 
@@ -110,8 +111,8 @@ def _write(made: Any, paper: str | None, output: str) -> None:
     os.makedirs(output, exist_ok=True)
     stem = os.path.join(output, f"{paper}_{made.figure.name}")
     plain = [name for name in made.runs if not made.runs[name].map(lambda value: isinstance(value, dict)).any()]
-    made.runs[plain].to_csv(f"{stem}_runs.csv", index=False)
-    made.table.to_csv(f"{stem}.csv", index=False)
+    write_text(f"{stem}_runs.csv", made.runs[plain].to_csv(index=False))
+    write_text(f"{stem}.csv", made.table.to_csv(index=False))
 
     with contextlib.suppress(MissingError):  # matplotlib is an extra; the tables are written all the same
         made.plot().savefig(f"{stem}.png", dpi=110)

@@ -8,6 +8,7 @@ from cctrace.cli.arguments import FILE, TIME_NS, controllers_option, trust_optio
 from cctrace.cli.common import command_options, print_json, print_table, progress
 from cctrace.cli.path_options import given, path_of, path_options
 from cctrace.errors import ArgumentError
+from cctrace.files import write_text
 from cctrace.units import format_percent
 
 
@@ -27,7 +28,7 @@ from cctrace.units import format_percent
     help="How the client chooses qualities.",
 )
 @click.option("--estimate", type=click.Choice(["ewma", "sliding"]), default="ewma", help="How it estimates throughput.")
-@click.option("--max-buffer", type=TIME_NS, default="25s", help="Largest buffer of the client.")
+@click.option("--max-buffer", "buffer_ns", type=TIME_NS, default="25s", help="Largest buffer of the client.")
 @click.option("--no-abandon", is_flag=True, help="Never give up a download for a lower quality.")
 @click.option("--seed", default=1, help="Seed of all random draws.")
 @click.option("--csv", type=click.Path(dir_okay=False), metavar="FILE", help="Write a row per segment and session.")
@@ -59,7 +60,7 @@ def stream(
     settings = {
         "rule": options["rule"],
         "estimate": options["estimate"],
-        "buffer_s": options["max_buffer"] / 1e9,
+        "buffer_s": options["buffer_ns"] / 1e9,
         "abandon": not options["no_abandon"],
     }
     video = Video.of() if movie is None else Video.read(movie)
@@ -73,7 +74,8 @@ def stream(
     if csv is not None:
         import pandas as pd
 
-        pd.concat([one.segments.assign(cc=name) for name, one in sessions.items()]).to_csv(csv, index=False)
+        segments = pd.concat([one.segments.assign(cc=name) for name, one in sessions.items()])
+        write_text(csv, segments.to_csv(index=False))
     if as_json:
         print_json(
             [

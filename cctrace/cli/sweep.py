@@ -19,6 +19,7 @@ from cctrace.cli.arguments import (
 )
 from cctrace.cli.common import command_options, print_json, print_table, progress
 from cctrace.errors import ArgumentError
+from cctrace.files import write_text
 from cctrace.units import format_percent
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def sweep(
     columns = [name for name in found if "flow" in found[name].dims]
     frame = found[columns].to_dataframe().reset_index().dropna(subset=["goodput_bps"])
     if csv is not None:
-        frame.to_csv(csv, index=False)
+        write_text(csv, frame.to_csv(index=False))
     rows = _summary(frame, ["cc", *axes, "flow"])
     if as_json:
         print_json(rows)

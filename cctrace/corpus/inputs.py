@@ -18,8 +18,8 @@ from cctrace.arguments import check_argument, paths_of
 from cctrace.display import visible
 from cctrace.errors import ArgumentError
 from cctrace.extras import needed
+from cctrace.files import files_below
 from cctrace.io.source import file_url, is_device
-from cctrace.names import files_below
 
 Inputs = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 RULES: dict[str, tuple[str, ...]] = {

@@ -25,9 +25,9 @@ from cctrace.cc.base import Controller
 from cctrace.columns import Columns, Floats, Ints, Values
 from cctrace.errors import ArgumentError
 from cctrace.exporting.acked import Acked
+from cctrace.files import replacing
 from cctrace.flows.flow import Flow
 from cctrace.identification.identify import identify
-from cctrace.io.write import replacing
 from cctrace.plot.packets import KINDS, in_file_order, packets_of
 from cctrace.plot.states import modes_of
 from cctrace.refusals import Attempt

@@ -15,6 +15,7 @@ import numpy as np
 from cctrace import __version__
 from cctrace.errors import FormatError
 from cctrace.extras import needed
+from cctrace.files import replacing
 from cctrace.io.source import Source, reads
 from cctrace.schema import MISSING
 
@@ -37,7 +38,8 @@ def save(path: str | os.PathLike[str], kind: str, parts: Iterable[Mapping[str, A
         for columns in parts:
             table = pa.table({name: _arrow(column) for name, column in columns.items()})
             if writer is None:
-                file = opened.enter_context(open(path, "wb"))  # pyarrow takes only names that are UTF-8
+                part = opened.enter_context(replacing(os.fspath(path)))
+                file = opened.enter_context(open(part, "wb"))  # pyarrow takes only names that are UTF-8
                 writer = opened.enter_context(pq.ParquetWriter(file, table.schema, compression="zstd"))
             writer.write_table(table.cast(writer.schema))
             rows += len(table)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
 import struct
@@ -12,6 +11,7 @@ import numpy as np
 
 from cctrace.arguments import check_choice
 from cctrace.errors import ArgumentError
+from cctrace.files import replacing
 from cctrace.io import CAPTURES, FORMATS, read_file, sniff, stream
 from cctrace.io.captures.packets import OPT_MSS, OPT_SACK_PERMITTED, OPT_TIMESTAMPS, OPT_WINDOW_SCALE, Packets
 from cctrace.io.source import open_source
@@ -51,42 +51,19 @@ def convert(
     data = _open(source, chunk, options)
     if to == "pcap" and not isinstance(data, _Parts):
         raise ArgumentError(f"{source}: only captures become pcap, and this holds no packets")
-    with replacing(target) as file:
-        if to == "parquet":
-            from cctrace.io.parquet import save_table
+    if to == "parquet":
+        from cctrace.io.parquet import save_table
 
-            rows = save_table(data, file)
-        elif isinstance(data, _Parts) and to == "pcap":
-            rows = write_pcap(data, file)
-        else:
-            rows = _write_csv(data, file)
+        rows = save_table(data, target)
+    elif isinstance(data, _Parts) and to == "pcap":
+        rows = write_pcap(data, target)
+    else:
+        rows = _write_csv(data, target)
     return {"rows": rows, "target": target, "to": to, "warnings": list(data.warnings)}
 
 
 def _is_file(source: object) -> TypeGuard[str | os.PathLike[str]]:
     return isinstance(source, (str, os.PathLike)) and os.path.isfile(source)
-
-
-@contextlib.contextmanager
-def replacing(target: str) -> Iterator[str]:
-    """Yield the name of a file to write, which replaces the target once complete; a device or pipe is written itself.
-
-    Raises `OSError` if it cannot be written; the target is left as it was.
-    """
-    if os.path.exists(target) and not os.path.isfile(target):
-        yield target
-        return
-    part = f"{target}.part"
-    try:
-        yield part
-        os.replace(part, target)
-    except OSError as error:
-        if error.filename in (None, part):
-            raise OSError(error.errno, error.strerror, target) from error
-        raise
-    finally:
-        with contextlib.suppress(OSError):
-            os.unlink(part)
 
 
 class _Parts:
@@ -117,7 +94,7 @@ def _open(source: Inputs, chunk: int, options: dict[str, Any]) -> _Parts | TcpIn
 def _write_csv(data: _Parts | TcpInfo | LinkTrace | KernelEvents, target: str) -> int:
     """Write a CSV; packets with the addresses and ports of sender and receiver instead of a connection's number."""
     rows = 0
-    with open(target, "w", encoding="utf-8", newline="") as file:
+    with replacing(target) as whole, open(whole, "w", encoding="utf-8", newline="") as file:
         for part in data if isinstance(data, _Parts) else [data]:
             frame = _packet_frame(part) if isinstance(part, Packets) else _without_formulas(part.frame())
             frame.to_csv(file, index=False, header=rows == 0)
@@ -159,7 +136,7 @@ def write_pcap(parts: Iterable[Packets], target: str | os.PathLike[str]) -> int:
     Returns the number of packets.
     """
     rows = 0
-    with open(target, "wb") as file:
+    with replacing(os.fspath(target)) as part, open(part, "wb") as file:
         file.write(struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 128, _LINKTYPE_RAW))
         for packets in parts:
             for record in records(packets):

@@ -4,7 +4,6 @@ import json
 import os
 from dataclasses import dataclass, field
 from numbers import Real
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -15,7 +14,7 @@ from cctrace.analytic.pilaw import SIGMOID_SLOPE, utility
 from cctrace.arguments import check_argument, check_choice, whole
 from cctrace.documents import json_file
 from cctrace.errors import ArgumentError, FormatError
-from cctrace.io.write import replacing
+from cctrace.files import write_text
 from cctrace.learn.search import METHODS, Search
 
 NEAR_BETA = 1e-6
@@ -152,8 +151,7 @@ class Agent:
         state = {"form": _FORM, "flows": self.flows, "slope": self.slope, "gamma": self.gamma, "waiting": self.waiting}
         state |= {"method": self.method, "continues": self.continues, "first": [s.first for s in self.searches]}
         state["tried"] = [search.tried for search in self.searches]
-        with replacing(os.fspath(file)) as part:
-            Path(part).write_text(json.dumps(state, indent=1), encoding="utf-8")
+        write_text(file, json.dumps(state, indent=1))
 
     @classmethod
     def load(cls, file: str | os.PathLike[str]) -> Self:

@@ -63,7 +63,7 @@ def time_sequence(flow: Flow, start_s: float | None = None, end_s: float | None 
     rows = [np.flatnonzero((t >= low) & (t <= high)) for t in times]
     if not any(map(len, rows)):
         lasted = f"the flow lasts from 0 to {flow.row['duration_s']:.3g} s"
-        raise ArgumentError(f"start_s={start_s}, end_s={end_s} (--from, --to): no packet there; {lasted}")
+        raise ArgumentError(f"start_s={start_s}, end_s={end_s}: no packet there; {lasted}")
     drawing, axes = one_panel((9.0, 5.0), title or capture_place(flow))
     _sent(axes, sides[0], times[0], rows[0])
     _received(axes, sides[1], times[1], rows[1])

@@ -23,10 +23,10 @@ from cctrace.corpus.queries import Corpus
 from cctrace.diagnosis.catalogue import CAUSES
 from cctrace.display import Progress, connection, escape, silent
 from cctrace.errors import ArgumentError, CctraceWarning, warn_caller
+from cctrace.files import write_text
 from cctrace.flows.table import retransmitted_share
 from cctrace.identification.identify import Candidate, Identification
 from cctrace.io.source import open_source
-from cctrace.io.write import replacing
 from cctrace.report.corpus_whatif import whatif_part
 from cctrace.report.document import document, link
 from cctrace.report.elements import figures, text_table
@@ -60,8 +60,7 @@ def write_pages(
         progress(f"drawing {capture}")
         links |= _pages_of(corpus, str(capture), chosen, folder)
     page = folder / "index.html"
-    with replacing(str(page)) as part:
-        Path(part).write_text(_render(corpus, flows, by, links), encoding="utf-8")
+    write_text(page, _render(corpus, flows, by, links))
     return page
 
 

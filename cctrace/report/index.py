@@ -7,8 +7,9 @@ from typing import Any
 from cctrace.analysis.analyze import analyze
 from cctrace.display import Progress, silent
 from cctrace.errors import CctraceError, one_line
+from cctrace.files import files_below
 from cctrace.io import is_capture
-from cctrace.names import common_folder, files_below, short_names
+from cctrace.names import common_folder, short_names
 from cctrace.report.document import link
 from cctrace.report.overview import COLUMNS, keeper, row_of, write_report
 from cctrace.report.page import Report, write

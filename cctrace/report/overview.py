@@ -15,10 +15,10 @@ from cctrace.analysis.flow_view import FlowView
 from cctrace.columns import Table, give_back
 from cctrace.display import Progress, silent, visible
 from cctrace.errors import StreamError
+from cctrace.files import write_text
 from cctrace.flows.counters import CounterFlow
 from cctrace.flows.flow import Flow
 from cctrace.identification.words import sender_words
-from cctrace.io.write import replacing
 from cctrace.lang.threads import cores
 from cctrace.plot.packets import Received, Sent, packets_of
 from cctrace.plot.panels_of_counters import counter_panels, counter_phases
@@ -167,8 +167,7 @@ def write_pages(report: Report, page: Path) -> None:
     give_back()
     write(replace(report, flows=sections), page)
     for name, text in beside:
-        with replacing(str(page.parent / name)) as part:
-            Path(part).write_text(text, encoding="ascii")
+        write_text(page.parent / name, text)
 
 
 def _tables(analysis: FlowAnalysis) -> dict[str, Table]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import cctrace
 from cctrace.diagnosis.findings import Event, Limit, Verdict
 from cctrace.display import escape
-from cctrace.io.write import replacing
+from cctrace.files import write_text
 from cctrace.plot.limits import LIMITS
 from cctrace.plot.packets import Received, Sent
 from cctrace.plot.panels import COLOUR_PAIRS, PHASE_PAIRS, Panel, Phases
@@ -93,8 +93,7 @@ class Report:
 
 def write(report: Report, file: str | Path) -> None:
     """Write the page. Raises `OSError` if the file cannot be written, which is then left as it was."""
-    with replacing(str(file)) as part:
-        Path(part).write_text(render(report), encoding="utf-8")
+    write_text(file, render(report))
 
 
 def style() -> str:

@@ -13,7 +13,7 @@ import numpy as np
 
 from cctrace.columns import Values
 from cctrace.extras import is_installed
-from cctrace.io.write import replacing
+from cctrace.files import replacing
 from cctrace.report.arrow import arrow_tables, parts_of
 from cctrace.report.cells import LONGEST, write_rows
 

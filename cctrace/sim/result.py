@@ -14,6 +14,7 @@ from cctrace.cc.base import checked_params
 from cctrace.display import Gridded
 from cctrace.errors import ArgumentError
 from cctrace.extras import needed
+from cctrace.files import replacing
 from cctrace.flows.views import View
 from cctrace.sim.core.structs import QUIC, TALLY_SIZE
 from cctrace.sim.core.view import LINUX_SLOTS, QUIC_SLOTS
@@ -105,7 +106,7 @@ class Simulation(Gridded):
         """Write the timeline, or `flows` where there is none, as Parquet; returns the rows written."""
         needed("pyarrow", "parquet")
         table = self.flows if self.timeline is None else self.timeline
-        with open(path, "wb") as file:  # pyarrow takes only names that are UTF-8
+        with replacing(os.fspath(path)) as part, open(part, "wb") as file:  # pyarrow takes only names that are UTF-8
             table.to_parquet(file)
         return len(table)
 

@@ -24,6 +24,7 @@ from typing import Any
 
 from cctrace.documents import toml_file
 from cctrace.errors import ArgumentError, check_keys
+from cctrace.files import write_text
 from cctrace.sim.path import Path
 from cctrace.sim.sender import Sender
 
@@ -82,8 +83,7 @@ class Scenario:
 
     def write(self, file: str | os.PathLike[str], remarks: Iterable[str] = ()) -> None:
         """Write `to_toml` to a file."""
-        with open(file, "w", encoding="utf-8") as out:
-            out.write(self.to_toml(remarks))
+        write_text(file, self.to_toml(remarks))
 
     @classmethod
     def read(cls, file: str | os.PathLike[str]) -> Scenario:

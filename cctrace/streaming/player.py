@@ -162,7 +162,7 @@ class Player:
     def __init__(self, video: Video, settings: Settings, network: Network) -> None:
         if settings.buffer_ms < 2 * video.segment_ms:
             raise ArgumentError(
-                f"buffer_s={settings.buffer_s:g} (--max-buffer) must hold two segments of {video.segment_ms / 1000:g} s"
+                f"buffer_s={settings.buffer_s:g} must hold two segments of {video.segment_ms / 1000:g} s"
             )
         self.video, self.settings, self.network = video, settings, network
         self.rule = RULES[settings.rule](video, settings)

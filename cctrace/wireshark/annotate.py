@@ -12,13 +12,13 @@ from cctrace.analysis.inputs import Counters
 from cctrace.analysis.one_flow import of_capture
 from cctrace.display import Jsonable, Progress, Summarized, connection, silent, visible
 from cctrace.errors import ArgumentError, StreamError
+from cctrace.files import replacing
 from cctrace.flows.counters import CounterFlow
 from cctrace.flows.flow import Flow
 from cctrace.flows.large import batches_of_file, in_processes
 from cctrace.io import CAPTURES, sniff
 from cctrace.io.captures.annotated import Comment, is_annotated, write_annotated
 from cctrace.io.source import open_source
-from cctrace.io.write import replacing
 from cctrace.path.evidence import forget
 from cctrace.refusals import KILLED, Attempt
 from cctrace.replaying.inference.through_fq import at_hand_over

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from cctrace.io.write import replacing
+from cctrace.files import replacing
 
 PLUGIN = Path(__file__).parent / "cctrace.lua"
 _LINE = "Personal Lua Plugins:"  # of `tshark -G folders`

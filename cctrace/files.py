@@ -1,0 +1,50 @@
+"""Files of folders, and files that are written whole or not at all."""
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+
+def files_below(folder: str | os.PathLike[str], failed: Callable[[OSError], object] | None = None) -> Iterator[str]:
+    """Yield the paths of the files in a folder and its subfolders; also in linked folders, but in each only once.
+
+    `failed`: receives the error of a folder that cannot be listed, which is skipped unless it raises.
+    """
+    seen = set()
+    for root, folders, files in os.walk(folder, onerror=failed, followlinks=True):
+        status = os.stat(root)
+        if (status.st_dev, status.st_ino) in seen:
+            folders.clear()
+            continue
+        seen.add((status.st_dev, status.st_ino))
+        folders.sort()
+        yield from (os.path.join(root, name) for name in sorted(files))
+
+
+@contextlib.contextmanager
+def replacing(target: str) -> Iterator[str]:
+    """Yield the name of a file to write, which replaces the target once complete; a device or pipe is written itself.
+
+    Raises `OSError` if it cannot be written; the target is left as it was.
+    """
+    if os.path.exists(target) and not os.path.isfile(target):
+        yield target
+        return
+    part = f"{target}.part"
+    try:
+        yield part
+        os.replace(part, target)
+    except OSError as error:
+        if error.filename in (None, part):
+            raise OSError(error.errno, error.strerror, target) from error
+        raise
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(part)
+
+
+def write_text(target: str | os.PathLike[str], text: str) -> None:
+    """Write a file in UTF-8, as `replacing` does."""
+    with replacing(os.fspath(target)) as part:
+        Path(part).write_text(text, encoding="utf-8")

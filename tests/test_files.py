@@ -1,0 +1,37 @@
+"""Files are written whole or not at all, and an error names the one that could not be written."""
+
+import resource
+import subprocess
+import sys
+
+import pytest
+
+from cctrace import datasets
+
+CAPTURE = str(datasets.path("loss_cubic_1pct", "sender.pcap.zst"))
+PATH = ["--rate", "10Mbit", "--rtt", "20ms"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "file"),
+    [
+        (["simulate", *PATH, "--cc", "cubic6", "--duration", "2s", "--pcap", "FILE"], "s.pcap"),
+        (["stream", *PATH, "--cc", "cubic6", "--length", "300s", "--csv", "FILE"], "s.csv"),
+        (["replay", CAPTURE, "--cc", "cubic6", "-o", "FILE"], "r.parquet"),
+        (["convert", CAPTURE, "FILE"], "c.parquet"),
+        (["plot", "flow", "rtt", CAPTURE, "-o", "FILE"], "p.png"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value[0],
+)
+def test_a_file_that_does_not_fit_on_the_disk_is_named_and_not_left_in_part(arguments, file, tmp_path):
+    """Here a limit on the size of files stands for the disk's."""
+    target = tmp_path / file
+    done = subprocess.run(
+        [sys.executable, "-m", "cctrace", *[str(target) if one == "FILE" else one for one in arguments]],
+        capture_output=True,
+        text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192)),
+    )
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith(f"cctrace: {target}: ")
+    assert list(tmp_path.iterdir()) == []
