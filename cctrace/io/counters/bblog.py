@@ -72,15 +72,12 @@ def read(source: Source) -> tcpinfo.TcpInfo:
     warnings = [f"{name}: {damage}"] if damage else []
     warnings += [f"{name}: {log.skipped} events were lost before they were written"] if log.skipped else []
     warnings += source.cut_warning()
-    connections = [known | {"stack": stack} for known, stack in zip(log.connections.table, log.stacks, strict=True)]
-    return tcpinfo.build(log.polls.arrays(), connections, name, "bblog", warnings)
+    return tcpinfo.build(log.polls.rows.arrays(), log.polls.table, name, "bblog", warnings)
 
 
 class _Log:
     def __init__(self) -> None:
-        self.polls = tcpinfo.PollColumns()
-        self.connections, self.skipped = tcpinfo.Connections(), 0
-        self.stacks: list[str] = []
+        self.polls, self.skipped = tcpinfo.Polls(), 0
         self._order: ByteOrder = "little"
         self._offset_us, self._number, self._version = 0, 0, 9
         self._acked: dict[int, int] = {}
@@ -126,13 +123,12 @@ class _Log:
             family, at = (socket.AF_INET6, 0) if info[-8] == _INET6 else (socket.AF_INET, 12)
             peer, own = (socket.inet_ntop(family, info[start + at : start + 16]) for start in (20, 36))
             key = own, lport, peer, fport
-        self._number = self.connections.number(key)
-        if self._number == len(self.stacks):
-            self.stacks.append(custom.get(_STACKNAME, b"\0unknown")[1:].rstrip(b"\0").decode("ascii", "replace"))
+        stack = custom.get(_STACKNAME, b"\0unknown")[1:].rstrip(b"\0").decode("ascii", "replace")
+        self._number = self.polls.number(key, stack=stack)
 
     def _poll(self, options: Iterator[tuple[int, bytes]]) -> None:
         record = next((value for kind, value in options if kind == _TCPINFO), b"")
-        if len(record) < 112 or not self.stacks:
+        if len(record) < 112 or not self.polls.table:
             return
         poll: tcpinfo.Poll = {name: int.from_bytes(record[at : at + 4], "little") for name, at in _FIELDS.items()}
         poll |= {"time_ns": 1000 * (self._offset_us + _microseconds(record, 0)), tcpinfo.CONNECTION: self._number}
@@ -146,7 +142,7 @@ class _Log:
         flags = int.from_bytes(record[26:28], "little")
         if flags & _STACKINFO and self._version == 9 and len(record) >= _STACK_AT + _STACK.size:
             poll |= zip(_STACK_NAMES, _STACK.unpack_from(record, _STACK_AT), strict=True)
-        self.polls.append(poll)
+        self.polls.rows.append(poll)
 
 
 def _microseconds(data: bytes, at: int) -> int:

@@ -11,7 +11,6 @@ Source: [flent] runners.py (SsRunner, NetperfDemoRunner), file format version 4.
 
 from typing import Any
 
-from cctrace.errors import FormatError
 from cctrace.io.counters import tcpinfo
 from cctrace.io.source import Source, reads
 
@@ -42,23 +41,17 @@ def read(source: Source) -> tcpinfo.TcpInfo:
     """
     document = source.json()
     series = document["metadata"].get("SERIES_META") or {}
-    polls = tcpinfo.PollColumns()
-    connections: list[dict[str, Any]] = []
+    polls = tcpinfo.Polls()
     for name, entries in sorted(document["raw_values"].items()):
         if not any(key in entry for entry in entries or () for key in _VALUES):
             continue
         meta = series.get(name) or {}
-        mss = meta.get("TCP_MSS")
+        known = {"flow_id": name, "cc": meta.get("CONG_CONTROL"), "kernel": document["metadata"].get("KERNEL_RELEASE")}
         for entry in sorted(entries, key=lambda entry: entry["t"]):
             if poll := _poll(entry):
-                polls.append(poll | {tcpinfo.CONNECTION: len(connections), "snd_mss": mss} | _carried(entry))
-        known = {"flow_id": name, "cc": meta.get("CONG_CONTROL"), "kernel": document["metadata"].get("KERNEL_RELEASE")}
-        connections.append({key: value for key, value in known.items() if value})
-    if not polls:
-        raise FormatError(
-            f"{source.name}: no samples of sockets in this flent run; take them with flent --socket-stats"
-        )
-    return tcpinfo.build(polls.arrays(), connections, source.name, "flent")
+                polls.add(poll | {"snd_mss": meta.get("TCP_MSS")} | _carried(entry), name, **known)
+    none = "no samples of sockets in this flent run; take them with flent --socket-stats"
+    return polls.info(source, "flent", none)
 
 
 def _poll(entry: dict[str, Any]) -> dict[str, Any] | None:

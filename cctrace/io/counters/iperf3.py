@@ -38,26 +38,21 @@ def read(source: Source) -> tcpinfo.TcpInfo:
     connected = {c.get("socket"): c for c in start.get("connected", [])}
     zero_ns = int(start.get("timestamp", {}).get("timesecs", 0)) * 10**9
     mss = start.get("tcp_mss") or start.get("tcp_mss_default")
-    cc = {"cc": end["sender_tcp_congestion"]} if end.get("sender_tcp_congestion") else {}
-    polls = tcpinfo.PollColumns()
-    connections: list[dict[str, Any]] = []
-    known: dict[object, int] = {}
+    polls = tcpinfo.Polls()
     retransmitted: dict[object, int] = {}
     for interval in intervals:
         for stream in interval.get("streams", []):
             if "snd_cwnd" not in stream and "rtt" not in stream:
                 continue  # the receiver's side, or UDP
             key = stream.get("socket")
-            at = known.setdefault(key, len(known))
-            if at == len(connections):
-                ends = connected.get(key, {})
-                connections.append({ours: ends[theirs] for ours, theirs in _ENDS.items() if theirs in ends} | cc)
+            ends = {ours: connected.get(key, {}).get(theirs) for ours, theirs in _ENDS.items()}
             retransmitted[key] = retransmitted.get(key, 0) + stream.get("retransmits", 0)
-            polls.append(_poll(stream, at, zero_ns, mss, retransmitted[key]))
+            poll = _poll(stream, zero_ns, mss, retransmitted[key])
+            polls.add(poll, key, **ends, cc=end.get("sender_tcp_congestion"))
     if not polls:
         reason = end.get("error") or _without_tcp(start)
         raise FormatError(f"{name}: {reason}")
-    return tcpinfo.build(polls.arrays(), connections, name, "iperf3", warnings)
+    return tcpinfo.build(polls.rows.arrays(), polls.table, name, "iperf3", warnings)
 
 
 def _without_tcp(start: dict[str, Any]) -> str:
@@ -68,10 +63,9 @@ def _without_tcp(start: dict[str, Any]) -> str:
     return "no intervals of a sending TCP stream (is this the receiver's?)"
 
 
-def _poll(stream: dict[str, Any], connection: int, zero_ns: int, mss: int | None, retransmitted: int) -> dict[Any, Any]:
+def _poll(stream: dict[str, Any], zero_ns: int, mss: int | None, retransmitted: int) -> tcpinfo.Poll:
     cwnd = stream.get("snd_cwnd")
-    poll = {
-        tcpinfo.CONNECTION: connection,
+    poll: tcpinfo.Poll = {
         "time_ns": zero_ns + round(float(stream.get("end", 0)) * 1e9),
         "rtt": stream.get("rtt"),
         "rttvar": stream.get("rttvar"),

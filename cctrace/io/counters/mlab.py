@@ -50,8 +50,7 @@ def read(source: Source) -> tcpinfo.TcpInfo:
 
 
 def _read_archive(source: Source) -> tcpinfo.TcpInfo:
-    dumps, polls, warnings = [], [], []
-    connections = tcpinfo.Connections()
+    dumps, polls, warnings = [], tcpinfo.Polls(), []
     for number, line in enumerate(source.lines(), 1):
         if not line.strip():
             continue
@@ -71,14 +70,13 @@ def _read_archive(source: Source) -> tcpinfo.TcpInfo:
         if len(attributes) > _BBR:
             poll |= structs.decode_bbr(attributes[_BBR])
         name = attributes[_CONGESTION] if len(attributes) > _CONGESTION else b""
-        poll[tcpinfo.CONNECTION] = connections.number(key, name.rstrip(b"\0").decode("ascii", "replace"))
-        polls.append(poll)
+        polls.add(poll, key, cc=name.rstrip(b"\0").decode("ascii", "replace"))
         dumps.append(attributes[_INFO])
     warnings += source.cut_warning()
     if not dumps:
         raise FormatError("; ".join([f"{source.name}: no snapshots with struct tcp_info", *warnings[:1]]))
-    fields = tcpinfo.PollColumns(polls).arrays() | structs.decode(dumps)
-    return tcpinfo.build(fields, connections.table, source.name, "mlab-tcp-info", warnings)
+    fields = polls.rows.arrays() | structs.decode(dumps)
+    return tcpinfo.build(fields, polls.table, source.name, "mlab-tcp-info", warnings)
 
 
 def _identify(message: bytes) -> tuple[tcpinfo.Poll, tuple[str, int, str, int]]:
@@ -93,7 +91,7 @@ def _identify(message: bytes) -> tuple[tcpinfo.Poll, tuple[str, int, str, int]]:
 
 def _read_ndt7(source: Source) -> tcpinfo.TcpInfo:
     result = source.json()
-    polls, connections = [], []
+    polls = tcpinfo.Polls()
     for test in ("Download", "Upload"):
         part = result.get(test) or {}
         rows = part.get("ServerMeasurements") or []
@@ -101,17 +99,17 @@ def _read_ndt7(source: Source) -> tcpinfo.TcpInfo:
             continue
         start = parse_iso(part.get("StartTime") or result["StartTime"])
         ends = {"src": "ServerIP", "sport": "ServerPort", "dst": "ClientIP", "dport": "ClientPort"}
-        connection = {ours: result.get(theirs) for ours, theirs in ends.items()} | {"test": test.lower()}
-        connections.append(connection | ({"cc": "bbr"} if rows[0].get("BBRInfo") else {}))
-        polls += [_ndt7_poll(row, start, len(connections) - 1) for row in rows if row.get("TCPInfo")]
-    if not polls:
-        raise FormatError(f"{source.name}: no ServerMeasurements with TCPInfo in this NDT7 result")
-    return tcpinfo.build(tcpinfo.PollColumns(polls).arrays(), connections, source.name, "ndt7")
+        known = {ours: result.get(theirs) for ours, theirs in ends.items()}
+        known |= {"test": test.lower(), "cc": "bbr" if rows[0].get("BBRInfo") else None}
+        for row in rows:
+            if row.get("TCPInfo"):
+                polls.add(_ndt7_poll(row, start), test, **known)
+    return polls.info(source, "ndt7", "no ServerMeasurements with TCPInfo in this NDT7 result")
 
 
-def _ndt7_poll(row: dict[str, Any], start_ns: int, connection: int) -> dict[Any, Any]:
+def _ndt7_poll(row: dict[str, Any], start_ns: int) -> tcpinfo.Poll:
     info = dict(row["TCPInfo"])
-    poll: tcpinfo.Poll = {"time_ns": start_ns + int(info.pop("ElapsedTime", 0)) * 1000, tcpinfo.CONNECTION: connection}
+    poll: tcpinfo.Poll = {"time_ns": start_ns + int(info.pop("ElapsedTime", 0)) * 1000}
     for name, value in info.items():
         # -1 is the kernel's "unlimited" in a signed JSON number.
         poll[tcpinfo.field_name(name)] = None if value == -1 else value

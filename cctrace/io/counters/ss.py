@@ -90,7 +90,7 @@ def read(source: Source) -> tcpinfo.TcpInfo:
 
     Raises `FormatError`: no socket with TCP information (was ss run with -i?).
     """
-    polls, connections, odd = tcpinfo.PollColumns(), tcpinfo.Connections(), list[str]()
+    polls, odd = tcpinfo.Polls(), list[str]()
     without, latest_ns, nameless = 0, None, _Nameless()
     first: tuple[str, ...] = ()
     for poll in _polls(source):
@@ -101,8 +101,7 @@ def read(source: Source) -> tcpinfo.TcpInfo:
         time_ns, key = poll["time_ns"], poll.pop("key") or nameless.key(poll)
         if time_ns is not None:
             latest_ns = max(latest_ns or 0, time_ns)
-        poll[tcpinfo.CONNECTION] = connections.number(key, poll.pop("cc", None))
-        polls.append(poll)
+        polls.add(poll, key, cc=poll.pop("cc", None))
         first = first or tuple(poll)
     name, warnings = source.name, source.cut_warning()
     if not polls:
@@ -118,12 +117,12 @@ def read(source: Source) -> tcpinfo.TcpInfo:
         warnings.append(
             f"{name}: {len(odd)} words are not as ss prints them ({examples}); kept as text in the columns text_…"
         )
-    omitted = _omitted(polls)
-    polls.replace_missing(omitted)
+    omitted = _omitted(polls.rows)
+    polls.rows.replace_missing(omitted)
     if nameless.latest:
         warnings.append(f"{name}: lines without addresses; connections are distinguished by their counters")
-    table = [_named(known) for known in connections.table]
-    columns = polls.arrays()
+    table = [_named(known) for known in polls.table]
+    columns = polls.rows.arrays()
     ordered = dict.fromkeys((*first, *omitted, *columns))  # as in the first poll, had it printed its zeros
     return tcpinfo.build({column: columns[column] for column in ordered}, table, name, "ss", warnings)
 

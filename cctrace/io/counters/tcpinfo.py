@@ -24,7 +24,7 @@ from cctrace.units import format_counted
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Sequence
+    from collections.abc import Hashable, Sequence
 
     import pandas as pd
     from numpy.typing import NDArray
@@ -96,6 +96,7 @@ _COUNTS = {"snd_una", "snd_nxt", "snd_max", "interval_bytes", "interval_us", "by
 _COUNTS |= {"ssthresh_bytes", "congestion_window_bytes", "latest_rtt_us"}
 _PORTS = ("sport", "dport")
 _TEXTS = ("src", "dst", "cc")
+_ENDS = ("src", "sport", "dst", "dport")
 CONNECTION = ("connection",)  # key of a poll's connection number; not text, so that no field of a file can have it
 
 
@@ -229,21 +230,23 @@ class Connections:
     """Numbers connections in the order of their first poll.
 
     >>> c = Connections()
-    >>> c.number(("10.0.0.1", 1000, "10.0.0.2", 80)), c.number(("10.0.0.1", 1000, "10.0.0.2", 80), "bbr"), c.table
+    >>> c.number(("10.0.0.1", 1000, "10.0.0.2", 80)), c.number(("10.0.0.1", 1000, "10.0.0.2", 80), cc="bbr"), c.table
     (0, 0, [{'src': '10.0.0.1', 'sport': 1000, 'dst': '10.0.0.2', 'dport': 80, 'cc': 'bbr'}])
     """
 
     def __init__(self) -> None:
         self.table: list[dict[str, Any]] = []
-        self._known: dict[tuple[Any, ...], int] = {}
+        self._numbers: dict[Hashable, int] = {}
 
-    def number(self, key: tuple[Any, ...], cc: str | None = None) -> int:
-        """Return the number of the connection (src, sport, dst, dport); note its congestion control if given."""
-        at = self._known.setdefault(key, len(self._known))
+    def number(self, key: Hashable, **known: Any) -> int:
+        """Return the number of a connection, and note what is known of it: its controller as `cc`, for example.
+
+        `key`: (src, sport, dst, dport), or what else the source calls the connection.
+        """
+        at = self._numbers.setdefault(key, len(self._numbers))
         if at == len(self.table):
-            self.table.append(dict(zip(("src", "sport", "dst", "dport"), key, strict=True)))
-        if cc:
-            self.table[at]["cc"] = cc
+            self.table.append(dict(zip(_ENDS, key, strict=True)) if isinstance(key, tuple) else {})
+        self.table[at] |= {name: value for name, value in known.items() if value}
         return at
 
 
@@ -255,14 +258,17 @@ class Polls(Connections):
         self.rows = PollColumns()
         self.skipped = 0
 
-    def add(self, poll: Poll, key: tuple[Any, ...], cc: str | None = None) -> None:
-        """Add a poll of the connection (src, sport, dst, dport)."""
-        poll[CONNECTION] = self.number(key, cc)
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def add(self, poll: Poll, key: Hashable, **known: Any) -> None:
+        """Add a poll of a connection; `key`, `known`: see `number`."""
+        poll[CONNECTION] = self.number(key, **known)
         self.rows.append(poll)
 
-    def info(self, source: Source, format: str, none: str, skipped: str) -> TcpInfo:
+    def info(self, source: Source, format: str, none: str, skipped: str = "") -> TcpInfo:
         """Return the polls as `TcpInfo`, with a warning if some were skipped; FormatError(`none`) if there are none."""
-        if not len(self.rows):
+        if not self.rows:
             raise FormatError(f"{source.name}: {none}")
         warnings = [f"{source.name}: {self.skipped} {skipped}; skipped"] if self.skipped else []
         return build(self.rows.arrays(), self.table, source.name, format, warnings + source.cut_warning())

@@ -44,7 +44,7 @@ def read(source: Source) -> tcpinfo.TcpInfo:
             continue
         key = tuple(poll.pop(name, None) for name in _ENDS)
         poll.setdefault("time_ns", None)
-        polls.add(poll, key, poll.pop("cc", None))
+        polls.add(poll, key, cc=poll.pop("cc", None))
     return polls.info(source, "tcpinfo-json", "no object with fields of tcp_info", "records have no field of tcp_info")
 
 

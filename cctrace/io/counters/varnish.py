@@ -95,7 +95,7 @@ class _Reader:
     def _log(self, transaction: _Transaction, text: str) -> None:
         if text.startswith(_CONTROL) and transaction.poll is not None:
             control = text[len(_CONTROL) :].strip()
-            self.connections.number(self._key(transaction), control or None)
+            self.connections.number(self._key(transaction), cc=control)
         elif dump := _DUMP.match(text):
             figures = {name: int(value) for name, value in _FIGURE.findall(dump[1])}
             if text.startswith("tcpi2") and transaction.poll is not None:
