@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from cctrace.arguments import check_argument, check_choice
+from cctrace.arguments import check_argument, check_choice, whole
 from cctrace.cc import called, controller
 from cctrace.cc.base import Controller
 from cctrace.display import Public, brief
@@ -137,15 +137,11 @@ class Sender(Public):
         if self.mss is not None and (view == "quic" or not isinstance(self.mss, int) or not 536 <= self.mss <= MAX_MSS):
             problem = "is the stack's own with QUIC" if view == "quic" else f"must be an integer from 536 to {MAX_MSS}"
             raise ArgumentError(f"mss={self.mss!r} for {self.name}: {problem}")
-        if not isinstance(self.ack_every, int) or not 1 <= self.ack_every <= 10_000:
-            raise ArgumentError(f"ack_every={self.ack_every!r} must be an integer from 1 to 10000")
+        for name, least, most in (("ack_every", 1, 10_000), ("comp_sack_nr", 0, 255), ("hz", 100, 1000)):
+            whole(name, getattr(self, name), least, most)
         if self.ack is not None and self.ack_every != 1:
             raise ArgumentError(f"ack={self.ack!r} and ack_every={self.ack_every} say the same thing: give one")
         _ = self.ack_policy, self.start_ns, self.push_late_ns
-        if not isinstance(self.comp_sack_nr, int) or not 0 <= self.comp_sack_nr <= 255:
-            raise ArgumentError(f"comp_sack_nr={self.comp_sack_nr!r} must be an integer from 0 to 255")
-        if not isinstance(self.hz, int) or not 100 <= self.hz <= 1000:
-            raise ArgumentError(f"hz={self.hz!r} must be an integer from 100 to 1000")
         if self.max_pacing_rate is not None and self.max_pacing_rate_Bps < 1000:
             raise ArgumentError(f"max_pacing_rate={self.max_pacing_rate!r} must be at least 8 kbit/s")
         check_choice("kernel", self.kernel, KERNELS)
