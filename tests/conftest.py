@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
+import cctrace as cct
 from cctrace import cli
 from tests.browser import Browser
 
@@ -60,6 +61,12 @@ def shown(browser, tmp_path):
     yield opened
     assert browser.complaints == []
     assert browser.requests == []
+
+
+@pytest.fixture(scope="module")
+def flow():
+    """A flow of CUBIC with losses, captured at its sender."""
+    return cct.read(cct.datasets.path("loss_cubic_1pct", "sender.pcap.zst")).flow(0)
 
 
 @pytest.fixture

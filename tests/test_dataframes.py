@@ -14,11 +14,6 @@ from tests.places import REPOSITORY
 PAGE = (REPOSITORY / "docs" / "dataframes.md").read_text(encoding="utf-8")
 
 
-@pytest.fixture(scope="module")
-def flow():
-    return cct.read(cct.datasets.path("loss_cubic_1pct", "sender.pcap.zst")).flow(0)
-
-
 def test_the_dataset_of_a_flow_has_its_columns_with_units_and_nan_for_what_is_unknown(flow):
     stream, frame = flow.to_xarray(), flow.events.frame()
     assert set(stream.data_vars) == {column.name for column in schema.EVENTS}

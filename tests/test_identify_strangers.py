@@ -39,18 +39,13 @@ def delivered(flow):
     return rows[rows["event"] == LINUX_EVENTS["on_ack"]][["delivered", "ca_state"]]
 
 
-@pytest.fixture(scope="module")
-def recorded():
-    return cct.read(cct.datasets.path("loss_cubic_1pct", "sender.pcap.zst")).flow(0)
-
-
-def test_the_sacks_that_are_put_back_are_those_of_the_receiver(recorded):
-    bare = stripped(recorded)
+def test_the_sacks_that_are_put_back_are_those_of_the_receiver(flow):
+    bare = stripped(flow)
     again = bare.row["retransmitted_segments"]
     assert bare.quality()["unexplained_retransmissions"] > again / 2
     back = restored(bare)
     assert back.quality()["unexplained_retransmissions"] == 0
-    truth, found = delivered(recorded), delivered(back)
+    truth, found = delivered(flow), delivered(back)
     assert np.mean(truth["ca_state"] == found["ca_state"]) > 0.97
     apart = np.abs(truth["delivered"].astype(int) - found["delivered"].astype(int))
     assert np.mean(apart == 0) > 0.9
@@ -72,8 +67,8 @@ def test_a_stranger_without_sacks_is_nobody(tmp_path):
     assert cct.identify(bare).group == (UNKNOWN,)
 
 
-def test_a_window_is_never_wrong_under_its_own_controller_and_mostly_under_another(recorded):
-    record = record_of(recorded).part()
+def test_a_window_is_never_wrong_under_its_own_controller_and_mostly_under_another(flow):
+    record = record_of(flow).part()
     own, other = (flights_of(record, replay_of(record, name)).astray for name in ("cubic6", "reno"))
     assert own.acks == other.acks > 1000
     assert own.share < 0.01

@@ -46,11 +46,6 @@ def captures(root):
     return Captures(Files.below(root))
 
 
-@pytest.fixture(scope="module")
-def flow():
-    return cct.read(datasets.path("loss_cubic_1pct", "sender.pcap.zst")).flow(0)
-
-
 def test_captures_and_counters_below_the_root_are_listed_and_links_are_not(captures):
     found = captures.list_captures()
     listed = {one["file"]: one["kind"] for one in found["files"]}

@@ -13,11 +13,6 @@ from tests.test_report import lossy_talk
 RECORDING = "loss_cubic_1pct"
 
 
-@pytest.fixture(scope="module")
-def flow():
-    return cct.read(datasets.path(RECORDING, "sender.pcap.zst")).flow(0)
-
-
 def line(axes, label):
     return next(one for one in axes.lines if one.get_label() == label)
 

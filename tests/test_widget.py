@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import cctrace as cct
-from cctrace import datasets, extras
+from cctrace import extras
 from cctrace.errors import MissingError
 from cctrace.plot.packets import packets_of
 from cctrace.report import page
@@ -20,11 +20,6 @@ from tests.widget_host import hosted
 RECORDING = "loss_cubic_1pct"
 HOST = "document.querySelector('.cctrace')"
 GRAPH = f"{HOST}.flow.panels.find((panel) => panel.packets)"
-
-
-@pytest.fixture(scope="module")
-def flow():
-    return cct.read(datasets.path(RECORDING, "sender.pcap.zst")).flow(0)
 
 
 @pytest.fixture

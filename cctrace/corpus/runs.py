@@ -271,12 +271,12 @@ def _work(store: Store, order: Order, executor: Executor, summary: Summary, prog
     executor.begin(tally)
     waiting = collections.deque(todo)
     under_way: dict[str, Batch] = {}
-    accused: list[Batch] = []  # single captures; another one on the same worker may have brought it down
+    suspects: list[Batch] = []  # single captures; another one on the same worker may have brought it down
     retried: set[str] = set()
-    while waiting or under_way or accused:
+    while waiting or under_way or suspects:
         if not waiting and not under_way:  # alone, so that nothing else can bring its worker down
-            retried.add(accused[-1].name)
-            waiting.append(accused.pop())
+            retried.add(suspects[-1].name)
+            waiting.append(suspects.pop())
         while waiting and len(under_way) < executor.window:
             its = waiting.popleft()
             under_way[its.name] = its
@@ -291,7 +291,7 @@ def _work(store: Store, order: Order, executor: Executor, summary: Summary, prog
             stale[found[0].name] = _stale(store, order.tasks, {its.name}).get(its.name, [])
             continue
         if done is None and its.name not in retried:
-            accused.append(its)
+            suspects.append(its)
             continue
         summary.add(done or _lost(store, answer[0]))
         tally.errors = sum(summary.errors.values())

@@ -143,9 +143,7 @@ def samples(path: Fields, cc: str, duration: str, seed: int, rates_mbps: list[fl
     ``quantiles`` of samples over the rate (1 to 99 %); ``low``: by norm, shares below 0.95 and 0.85 of it; ``below``
     and ``above``: by reading, longest runs of samples below `BELOW` of the estimate, and of RTTs above `ABOVE` RTprops.
     """
-    shaper = [[tuple(step) for step in part] if isinstance(part, list) else part for part in path["shaper"]]
-    sender = Sender(cc, **client)
-    events = simulate(path_of(path | {"shaper": tuple(shaper)}), sender, duration, seed, trace=True).flow(0)
+    events = simulate(path_of(path), Sender(cc, **client), duration, seed, trace=True).flow(0)
     state, columns = replay(events, cc).decisions, events.columns
     counted = (np.asarray(events.event) == ACK) & (columns["smp_interval_ms"] > 0)
     counted &= (columns["smp_is_app_limited"] == 0) & (state["mode"].to_numpy() == PROBE_BW)

@@ -33,25 +33,9 @@ class Served:
     A request takes the path's reverse delay to the server. Times are nanoseconds since the simulation began, in which
     the client never goes back. Use it in a ``with`` statement, or call `close`.
 
-    Parameters
-    ----------
-    cc : str, class or Sender
-        The server's controller; a `Sender` with its ``app`` left as it is.
-    others : sequence of str, class or Sender
-        Flows beside it.
-    mode : "compiled", "interpreted" or "debug"
-    packets : bool
-        Keep what captures would see.
-    **common
-        Fields of `Sender` that hold for all flows.
+    `cc`: the server's controller, or a `Sender` with its ``app`` left as it is. `others`: flows beside it. `seed`,
+    `mode`, `packets`, `common`: as in `simulate`. Raises `ArgumentError` for an application in `cc`, and as `simulate`.
 
-    Raises
-    ------
-    ArgumentError
-        For an application in `cc`, and as `simulate`.
-
-    Examples
-    --------
     >>> from cctrace.sim.path import Path
     >>> with Served(Path(rate="1Mbit", rtt="40ms", buffer="20kB"), "reno", mode="interpreted") as connection:
     ...     connection.request(14_480)
