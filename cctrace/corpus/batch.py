@@ -80,17 +80,17 @@ def shut_down() -> None:
             _zygotes.pop().close()
 
 
-def run(order: Order) -> Row:
-    """Analyse a batch, write its parts and commit it: the task of a worker of a cluster.
+def run(order: Order, tick: Callable[[], None] = lambda: None) -> Row:
+    """Analyse a batch, write its parts and commit it: the task of a worker. `tick`: called after every capture.
 
     Returns the commit: ``captures``, ``errors`` {kind: count}, ``packets``, ``seconds`` by the clock, ``cpu_seconds``
     of the analyses alone. Raises `OutputError` if the output cannot be written; the batch is not committed then.
     """
-    return commit(order, *analyse(order))
+    return commit(order, *analyse(order, tick))
 
 
-def analyse(order: Order, tick: Callable[[], None] = lambda: None) -> tuple[Parts, Row]:
-    """Analyse a batch; return its `Parts` and the commit. `tick`: called after every capture."""
+def analyse(order: Order, tick: Callable[[], None]) -> tuple[Parts, Row]:
+    """Analyse a batch; return its `Parts` and the commit. `tick`: see `run`."""
     began = time.monotonic()
     store, parts = open_store(order.where), Parts(order.tasks)
     captures, packets, cpu = 0, 0, 0.0

@@ -24,16 +24,12 @@ class Threads:
         self.window = 2 * self.workers
         self._orders: queue.SimpleQueue = queue.SimpleQueue()
         self._results: queue.SimpleQueue = queue.SimpleQueue()
-        self._found: queue.SimpleQueue = queue.SimpleQueue()  # at most `window` batches
         self._threads: list[threading.Thread] = []
-        self._writer: threading.Thread | None = None
         self._tick, self._under_way = lambda: None, 0
 
     def begin(self, tally: Tally) -> None:
         """Start; `tally` counts every capture."""
         self._tick = tally.tick
-        self._writer = threading.Thread(target=self._write, daemon=True)
-        self._writer.start()
 
     def submit(self, order: Order) -> None:
         """Hand out a batch."""
@@ -61,21 +57,13 @@ class Threads:
     def _work(self) -> None:
         try:
             while (order := self._orders.get()) is not None:
-                self._found.put((order, *batch.analyse(order, self._tick)))
+                self._results.put((order, batch.run(order, self._tick), None))
         except Stopped:
             pass
         except BaseException as error:  # raised in the thread that waits
             self._results.put((None, None, error))
         finally:
             batch.leave()
-
-    def _write(self) -> None:
-        """Write the results while the workers go on."""
-        try:
-            while (found := self._found.get()) is not None:
-                self._results.put((found[0], batch.commit(*found), None))
-        except BaseException as error:  # raised in the thread that waits
-            self._results.put((None, None, error))
 
     def close(self) -> None:
         """End the workers, even in the middle of an analysis."""
@@ -85,6 +73,3 @@ class Threads:
             batch.stop()
         for thread in self._threads:
             thread.join(10)
-        if self._writer:
-            self._found.put(None)
-            self._writer.join(10)
