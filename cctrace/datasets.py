@@ -68,11 +68,11 @@ def path(name: str, file: str | None = None) -> Path:
     'tcpinfo.csv.zst'
     """
     recordings = _load()["recordings"]
-    if name not in recordings:
+    if name not in list(recordings):  # a dict would refuse what has no hash
         raise ArgumentError(f"no recording {name!r} ships with cctrace (there are: {', '.join(recordings)})")
     if file is None:
         return ROOT / name
-    if file not in recordings[name]["files"]:
+    if file not in list(recordings[name]["files"]):
         raise ArgumentError(f"recording {name!r} has no file {file!r} (it has: {', '.join(recordings[name]['files'])})")
     return ROOT / name / file
 

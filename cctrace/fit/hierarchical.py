@@ -22,6 +22,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
+from cctrace.arguments import check_argument
 from cctrace.columns import Floats
 from cctrace.display import Jsonable, Progress, Summarized, plain, silent
 from cctrace.errors import ArgumentError, FitError
@@ -128,6 +129,7 @@ class Hierarchical(Summarized, Jsonable):
         Raises `FitError` if there are fewer than MIN_FLOWS, `ArgumentError` if one has no value, or an open
         interval.
         """
+        check_argument(isinstance(estimates, Iterable), "estimates", estimates, "an iterable of estimates")
         estimates = list(estimates)
         if len(estimates) < MIN_FLOWS:
             raise FitError(f"{len(estimates)} flows; pooling needs at least {MIN_FLOWS} of a path")

@@ -115,7 +115,7 @@ class Jitter(Serialised):
         if isinstance(source, Delays):
             delays = source
         elif isinstance(source, np.ndarray | list | tuple):
-            return self._fit_draws(np.asarray(source, float))
+            return self._fit_draws(_numbers(source))
         elif isinstance(source, CounterFlow):
             raise FitError(of_counters(source))
         else:
@@ -365,6 +365,13 @@ class Jitter(Serialised):
                 f"AIC beyond the least: {others}",
             ]
         )
+
+
+def _numbers(delays: object) -> Floats:
+    try:
+        return np.asarray(delays, float)
+    except (TypeError, ValueError):
+        raise FitError("delays must be numbers, in microseconds") from None
 
 
 def _ratio(base: float, mean: float, sd: float) -> float:

@@ -45,6 +45,8 @@ def load(path: str | os.PathLike[str]) -> Vector:
     not an integer. Raises `ArgumentError` if its folder does not name a variant.
     """
     path = Path(path)
+    if path.suffix != ".parquet":
+        raise FormatError(f"{path}: no golden vector (.parquet); of a capture, replay cctrace.read(FILE).flow(0)")
     variant = path.resolve().parent.name
     cls, params = variant_of(variant)
     try:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cctrace import schema
-from cctrace.arguments import check_choice
+from cctrace.arguments import check_choice, whole
 from cctrace.columns import Ints, Values
 from cctrace.errors import ArgumentError
 from cctrace.io.captures.packets import OPT_MSS, OPT_SACK, OPT_SACK_PERMITTED, OPT_TIMESTAMPS, OPT_WINDOW_SCALE, Packets
@@ -53,7 +53,7 @@ def ends(f: Any, pieces: Sequence[Ints]) -> Ends:
 def packets(flows: Sequence[Ends], side: str, which: int | None, tso: bool = False) -> Packets:
     """Return the `Packets` of flows (all, or number `which`) of a simulation, as captured at one side."""
     check_choice("side", side, SIDES)
-    if which is not None and not 0 <= which < len(flows):
+    if which is not None and not 0 <= whole("flow", which) < len(flows):
         raise ArgumentError(f"flow={which!r}: the simulation has {len(flows)}, counted from 0")
     numbers = range(len(flows)) if which is None else [which]
     for k in numbers:

@@ -98,6 +98,7 @@ class Jitter(Public):
     @classmethod
     def parse(cls, text: str) -> Jitter:
         """Read ``normal:sd=10ms,per=packet|burst|slot:5ms[,rho=0.9][,reorder][,cut]``; ``empirical:file=FILE,…``."""
+        check_argument(isinstance(text, str), "text", text, "a text, for example 'normal:sd=2ms'")
         kind, _, rest = text.partition(":")
         check_choice("jitter", kind, _KINDS)
         given: dict[str, Any] = {}
