@@ -10,8 +10,8 @@ from cctrace.cc.base import checked_params
 from cctrace.replaying.engine import branches
 from cctrace.replaying.engine import context as cx
 from cctrace.replaying.engine.follow import Follower
-from cctrace.replaying.engine.likelihood import ANSWER_NS, RATES_APART, most_paced, paced_send
-from cctrace.replaying.engine.loop import is_dip
+from cctrace.replaying.engine.likelihood import ANSWER_NS, RATES_APART, paced_send, paced_send_bound
+from cctrace.replaying.engine.loop import starts_probe_rtt
 from cctrace.replaying.engine.script import Best
 from cctrace.replaying.engine.stack import (
     ACKED_NS,
@@ -153,8 +153,8 @@ def test_rounds_count_a_pause_as_one():
 def test_a_start_of_probe_rtt_is_found_at_its_row_and_no_other():
     starts = [3, 4, 9]
     ctx, stack = np.zeros(cx.CONTEXT_SIZE + len(starts), np.int64), np.zeros(STACK_SIZE, np.int64)
-    ctx[cx.DIPS], ctx[cx.CONTEXT_SIZE :] = len(starts), starts
-    assert [row for row in (0, 2, 3, 5, 6, 9, 10, 11) if is_dip(ctx, row, stack)] == [3, 9]  # 4 is no ACK
+    ctx[cx.PROBE_RTTS], ctx[cx.CONTEXT_SIZE :] = len(starts), starts
+    assert [row for row in (0, 2, 3, 5, 6, 9, 10, 11) if starts_probe_rtt(ctx, row, stack)] == [3, 9]  # 4 is no ACK
 
 
 @pytest.mark.parametrize("remembers", [0, 1])
@@ -162,26 +162,26 @@ def test_a_branch_ends_where_it_has_come_to_a_known_state(monkeypatch, remembers
     """The controller forgets what was changed within eight rows, but for `remembers`, which another branch shares."""
     calls, size, rows = [], 3, 4000
 
-    def call_row(ctx, rows, sends, marks, draws, i, slots, stack, ack, likelihood):
+    def call_row(replay, draws, i, slots, stack):
         calls.append(i)
         likelihood[0] -= float(slots[0] * (i % 7) + slots[1] * (i % 2))
         slots[0] >>= 1
         stack[NEXT_SEND] = i
-        if ctx[cx.KEEPS]:
+        if ctx[cx.STORES_BOUNDS]:
             likelihood[1 + i] = 1000.0  # what a send could add at most: no branch is refuted
 
     monkeypatch.setattr(branches, "call_row", call_row)
-    starts, kept, ways = branches.scratch(size + STACK_SIZE, rows)
+    starts, start_states, stored = branches.scratch(size + STACK_SIZE, rows)
     starts[0, :50] = np.arange(50) * 20
     starts[1, 0] = branches.BEGIN
-    ways[0][:-1] = np.linspace(0, rows, branches.CHECKS, False)
+    stored[0][:-1] = np.linspace(0, rows, branches.CHECKS, False)
     ctx, out = np.zeros(cx.CONTEXT_SIZE, np.int64), np.zeros((50, 3))
     ctx[cx.LAST], ctx[cx.HYPOTHESES], ctx[cx.REACHED], ctx[cx.LOWER] = rows, 50, -cx.NO_MARGIN, 1000
     likelihood, marks = np.zeros(rows + 2), np.zeros(rows, np.uint8)
     state = [np.zeros(words, np.int64) for words in (size, STACK_SIZE, size, STACK_SIZE)]
     changes = np.array([[0, 128], [1, remembers]])
-    given = (ctx, None, None, marks, None, starts, *state[:2], changes, kept, ways, *state[2:], None, likelihood, out)
-    branches.scan(*given)
+    replay = ctx, None, None, marks, None, likelihood
+    branches.scan(replay, None, starts, *state[:2], changes, start_states, stored, *state[2:], out)
     for start, ratio in zip(starts[0, :50], out[:, 0], strict=True):
         forgotten = sum((128 >> k) * ((start + k) % 7) for k in range(8))
         assert ratio == -forgotten - remembers * sum(i % 2 for i in range(start, rows))
@@ -256,17 +256,17 @@ def test_a_wait_that_was_run_to_find_its_end_is_recorded_and_marked_as_if_it_wer
     tmp_path, monkeypatch, name
 ):
     cct.simulate(cct.Path("17Mbit", "23ms", "1.3bdp"), [name], "9s", seed=7, packets=True).to_pcap(tmp_path / "a.pcap")
-    rows, go_on = [], Waits.go_on
+    rows, skip = [], Waits.skip
 
-    def gone_on(waits):
+    def skipped(waits):
         before = waits._follower.row
-        go_on(waits)
+        skip(waits)
         rows.append(waits._follower.row - before)
 
-    monkeypatch.setattr(Waits, "go_on", gone_on)
+    monkeypatch.setattr(Waits, "skip", skipped)
     found = cct.replay(cct.read(tmp_path / "a.pcap").flow(0), name)
     assert sum(rows) > len(found.held["snd_cwnd"]) / 3
-    monkeypatch.setattr(Waits, "go_on", lambda _: None)
+    monkeypatch.setattr(Waits, "skip", lambda _: None)
     again = cct.replay(cct.read(tmp_path / "a.pcap").flow(0), name)
     assert all(np.array_equal(found.held[column], again.held[column]) for column in found.held)
     assert (found.state, found.inferred.script) == (again.state, again.inferred.script)
@@ -288,8 +288,8 @@ def test_the_best_start_is_looked_for_in_steps_and_each_is_tried_once():
         assert tried.index(peak) < 24
 
 
-@pytest.mark.parametrize("blur", [1, 20])
-def test_no_trial_times_a_super_packet_better_than_the_bound(blur):
+@pytest.mark.parametrize("time_error", [1, 20])
+def test_no_trial_times_a_super_packet_better_than_the_bound(time_error):
     """Its rate may be RATES_APART times as high, and the window full or not; the times of sends are the flow's."""
     rng, tight = np.random.default_rng(5), []
     sends = np.zeros(2, [(column.name, column.dtype) for column in schema.SENDS]).view(np.recarray)
@@ -300,12 +300,12 @@ def test_no_trial_times_a_super_packet_better_than_the_bound(blur):
         stack[WSTAMP_NS], stack[MSS], stack[MIN_RTT_US] = length_ns, 1448, 1 << 20
         slots[CWND], slots[PACING] = 10, 1_000_000
         stack[ACKED_NS] = since_ns - int(np.exp(rng.uniform(0, 18)))
-        most, found = most_paced(sends[1], stack, blur), []
+        most, found = paced_send_bound(sends[1], stack, time_error), []
         for length in (since_ns - 1, since_ns - stack[ACKED_NS], *(length_ns * np.geomspace(1 / RATES_APART, 9, 20))):
             stack[WSTAMP_NS] = max(int(length), length_ns // RATES_APART + 1)
             for stack[WAS_FULL] in (0, 1):
-                found.append(paced_send(sends, 1, slots, stack, -1, 2, blur))
+                found.append(paced_send(sends, 1, slots, stack, -1, 2, time_error))
         assert max(found) <= most + 1e-9
-        if since_ns > length_ns and since_ns - stack[ACKED_NS] > ANSWER_NS * blur:
+        if since_ns > length_ns and since_ns - stack[ACKED_NS] > ANSWER_NS * time_error:
             tight.append(most - max(found))
     assert np.median(tight) < 1e-3  # the greatest that there is

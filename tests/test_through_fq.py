@@ -201,8 +201,8 @@ def test_what_an_earlier_trial_left_of_later_packets_is_not_read():
     decided = []
     for payload in (0, 1):  # the short end of a write, as an ACK may find it waiting
         leader = Leader(flow, bbr3, checked_params(bbr3, {"hz": 250}))
-        leader._work.tables[SENDS]["payload"], leader._work.tables[SENDS]["ends_write"] = payload, payload
-        leader._work.tables[SENDS]["begins"] = 1
+        leader._reenactment.tables[SENDS]["payload"], leader._reenactment.tables[SENDS]["ends_write"] = payload, payload
+        leader._reenactment.tables[SENDS]["begins"] = 1
         leader.run()
         decided.append(leader.decided.copy())
     assert np.array_equal(*decided)
@@ -381,7 +381,7 @@ def test_a_super_packet_that_starts_from_idle_is_paced_by_the_rate_that_its_star
     leader.run(first)
     before_Bps = leader.get("pacing_rate")
     leader.run(first + 2)
-    rate_Bps, sends = leader.get("pacing_rate"), leader._work.tables[SENDS]
+    rate_Bps, sends = leader.get("pacing_rate"), leader._reenactment.tables[SENDS]
     assert rate_Bps == pytest.approx(before_Bps / 1.25, rel=1e-5)
     idle = int(np.flatnonzero(sends["tx_ns"] >= 1000 * idle_us)[0])
     length_ns = 2 * 1448 * 1_000_000_000 // rate_Bps

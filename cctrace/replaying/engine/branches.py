@@ -1,8 +1,14 @@
-"""Branches of a run: a change at each of several rows, to find where it explains the sends better.
+"""One change made at each of several rows of a run, to find the row at which it explains the sends best.
 
-Of use is only the likeliest, so a branch ends where later sends cannot make it that. It also ends where it has come to
-a state from which on the likelihood is known: that of the run without the change, or of an earlier branch. Whatever a
-BBRv2 did before PROBE_RTT, for example, is soon forgotten after it. Plain functions as those of `trying`.
+For example: the ACK at which a BBRv2 begins to probe for bandwidth. Each row begins a branch of the run without the
+change (the base). Only the likeliest branch is of use, so another one is stopped
+
+* where even the most that later sends can add would not make it the likeliest, and
+* where its state equals that of the base, or of the last branch that ran to the end, at the same row: from there on
+  its likelihood is known. Whatever a BBRv2 did before PROBE_RTT, for example, is soon forgotten after it. States are
+  stored and compared at CHECKS evenly spaced rows.
+
+Plain functions, with the arguments that `loop` describes.
 """
 
 from typing import Any
@@ -12,114 +18,113 @@ import numpy as np
 from cctrace.replaying.engine import context as cx
 from cctrace.replaying.engine import stack as sk
 from cctrace.replaying.engine.loop import call_row
-from cctrace.replaying.engine.trying import NOTHING_LESS, add_up, change
+from cctrace.replaying.engine.trying import LOWEST, change, sum_bounds
 
 MOST = 512  # branches at a time
-CHECKS = 128  # evenly spaced rows at which a branch is checked for having come to a known state
-BEGIN, TRIED = 1, 2  # of a start
-WAYS = 3  # of which states are kept: the run without the change, an earlier branch, and this one
-NOT_KNOWN = 1e300  # no log likelihood is
-LESS = 0.02  # of log likelihoods that are not alike, see `hypotheses.ALIKE`
+CHECKS = 128  # rows at which states are compared
+BEGIN, TRIED = 1, 2  # of a start: try it first; tried
+RUNS = 3  # of which states are stored: 0, the base; 1 and 2, this branch and the last one that ran to the end
+UNKNOWN = 1e300  # above any log likelihood
+TIE = 0.02  # log likelihoods that differ by less are equal, see `hypotheses.DECIMALS`
 
 
-def scratch(state: int, sends: int) -> tuple[Any, ...]:
-    """Return scratch memory of `scan`, for states of so many words: `starts`, `kept` and `ways`."""
-    kept = (np.empty((words, state), np.int64) for words in (MOST, WAYS * CHECKS))
-    starts, checks = np.zeros((2, MOST), np.int64), np.full(CHECKS + 1, -1, np.int64)
-    rest, marks = np.zeros((WAYS, CHECKS + 1)), np.zeros((WAYS, sends), np.uint8)
-    return starts, next(kept), (checks, next(kept), rest, marks)
+def scratch(words: int, sends: int) -> tuple[Any, ...]:
+    """Return memory for `scan`: `starts`, `start_states` and `stored`, for states of so many words."""
+    starts, start_states = np.zeros((2, MOST), np.int64), np.empty((MOST, words), np.int64)
+    checks, states = np.full(CHECKS + 1, -1, np.int64), np.empty((RUNS * CHECKS, words), np.int64)
+    return starts, start_states, (checks, states, np.zeros((RUNS, CHECKS + 1)), np.zeros((RUNS, sends), np.uint8))
 
 
-def keep(place, slots, stack):
-    """Copy slots and stack to a place."""
+def save_state(state, slots, stack):
+    """Copy slots and stack to `state`."""
     size = slots.size
-    place[:size] = slots
-    place[size:] = stack
+    state[:size] = slots
+    state[size:] = stack
 
 
-def fetch(place, slots, stack):
-    """Copy slots and stack from a place."""
+def load_state(state, slots, stack):
+    """Copy slots and stack from `state`."""
     size, own = slots.size, stack[sk.STATE]
-    slots[:] = place[:size]
-    stack[:] = place[size:]
+    slots[:] = state[:size]
+    stack[:] = state[size:]
     stack[sk.STATE] = own
 
 
-def is_same(place, slots, stack):
-    """Whether slots and stack are those of a place."""
+def is_state(state, slots, stack):
+    """Whether slots and stack equal `state`."""
     size = slots.size
     for k in range(size):
-        if place[k] != slots[k]:
+        if state[k] != slots[k]:
             return False
     for k in range(stack.size):  # noqa: SIM110 - compiled
-        if place[size + k] != stack[k] and k != sk.STATE:
+        if state[size + k] != stack[k] and k != sk.STATE:
             return False
     return True
 
 
-def are_equal(some, others, first, last):
-    """Whether elements [first, last) of two arrays are the same."""
+def are_equal(a, b, first, last):
+    """Whether elements [first, last) of two arrays are equal."""
     for k in range(first, last):  # noqa: SIM110 - compiled
-        if some[k] != others[k]:
+        if a[k] != b[k]:
             return False
     return True
 
 
-def copy(some, others, first, last):
-    """Make elements [first, last) of an array those of another one."""
-    some[first:last] = others[first:last]
+def copy(to, source, first, last):
+    """Copy elements [first, last) of an array."""
+    to[first:last] = source[first:last]
 
 
-def scan(ctx, rows, sends, marks, draws, starts, base, memory, changes, kept, ways, work, stack, ack, likelihood, out):
-    """Make one change at each of several rows, and run it to LAST.
+def scan(replay, draws, starts, base_slots, base_stack, changes, start_states, stored, slots, stack, results):
+    """Make `changes` (see `trying.change`) at each of several rows, and run each branch to row LAST.
 
-    `starts`, shape (2, n), holds these rows, ascending, and BEGIN for the one to begin with, else 0. `base` and
-    `memory` are slots and stack before row FIRST, without the change, and are run to LAST. A row of `kept` has them
-    before each of the starts. Fills the first column of `out` with the log likelihood ratio to the base from a start to
-    LAST, the second with the base's before it, beyond ``likelihood[0]``.
+    `starts`, shape (2, n): the rows, ascending; BEGIN for the one to try first, else 0. `base_slots`, `base_stack`: the
+    state of the base before row FIRST; they are run to LAST. Fills `start_states` with the base's state before each
+    start; the first column of `results` with the log likelihood ratio of the branch to the base, from its start to
+    LAST; and the second with the base's log likelihood before the start.
 
-    `ways` has rows at which states are compared (-1: no more); states of the WAYS there; the log likelihood of each
-    from there on; and its marks.
+    `stored`: the rows at which states are compared (-1: no more); at these, of each of the RUNS, the state and the log
+    likelihood from there on; and its marks.
 
-    A branch ends where later sends could not bring it to the part LOWER of the best ratio, which is REACHED or more;
-    its own is then the most that it could reach. See `trying.trials`.
+    A branch is stopped where it can no longer reach the part LOWER of the best ratio, which is REACHED or more; its
+    result is then the most that it could reach.
     """
-    _, _, rest, known = ways
-    sent = memory[sk.NEXT_SEND]
-    total = run_base(ctx, rows, sends, marks, draws, starts, base, memory, kept, ways, ack, likelihood, out)
-    until = memory[sk.NEXT_SEND]
-    add_up(sent, until, likelihood)
-    copy(known[0], marks, sent, until)
+    ctx, _, _, marks, _, likelihood = replay
+    _, _, rest, stored_marks = stored
+    first_send = base_stack[sk.NEXT_SEND]
+    total = run_base(replay, draws, starts, base_slots, base_stack, start_states, stored, results)
+    last_send = base_stack[sk.NEXT_SEND]
+    sum_bounds(first_send, last_send, likelihood)
+    copy(stored_marks[0], marks, first_send, last_send)
     best, lower = ctx[cx.REACHED] / 1000.0, ctx[cx.LOWER] / 1000.0
-    other = 0  # the way of an earlier branch: 1 or 2; 0: there is none
-    number, stride, near, top = ctx[cx.HYPOTHESES], 1, -1, NOTHING_LESS
+    other = 0  # the stored branch: 1 or 2; 0: none yet
+    number, stride, near, top = ctx[cx.HYPOTHESES], 1, -1, LOWEST
     for _ in range(number):
         h, stride = next_start(starts, number, near, stride)
-        copy(marks, known[0], sent, until)
-        fetch(kept[h], work, stack)
-        change(changes, work, stack)
+        copy(marks, stored_marks[0], first_send, last_send)
+        load_state(start_states[h], slots, stack)
+        change(changes, slots, stack)
         likelihood[0] = 0.0
-        least = min(best * lower, best / lower) - LESS + total - out[h, 1]
-        first, own = starts[0, h], 2 if other == 1 else 1
-        if run_branch(
-            ctx, rows, sends, marks, draws, first, ways, other, own, sent, work, stack, ack, likelihood, least
-        ):
+        least = min(best * lower, best / lower) - TIE + total - results[h, 1]
+        own = 2 if other == 1 else 1
+        if run_branch(replay, draws, starts[0, h], stored, other, own, first_send, slots, stack, least):
             for c in range(CHECKS):
                 rest[own, c] = likelihood[0] - rest[own, c]
-            copy(known[own], marks, sent, until)
+            copy(stored_marks[own], marks, first_send, last_send)
             other = own
-        out[h, 0] = likelihood[0] + out[h, 1] - total
+        results[h, 0] = likelihood[0] + results[h, 1] - total
         starts[1, h] = TRIED
-        if out[h, 0] > top:
-            near, top = h, out[h, 0]
-        best = max(best, out[h, 0])
-    copy(marks, known[0], sent, until)
+        if results[h, 0] > top:
+            near, top = h, results[h, 0]
+        best = max(best, results[h, 0])
+    copy(marks, stored_marks[0], first_send, last_send)
 
 
 def next_start(starts, number, near, stride):
-    """Return which of the starts to try next, and how far apart: the best one yet, `near`, is to be found soon.
+    """Return which start to try next, and the new stride: a good one should be found soon, as it stops the others.
 
-    What is `stride` away from it, then half as far, and so on; and the closest ones to it last.
+    `near` is the best one so far (-1: none has been tried). Starts `stride` away from it are tried, then half as far,
+    and so on; at last those that are left, the closest first.
     """
     if near < 0:
         while 4 * stride < number:
@@ -141,31 +146,32 @@ def next_start(starts, number, near, stride):
 
 
 def is_untried(starts, number, h):
-    """Whether there is a start `h` that has not been tried."""
+    """Whether `h` is a start that has not been tried."""
     return 0 <= h < number and starts[1, h] != TRIED
 
 
-def run_base(ctx, rows, sends, marks, draws, starts, base, memory, kept, ways, ack, likelihood, out):
-    """Run without the change, and keep states; return the log likelihood."""
-    checks, states, rest, _ = ways
+def run_base(replay, draws, starts, slots, stack, start_states, stored, results):
+    """Run the base, and store its states before the starts and at the checks; return its log likelihood."""
+    ctx, _, _, _, _, likelihood = replay
+    checks, states, rest, _ = stored
     h, c, i = 0, 0, ctx[cx.FIRST]
-    ctx[cx.KEEPS] = 1
+    ctx[cx.STORES_BOUNDS] = 1
     while i < ctx[cx.LAST]:
         if h < ctx[cx.HYPOTHESES] and starts[0, h] == i:
-            keep(kept[h], base, memory)
-            out[h, 1] = likelihood[0]
+            save_state(start_states[h], slots, stack)
+            results[h, 1] = likelihood[0]
             h += 1
         stop = next_check(ctx, checks, c)
         if checks[c] == i:
-            keep(states[c], base, memory)
+            save_state(states[c], slots, stack)
             rest[0, c] = likelihood[0]
             c += 1
             stop = next_check(ctx, checks, c)
         if h < ctx[cx.HYPOTHESES]:
             stop = min(stop, starts[0, h])
-        run_rows(ctx, rows, sends, marks, draws, i, stop, base, memory, ack, likelihood, NOTHING_LESS)
+        run_rows(replay, draws, i, stop, slots, stack, LOWEST)
         i = stop
-    ctx[cx.KEEPS] = 0
+    ctx[cx.STORES_BOUNDS] = 0
     for k in range(c):
         rest[0, k] = likelihood[0] - rest[0, k]
     return likelihood[0]
@@ -176,44 +182,49 @@ def next_check(ctx, checks, c):
     return ctx[cx.LAST] if checks[c] < 0 else min(checks[c], ctx[cx.LAST])
 
 
-def run_rows(ctx, rows, sends, marks, draws, first, last, slots, stack, ack, likelihood, least):
-    """Run rows, or as many as can bring the likelihood to `least`; return whether all were run.
+def run_rows(replay, draws, first, last, slots, stack, least):
+    """Run rows [first, last), or up to one after which the log likelihood cannot reach `least`: then return False.
 
-    With KEEPS, the likelihood of each row is added as a whole. LLVM has `call_row` here, where alone it is called.
+    While bounds are stored, the sends of a row are summed before they are added to the total. LLVM inlines `call_row`
+    here, as this is its only call.
     """
+    ctx, _, _, _, _, likelihood = replay
     for i in range(first, last):
         before = likelihood[0]
-        if ctx[cx.KEEPS] != 0:
+        if ctx[cx.STORES_BOUNDS] != 0:
             likelihood[0] = 0.0
-        call_row(ctx, rows, sends, marks, draws, i, slots, stack, ack, likelihood)
-        if ctx[cx.KEEPS] != 0:
+        call_row(replay, draws, i, slots, stack)
+        if ctx[cx.STORES_BOUNDS] != 0:
             likelihood[0] += before
         elif likelihood[0] + likelihood[1 + stack[sk.NEXT_SEND]] < least:
             return False
     return True
 
 
-def run_branch(ctx, rows, sends, marks, draws, first, ways, other, own, sent, work, stack, ack, likelihood, least):
-    """Run a branch from row `first` on, and keep states; return whether it went to LAST."""
-    checks, states, rest, known = ways
+def run_branch(replay, draws, first, stored, other, own, first_send, slots, stack, least):
+    """Run a branch from row `first` on, and store its states as run `own`; return whether it went to LAST.
+
+    It stops at a state that the base, or the stored branch `other` (0: none), had at the same row.
+    """
+    ctx, _, _, marks, _, likelihood = replay
+    checks, states, rest, stored_marks = stored
     c, i = 0, first
     while checks[c] >= 0 and checks[c] < first:
-        rest[own, c] = -NOT_KNOWN
+        rest[own, c] = -UNKNOWN
         c += 1
     while i < ctx[cx.LAST]:
         if checks[c] == i:
             for n in range(2 if other > 0 else 1):
-                way = n * other
-                place = way * CHECKS + c
-                same = rest[way, c] < NOT_KNOWN and is_same(states[place], work, stack)
-                if same and are_equal(known[way], marks, sent, stack[sk.NEXT_SEND]):
-                    likelihood[0] += rest[way, c]
+                known = n * other
+                same = rest[known, c] < UNKNOWN and is_state(states[known * CHECKS + c], slots, stack)
+                if same and are_equal(stored_marks[known], marks, first_send, stack[sk.NEXT_SEND]):
+                    likelihood[0] += rest[known, c]
                     return False
-            keep(states[own * CHECKS + c], work, stack)
+            save_state(states[own * CHECKS + c], slots, stack)
             rest[own, c] = likelihood[0]
             c += 1
         stop = next_check(ctx, checks, c)
-        if not run_rows(ctx, rows, sends, marks, draws, i, stop, work, stack, ack, likelihood, least):
+        if not run_rows(replay, draws, i, stop, slots, stack, least):
             likelihood[0] += likelihood[1 + stack[sk.NEXT_SEND]]
             return False
         i = stop

@@ -1,8 +1,8 @@
-"""A controller replayed over a recorded flow: run row by row, saved and restored, tried with changes.
+"""A Linux controller replayed over a recorded flow: run, saved and restored, and tried with other values.
 
-`Follower` owns the data of `loop`. Compiled, rows and trials are machine code. Interpreted, the controller is an
-object of its class and every call goes through it, so that breakpoints work; there are no trials, and inferred
-values are passed in as a `Script`.
+`Follower` owns the arrays that the functions of `loop` work on. Compiled, calls and trials are machine code.
+Interpreted, the controller is an object of its class whose methods are called, so that breakpoints work; then there are
+no trials, and the values that no capture contains (random numbers, ticks) are passed in as a `Script`.
 """
 
 import math
@@ -29,27 +29,27 @@ from cctrace.replaying.engine.recording import Recording
 from cctrace.replaying.engine.script import BEST, Best, Changes, Edit, Passed, Script
 from cctrace.replaying.engine.stream import stream_of
 
-_WAYS: dict[str, Any] = {"run": loop.run, "score": loop.score, "trials": trying.trials, "scan": branches.scan}
-_MACHINES = {name: Machine(way) for name, way in _WAYS.items()}
+_FUNCTIONS: dict[str, Any] = {"run": loop.run, "score": loop.score, "trials": trying.trials, "scan": branches.scan}
+_MACHINES = {name: Machine(function) for name, function in _FUNCTIONS.items()}
 MOST, CHANGES = branches.MOST, 6  # hypotheses at a time, and changes per hypothesis
 
 Watch: TypeAlias = tuple[str, int]  # a field, and the value that ends a trial
 
 
 def of_sends(marks: NDArray[np.uint8] | None, sends: int) -> NDArray[np.uint8]:
-    """Return marks of so many sends, however many are known: a hand-over of a damaged capture may differ in them."""
-    found = np.zeros(sends, np.uint8)
+    """Return `marks` for so many sends: of a damaged capture, the hand-over to fq may have more or fewer."""
+    padded = np.zeros(sends, np.uint8)
     if marks is not None:
-        found[: len(marks)] = marks[:sends]
-    return found
+        padded[: len(marks)] = marks[:sends]
+    return padded
 
 
 class Follower:
-    """A Linux controller at a row of a recorded flow.
+    """A Linux controller that has been replayed up to `row` of a recorded flow.
 
-    `sends`: rows of `schema.SENDS`, None for counters. `record`: fields to record after every row, `in_runs` of equal
-    values (`held`) or, for those who read them on the way, as `recorded`. `mode`: "compiled", "interpreted" or "debug".
-    `marks`: which of the sends were application-limited, where that is known.
+    `sends`: rows of `schema.SENDS`, None for counters. `record`: fields to record after every row; they are read as
+    `held` if recorded `in_runs` of equal values, which takes less memory, else as `recorded`, also on the way. `mode`:
+    "compiled", "interpreted" or "debug". `marks`: which sends were application-limited (`context`); None: not known.
     """
 
     def __init__(
@@ -92,37 +92,44 @@ class Follower:
         self.may_pace = bool(self.ctx[cx.PACED_SLOT] >= 0)  # the socket, although the controller sets no rate
         # PROBE_RTT starts when the replayed min_rtt expires, not where the flight was seen to fall.
         self.times_probe_rtt = bool(self.ctx[cx.STAMP_SLOT] < 0)
-        self.saved = np.zeros(self.slots.size + self.stack.size if self.may_draw else 0, np.int64)
+        self.checkpoint = np.zeros(self.slots.size + self.stack.size if self.may_draw else 0, np.int64)
         self.places = {name: recordable(cls, name) for name in record}
-        self.wanted = slots_of(self.places)
+        self.record_slots = slots_of(self.places)
         self._recording = Recording(self.places, len(self.rows)) if record and in_runs else None
         self.out = self._recording.words if self._recording else np.zeros((len(record), len(self.rows)), np.int64)
         self._sums: tuple[Ints, Floats] = (np.zeros(0, np.int64), np.zeros(0))
         self._calls: dict[str, Callable[[], Any]] = {}
-        # Scratch memory of trials.
-        self._work, self._base = np.zeros_like(self.slots), np.zeros_like(self.slots)
-        self._work_stack, self._memory = np.zeros_like(self.stack), np.zeros_like(self.stack)
-        self._drawn, self._made = np.full((MOST, 1, 5), -1, np.int64), np.zeros((MOST, CHANGES, 2), np.int64)
-        self._tried = np.zeros((MOST, 3))
-        self._starts, self._kept, self._ways = branches.scratch(self.slots.size + self.stack.size, len(self.sends))
+        # Of trials: the state that they work on, the one that they start from, and what they are given and return.
+        self._trial_slots, self._trial_stack = np.zeros_like(self.slots), np.zeros_like(self.stack)
+        self._start_slots, self._start_stack = np.zeros_like(self.slots), np.zeros_like(self.stack)
+        self._trial_draws = np.full((MOST, 1, 5), -1, np.int64)
+        self._changes, self._results = np.zeros((MOST, CHANGES, 2), np.int64), np.zeros((MOST, 3))
+        scratch = branches.scratch(self.slots.size + self.stack.size, len(self.sends))
+        self._starts, self._start_states, self._stored = scratch
+
+    @property
+    def replay_arrays(self) -> tuple[Any, ...]:
+        """The argument `replay` of the functions of `loop`."""
+        return self.ctx, self.stream.tables, self.sends, self.marks, self.ack, self.likelihood
 
     # ---- the committed run ------------------------------------------------------------------------------------------
-    def run(self, stop: int | None = None, score: int = cx.NOTHING, way: str = "run") -> int:
-        """Call rows up to `stop` (default: all), or up to the first call that draws an unknown number.
+    def run(self, stop: int | None = None, score: int = cx.NOTHING, function: str = "run") -> int:
+        """Call rows up to `stop` (default: all), or up to the first call that takes an unknown random number.
 
-        With `score`, the log likelihood of the sends on the way is added to ``likelihood[0]``. `way`: of `loop`'s.
+        With `score`, the log likelihood of the sends on the way is added to ``likelihood[0]``. `function`: "run" or
+        "score", of `loop`.
         """
         stop = len(self.rows) if stop is None else min(stop, len(self.rows))
         while True:
             last = min(stop, self.room(self.row))
             self.ask(self.row, last, score)
-            self.row = int(self._bound(way)())
+            self.row = int(self._bound(function)())
             self.check()
             if self.row < last or last == stop:
                 return self.row
 
     def room(self, row: int, end: int = 0) -> int:
-        """Return up to which row can be recorded from here on; up to `end`, if that is at all possible."""
+        """Return the row up to which there is memory to record, from `row` on: at least `end`, if that is possible."""
         if not self._recording:
             return len(self.rows)
         last = self._recording.until(row, end)
@@ -143,30 +150,30 @@ class Follower:
         ctx[cx.WATCH_SLOT], ctx[cx.WATCH_VALUE] = (self.slot(watch[0]), watch[1]) if watch else (-1, 0)
 
     def _bound(self, name: str) -> Callable[[], Any]:
-        """Return one of `loop`'s functions with its constant arrays bound."""
+        """Return one of the compiled functions with its arrays bound."""
         if name not in self._calls:
             self._calls[name] = self._bind(name)
         return self._calls[name]
 
     def _bind(self, name: str) -> Callable[[], Any]:
-        stream = (self.ctx, self.stream.tables, self.sends, self.marks)
-        tried = (self._work, self._work_stack, self.ack, self.likelihood, self._tried)
+        replay, trial = self.replay_arrays, (self._trial_slots, self._trial_stack, self._results)
         args: tuple[Any, ...]
         if name in ("run", "score"):
-            state = (self.slots, self.stack, self.saved, self.ack, self.likelihood)
-            args = (*(self._sums if name == "score" else ()), *stream, self.draws, *state, self.wanted, self.out)
+            sums = self._sums if name == "score" else ()
+            recording = self.record_slots, self.out
+            args = (*sums, replay, self.draws, self.slots, self.stack, self.checkpoint, recording)
         elif name == "trials":
-            args = (*stream, self._drawn, self.slots, self._memory, self._made, *tried)
+            args = (replay, self._trial_draws, self.slots, self._start_stack, self._changes, *trial)
         else:
-            base = (self._base, self._memory, self._made[0], self._kept, self._ways)
-            args = (*stream, self._drawn[0], self._starts, *base, *tried)
+            base = (self._start_slots, self._start_stack, self._changes[0], self._start_states, self._stored)
+            args = (replay, self._trial_draws[0], self._starts, *base, *trial)
         if self.mode != "compiled":
             interpreted = named(args)
-            return lambda: _WAYS[name](*interpreted)
+            return lambda: _FUNCTIONS[name](*interpreted)
         return _MACHINES[name].bind(*args)
 
     def play(self, script: Script, stop: int | None = None) -> bool:
-        """Call rows up to `stop` (default: all) with the inferred values; return False if one draws another number."""
+        """Replay a script up to row `stop` (default: all); return False where a call takes a number that it lacks."""
         self.begin(script)
         for edit in script.edits:
             self.run(edit.row)
@@ -174,11 +181,11 @@ class Follower:
         return self.run(stop) == (len(self.rows) if stop is None else stop)
 
     def score(self, script: Script, stops: Sequence[int] | Ints, by: int = cx.ALL_SENDS) -> Floats:
-        """Call rows with the inferred values; return the log likelihood of the sends before each row of `stops`.
+        """Replay a script; return the log likelihood of the sends in each block of rows, which end at `stops`.
 
-        `stops`: ascending rows, up to the number of rows; each block of rows is scored separately. `by`:
-        `cx.ALL_SENDS`, or `cx.TIMED_SENDS`: ignore the size of super-packets, or `cx.OWN_SENDS`: also those that the
-        application timed. Returns `likelihood.any_send`, summed over each block's sends.
+        `stops`: ascending rows, up to the number of rows. `by`: `cx.ALL_SENDS` (`likelihood.any_send`);
+        `cx.TIMED_SENDS`: departure times without sizes (`timed_send`); or `cx.OWN_SENDS`: the same without sends that
+        the application timed.
         """
         self.begin(script)
         self.ctx[cx.USUAL_GAP_US], self.ctx[cx.BLOCK], self.likelihood[0] = self.stream.usual_gap_us, 0, 0.0
@@ -187,21 +194,21 @@ class Follower:
         self.replay(script.edits, int(stops[-1]) if len(stops) else 0, by, "score")
         return self._sums[1]
 
-    def replay(self, edits: Sequence[Edit], stop: int, score: int = cx.NOTHING, way: str = "run") -> None:
-        """Call rows up to `stop`, as `run` does, with inferred draws, and make the edits on the way."""
+    def replay(self, edits: Sequence[Edit], stop: int, score: int = cx.NOTHING, function: str = "run") -> None:
+        """Call rows up to `stop`, as `run` does, and make the edits on the way."""
         for edit in edits:
             if self.row <= edit.row < stop:
-                self._on(edit.row, score, way)
+                self._run_with_any_draws(edit.row, score, function)
                 self.edit(edit)
-        self._on(stop, score, way)
+        self._run_with_any_draws(stop, score, function)
 
-    def _on(self, stop: int, score: int, way: str) -> None:
-        """Call rows up to `stop`; a draw that comes at another call than inferred takes the next numbers.
+    def _run_with_any_draws(self, stop: int, score: int, function: str) -> None:
+        """Call rows up to `stop`; a call that takes random numbers in another row than inferred gets the next ones.
 
-        Through fq, `cx.TIMED_SENDS` stamps packets otherwise than inference does (`loop.take_sends`), and a BBRv2 reads
-        these stamps: a round of its cycle may begin an ACK sooner or later.
+        Through fq, `cx.TIMED_SENDS` stamps packets otherwise than inference does (`loop.process_sends`), and a BBRv2
+        reads these stamps: a round of its cycle may begin an ACK sooner or later.
         """
-        while self.run(stop, score, way) < stop:
+        while self.run(stop, score, function) < stop:
             k = int(self.stack[sk.NEXT_DRAW])
             if k < len(self.draws):
                 self.draws[k, 0] = self.row
@@ -252,7 +259,7 @@ class Follower:
 
     def _know(self, draws: Ints, drawn: int | None = None) -> None:
         self.draws, self.drawn = draws, len(draws) if drawn is None else drawn
-        self._calls = {way: bound for way, bound in self._calls.items() if way not in ("run", "score")}
+        self._calls = {name: bound for name, bound in self._calls.items() if name not in ("run", "score")}
 
     def save(self) -> tuple[Any, ...]:
         """Return position and state, for `restore`."""
@@ -290,48 +297,50 @@ class Follower:
     ) -> tuple[Floats, Ints, Bools]:
         """Try up to MOST hypotheses from here up to row `last`, without changing the state.
 
-        `draws`: random numbers of the call at `row` under each hypothesis. `changes`: what each adds to fields (or, at
-        -1 - k, to element k of the stack) before that call. `watch`: a field and the value with which a trial ends.
-        `margin`: only likelihoods matter that exceed the first one's by so much (below 0: that miss no other one's by
-        more); others may be too high, but do not reach that.
+        `draws`: the random numbers of the call at `row` under each hypothesis. `changes`: what each adds to fields (or,
+        at -1 - k, to element k of the stack) before that call. `watch`: a field and the value with which a trial ends.
+        `margin`: a trial may stop early if it cannot exceed the first one's likelihood by so much (if below 0: if it
+        must miss the best one's by more); its likelihood is then an upper bound, which does not reach that either.
 
         Returns per hypothesis the log likelihood of the sends; the row after the last one called, since each trial ends
         at its next draw; and whether the watched field ended it.
         """
         number = len(draws or changes or ())
-        self._drawn[:number] = -1
+        self._trial_draws[:number] = -1
         for k, numbers in enumerate(draws or ()):
-            self._drawn[k, 0, : 1 + len(numbers)] = (self.row, *numbers)
-            self._drawn[k, 0, 1 + len(numbers) :] = 0
-        self._change(changes or [{}] * number)
-        self._memory[:] = self.stack
-        self._memory[sk.NEXT_DRAW] = 0
-        self._work_stack[sk.STATE] = self._work.ctypes.data
+            self._trial_draws[k, 0, : 1 + len(numbers)] = (self.row, *numbers)
+            self._trial_draws[k, 0, 1 + len(numbers) :] = 0
+        self._set_changes(changes or [{}] * number)
+        self._start_stack[:] = self.stack
+        self._start_stack[sk.NEXT_DRAW] = 0
+        self._trial_stack[sk.STATE] = self._trial_slots.ctypes.data
         self.ask(self.row, min(last, len(self.rows)), score, number, watch)
-        self.ctx[cx.MARGIN], self.ctx[cx.KNOWN] = cx.thousandths(margin), 0
+        self.ctx[cx.MARGIN], self.ctx[cx.BASE_KNOWN] = cx.thousandths(margin), 0
         self.likelihood[0] = 0.0
         self._bound("trials")()
-        return self._tried[:number, 0].copy(), self._tried[:number, 1].astype(np.int64), self._tried[:number, 2] > 0
+        likelihood, end, watched = self._results[:number].T
+        return likelihood.copy(), end.astype(np.int64), watched > 0
 
     def scan(
         self, starts: Values, end: int, base: Changes, change: Changes, total: float = 0.0, best: Best = BEST
     ) -> Floats:
         """Make `change` at each of the rows `starts` (ascending, up to MOST) and run it up to row `end`.
 
-        `base` is applied at once and is the alternative to each. Random numbers drawn on the way are the largest
-        possible. Returns the log likelihood ratio to the base over each branch. `total`: of `passed`. Only ratios are
-        exact that reach the part of the best one's that `best` tells; others may be too high, but do not reach that.
+        `base` is applied at once; a run with it alone is the alternative to each branch. Calls on the way that take
+        random numbers get the largest possible. Returns the log likelihood ratio of each branch to the base. `total`:
+        log likelihood of the base before this row, see `passed`. Ratios that do not reach the part `best.lower` of the
+        best one are upper bounds, which do not reach it either.
         """
         number = len(starts)
-        self._base[:], self._memory[:] = self.slots, self.stack
-        self._memory[sk.STATE], self._memory[sk.NEXT_DRAW] = self._base.ctypes.data, 0
-        self._work_stack[sk.STATE] = self._work.ctypes.data
-        self._change([base])
-        trying.change(self._made[0], self._base, self._memory)
-        self._change([change])
-        self._drawn[0] = -1
+        self._start_slots[:], self._start_stack[:] = self.slots, self.stack
+        self._start_stack[sk.STATE], self._start_stack[sk.NEXT_DRAW] = self._start_slots.ctypes.data, 0
+        self._trial_stack[sk.STATE] = self._trial_slots.ctypes.data
+        self._set_changes([base])
+        trying.change(self._changes[0], self._start_slots, self._start_stack)
+        self._set_changes([change])
+        self._trial_draws[0] = -1
         checks = np.arange(starts[0], end, -(-(end - starts[0]) // branches.CHECKS))
-        self._ways[0][: len(checks)], self._ways[0][len(checks) :] = checks, -1
+        self._stored[0][: len(checks)], self._stored[0][len(checks) :] = checks, -1
         self._starts[0, :number] = starts
         self._starts[1, :number] = 0
         self._starts[1, np.argmin(np.abs(starts - best.near))] = branches.BEGIN
@@ -339,28 +348,33 @@ class Follower:
         self.ctx[cx.LOWER], self.ctx[cx.REACHED] = round(best.lower * 1000), cx.thousandths(best.reached)
         self.likelihood[0] = total
         self._bound("scan")()
-        return self._tried[:number, 0].copy()
+        return self._results[:number, 0].copy()
 
     def passed(self) -> list[Passed]:
-        """Return the base before each of the last scan's starts: a scan from there answers as from where it began."""
-        number, size = int(self.ctx[cx.HYPOTHESES]), self.slots.size
-        kept = self._kept[:number].copy()
-        kept[:, [size + sk.STATE, size + sk.NEXT_DRAW]] = self.stack[[sk.STATE, sk.NEXT_DRAW]]
-        rows, totals = self._starts[0, :number].tolist(), self._tried[:number, 1].tolist()
-        draws = self.draws[: self.drawn].copy()
-        states = [(row, state[:size], state[size:], draws) for row, state in zip(rows, kept, strict=True)]
-        return list(zip(states, totals, strict=True))
+        """Return the base's state before each start of the last scan, and its log likelihood up to there.
 
-    def _change(self, changes: Sequence[Mapping[Any, int]]) -> None:
-        self._made[: len(changes)] = 0
-        for row, change in zip(self._made, changes, strict=False):
+        A scan that begins there with this `total` gives the same ratios as from where the last one began.
+        """
+        number, size = int(self.ctx[cx.HYPOTHESES]), self.slots.size
+        states = self._start_states[:number].copy()
+        states[:, [size + sk.STATE, size + sk.NEXT_DRAW]] = self.stack[[sk.STATE, sk.NEXT_DRAW]]
+        rows, totals = self._starts[0, :number].tolist(), self._results[:number, 1].tolist()
+        draws = self.draws[: self.drawn].copy()
+        return [
+            ((row, state[:size], state[size:], draws), total)
+            for row, state, total in zip(rows, states, totals, strict=True)
+        ]
+
+    def _set_changes(self, changes: Sequence[Mapping[Any, int]]) -> None:
+        self._changes[: len(changes)] = 0
+        for row, change in zip(self._changes, changes, strict=False):
             for pair, (name, value) in zip(row, change.items(), strict=False):
                 pair[:] = (self.slot(name) if isinstance(name, str) else name), value
 
-    # ---- what came out ----------------------------------------------------------------------------------------------
+    # ---- results ----------------------------------------------------------------------------------------------------
     @property
     def key(self) -> tuple[object, ...]:
-        """What the compiled controller's calls depend on besides the events: its code, parameters and ticks."""
+        """What the calls depend on besides the events: the controller's code, parameters and ticks."""
         return self._machine.key, *sorted(self.params.items()), int(self.stack[sk.TICK_US])
 
     @property

@@ -44,7 +44,7 @@ RATES_APART = 4
 ALMOST_FULL = 0.01  # likelihood of a window-limited sender's super-packet missing cwnd by 1 to NEAR segments
 
 
-def paced_send(sends, k, slots, stack, own_min_rtt, slow_burst, blur):
+def paced_send(sends, k, slots, stack, own_min_rtt, slow_burst, time_error):
     """Log likelihood of the super-packet that starts with send `k`; for the last three, see `context`."""
     rate = slots[sk.PACING]
     send = sends[k]
@@ -53,10 +53,10 @@ def paced_send(sends, k, slots, stack, own_min_rtt, slow_burst, blur):
     length_us = (stack[sk.WSTAMP_NS] - stack[sk.SKB_NS]) / 1000.0
     due_ns = stack[sk.WSTAMP_NS]
     held = stack[sk.WAS_FULL] != 0 or (k > 0 and sends[k - 1].fills_window != 0) or send.retransmitted != 0
-    if held and send.tx_ns - stack[sk.ACKED_NS] <= ANSWER_NS * blur:
+    if held and send.tx_ns - stack[sk.ACKED_NS] <= ANSWER_NS * time_error:
         due_ns = max(due_ns, stack[sk.ACKED_NS])
     late_us = (send.tx_ns - due_ns) / 1000.0
-    exact_us, rough_us = EXACT_US * blur, ROUGH_US * blur
+    exact_us, rough_us = EXACT_US * time_error, ROUGH_US * time_error
     density = EXACT / (2 * exact_us) * math.exp(-abs(late_us) / exact_us)
     density += ROUGH / (2 * rough_us) * math.exp(-abs(late_us) / rough_us)
     if late_us > 0:
@@ -69,7 +69,7 @@ def paced_send(sends, k, slots, stack, own_min_rtt, slow_burst, blur):
     room = slots[sk.CWND] - (np.int64(send.in_flight) - np.int64(send.segments))
     if room <= 0:
         total += math.log(BEYOND_CWND)
-    if blur > 1:
+    if time_error > 1:
         return total
     made = sk.usual_burst(slots, stack, own_min_rtt, slow_burst)
     if 0 < room < made:  # what cwnd cuts is as long as it allows
@@ -77,7 +77,7 @@ def paced_send(sends, k, slots, stack, own_min_rtt, slow_burst, blur):
     return total + size_likelihood(segments_of(sends, k), made)
 
 
-def most_paced(send, stack, blur):
+def paced_send_bound(send, stack, time_error):
     """Greatest `paced_send` of a super-packet in a trial with at most RATES_APART times the rate.
 
     Whatever the rate, its predecessor's length and its own lateness make the time between them. Where the ACK that
@@ -86,15 +86,15 @@ def most_paced(send, stack, blur):
     length_us = (stack[sk.WSTAMP_NS] - stack[sk.SKB_NS]) / 1000.0
     if length_us <= 0:
         return 0.0
-    exact_us, rough_us = EXACT_US * blur, ROUGH_US * blur
+    exact_us, rough_us = EXACT_US * time_error, ROUGH_US * time_error
     exact, rough, short = EXACT / (2 * exact_us), ROUGH / (2 * rough_us), HELD * RATES_APART / length_us
     since_us, acked_us = (send.tx_ns - stack[sk.SKB_NS]) / 1000.0, (send.tx_ns - stack[sk.ACKED_NS]) / 1000.0
     density = exact + rough + (min(HELD / since_us, short) if since_us > 0 else short)
-    if acked_us * 1000 <= ANSWER_NS * blur:
+    if acked_us * 1000 <= ANSWER_NS * time_error:
         acked_us = max(acked_us, 0.0)  # exp(-x) <= 1 / (1 + x)
         density = max(density, exact / (1 + acked_us / exact_us) + rough / (1 + acked_us / rough_us) + short)
     most = math.log(density)
-    return most if send.retransmitted != 0 or blur > 1 else most + LOG_AS_LONG
+    return most if send.retransmitted != 0 or time_error > 1 else most + LOG_AS_LONG
 
 
 def any_send(sends, k, slots, stack, gap_us, srtt_us8, own_min_rtt, slow_burst):

@@ -1,7 +1,23 @@
-"""Row loop of a replay over a recorded flow: sends and calls in order.
+"""The row loop of a replay: the controller's calls and the recorded sends of a flow, in order of time.
 
-Plain functions over numpy records, interpreted or compiled (`cctrace.lang.machine`). `trying` makes trials;
-`likelihood` scores sends.
+A row of the event stream is one call that tcp_ack, tcp_write_xmit or a timer makes to the controller
+(`tcp_congestion_ops`). `call_row` first processes the packets that were sent before it, then does what the stack does
+before the call, makes the call, and does what the stack does with its result (`stack`). Random numbers that the
+controller asks for are given in `draws`. `trying`, `branches` and `together` run the same rows with other values, and
+compare how likely these make the recorded sends (`likelihood`).
+
+Plain functions over numpy records, interpreted or compiled (`cctrace.lang.machine`). They share these arguments:
+
+    replay   (ctx, rows, sends, marks, ack, likelihood): all but the state
+      ctx          parameters (`context`)
+      rows         (calls, states, steady): the event stream, packed (`flows.packed`)
+      sends        the packets that were sent (`schema.SENDS`)
+      marks        of each packet, whether it was sent application-limited, and what waited behind it (`context`)
+      ack          what the controller reads in its call (`schema.LINUX_VIEW`)
+      likelihood   [0]: log likelihood of the sends so far; [1 + k]: the most that sends from `k` on can add
+    draws    the known random numbers: rows of (row of the call, four raw 32-bit numbers)
+    slots    the controller's fields, 64-bit words
+    stack    the stack's own state (`stack`)
 """
 
 import numpy as np
@@ -16,8 +32,8 @@ from cctrace.replaying.engine.likelihood import (
     any_send,
     full_flight,
     is_written,
-    most_paced,
     paced_send,
+    paced_send_bound,
     timed_send,
 )
 from cctrace.replaying.engine.waiting import is_flag_doubted, is_limit_replayed, is_paced, take_waiting
@@ -34,12 +50,12 @@ A_TX_IN_FLIGHT, A_SKB_TX_IN_FLIGHT = _at["rs_tx_in_flight"], _at["skb_tx_in_flig
 A_CWND_LIMITED, A_MAX_PACKETS_OUT = _at["is_cwnd_limited"], _at["max_packets_out"]
 A_APP_LIMITED, A_SKB_APP_LIMITED = _at["rs_is_app_limited"], _at["skb_tx_app_limited"]
 LONG_AGO = 1 << 20  # ticks, more than any window at any HZ
-KEEP = 64  # rows between copies of the state, from which it is made again where a call draws: that is rare
-LONG_PHASE = 2  # minimum RTTs, within which a probe or a drain reaches its end condition
+CHECKPOINT_ROWS = 64  # rows between copies of the state; calls that draw, before which it is restored, are rare
+LONG_PHASE_RTTS = 2  # minimum RTTs, within which a probe or a drain reaches its end condition
 
 
 def observe(row, rest, start_ns, ack):
-    """Copy a state and the rest of it to `ack`, in the order of `schema.LINUX_VIEW`; `observe_call` copies the rest."""
+    """Copy what all calls of one state (`row`, `rest`) read to `ack`; `observe_call` copies what differs."""
     ack[1] = row.ca_state
     ack[2] = row.ack
     ack[3] = row.snd_una
@@ -75,7 +91,7 @@ def observe(row, rest, start_ns, ack):
 
 
 def observe_call(call, row, rest, ack):
-    """Copy what differs between the calls of one state, and what `read_row` may have changed."""
+    """Copy to `ack` what differs between the calls of one state, and what `read_row` may have changed."""
     ack[0] = call.arg
     ack[5] = row.packets_out
     ack[11] = call.delivered_mstamp_us
@@ -91,21 +107,27 @@ def observe_call(call, row, rest, ack):
     ack[40] = rest.skb_tx_app_limited
 
 
-def take_send(ctx, sends, asked_ns, srtt_us8, slots, stack, marks, likelihood):
-    """Process the next packet, which TCP sent by `asked_ns`: mark it, and compute when the one after it is due."""
+def process_send(replay, handed_over_ns, srtt_us8, slots, stack):
+    """Process the next packet: score it, mark it, and compute when pacing releases the one after it.
+
+    `handed_over_ns`: the time by which TCP had passed it to the qdisc. `srtt_us8`: the smoothed RTT before it.
+    """
+    ctx, _, sends, marks, _, likelihood = replay
     k = stack[sk.NEXT_SEND]
     send = sends[k]
-    if ctx[cx.KEEPS] != 0:
-        likelihood[1 + k] = most_paced(send, stack, ctx[cx.BLUR]) if send.begins != 0 else 0.0
+    if ctx[cx.STORES_BOUNDS] != 0:
+        likelihood[1 + k] = paced_send_bound(send, stack, ctx[cx.TIME_ERROR]) if send.begins != 0 else 0.0
     if send.begins != 0:
         if ctx[cx.SCORE] == cx.PACED_SENDS and (ctx[cx.UNTIL_NS] == 0 or send.tx_ns < ctx[cx.UNTIL_NS]):
-            likelihood[0] += paced_send(sends, k, slots, stack, ctx[cx.OWN_MIN_RTT], ctx[cx.SLOW_BURST], ctx[cx.BLUR])
+            likelihood[0] += paced_send(
+                sends, k, slots, stack, ctx[cx.OWN_MIN_RTT], ctx[cx.SLOW_BURST], ctx[cx.TIME_ERROR]
+            )
         elif ctx[cx.SCORE] == cx.ALL_SENDS:
             gap_us = ctx[cx.USUAL_GAP_US]
             likelihood[0] += any_send(sends, k, slots, stack, gap_us, srtt_us8, ctx[cx.OWN_MIN_RTT], ctx[cx.SLOW_BURST])
         elif ctx[cx.SCORE] == cx.TIMED_SENDS or (ctx[cx.SCORE] == cx.OWN_SENDS and not is_written(send, stack)):
             likelihood[0] += timed_send(sends, k, slots, stack, ctx[cx.USUAL_GAP_US])
-        sk.begin_skb(send.tx_ns, asked_ns, stack)
+        sk.begin_skb(send.tx_ns, handed_over_ns, stack)
     if ctx[cx.MARKED] == 0:
         marks[k] = 1 if slots[sk.APP_LIMITED] != 0 else 0
     segments = np.int64(send.segments)
@@ -120,25 +142,32 @@ def take_send(ctx, sends, asked_ns, srtt_us8, slots, stack, marks, likelihood):
     stack[sk.WAITING] = 0
 
 
-def take_sends(ctx, rows, sends, marks, i, slots, stack, likelihood):
-    """Process all sends before row `i`.
+def process_sends(replay, i, slots, stack):
+    """Process all packets sent before row `i`.
 
-    Where it is in question whether there was fq (TIMED_SENDS, OWN_SENDS), what leaves late counts as late all the same:
-    else fq would explain any timer's lateness.
+    To a sender behind fq, a packet that leaves after its departure time is not late if TCP had handed it over by then.
+    But where the question is whether there was fq at all (TIMED_SENDS, OWN_SENDS), it counts as late: otherwise fq
+    would explain any timer's lateness.
     """
+    ctx, rows, sends, _, _, _ = replay
     clock_ns = sk.state_of(rows, i).time_ns - ctx[cx.START_NS] + schema.CLOCK_START_US * 1000
     prior = sk.state_of(rows, max(i - 1, 0))
-    handed = ctx[cx.HANDS_OVER] != 0 and ctx[cx.SCORE] < cx.TIMED_SENDS
+    may_wait_in_fq = ctx[cx.HANDS_OVER] != 0 and ctx[cx.SCORE] < cx.TIMED_SENDS
     while stack[sk.NEXT_SEND] < sends.size and sends[stack[sk.NEXT_SEND]].row <= i:
         send = sends[stack[sk.NEXT_SEND]]
         if i > 0:
             sk.mark_app_limited(send, np.int64(prior.delivered), slots, stack, ctx[cx.BY_ACKS] != 0)
-        asked_ns = clock_ns if handed else np.int64(send.tx_ns)
-        take_send(ctx, sends, asked_ns, prior.srtt_us8, slots, stack, marks, likelihood)
+        handed_over_ns = clock_ns if may_wait_in_fq else np.int64(send.tx_ns)
+        process_send(replay, handed_over_ns, prior.srtt_us8, slots, stack)
 
 
-def read_row(ctx, call, row, rest, i, sends, marks, slots, stack, ack):
-    """Fill `ack` with what the controller reads in the call of row `i`, whose state is `row` and `rest`."""
+def read_row(replay, i, slots, stack):
+    """Fill `ack` with what the controller reads in the call of row `i`."""
+    ctx, rows, sends, marks, ack, _ = replay
+    calls, states, steady = rows
+    call = calls[i]
+    row = states[call.of]
+    rest = steady[row.steady]
     if ctx[cx.OBSERVED] != call.of:
         observe(row, rest, ctx[cx.START_NS], ack)
         ctx[cx.OBSERVED] = call.of
@@ -154,15 +183,15 @@ def read_row(ctx, call, row, rest, i, sends, marks, slots, stack, ack):
     doubted = stack[sk.IS_CWND_LIMITED] == 0 and is_flag_doubted(row)
     if doubted or is_limit_replayed(ctx, sends, slots):
         ack[A_CWND_LIMITED], ack[A_MAX_PACKETS_OUT] = stack[sk.IS_CWND_LIMITED], stack[sk.MAX_PACKETS_OUT]
-    if ctx[cx.BLUR] > 1 and ctx[cx.GAIN_SLOT] >= 0:
-        sk.lean(slots[ctx[cx.GAIN_SLOT]], outlasts(ctx, slots, ack), ack)
+    if ctx[cx.TIME_ERROR] > 1 and ctx[cx.GAIN_SLOT] >= 0:
+        sk.lean(slots[ctx[cx.GAIN_SLOT]], is_overlong_phase(ctx, slots, ack), ack)
     if ctx[cx.DRAINS_END] != 0:
         sk.end_drain(slots[ctx[cx.GAIN_SLOT]], stack, ack)
     if ctx[cx.STAMP_SLOT] >= 0 and call.event == schema.ON_ACK:
-        dips = is_dip(ctx, i, stack)
-        slots[ctx[cx.STAMP_SLOT]] = ack[A_JIFFIES] - (LONG_AGO if dips else 0)
+        starts = starts_probe_rtt(ctx, i, stack)
+        slots[ctx[cx.STAMP_SLOT]] = ack[A_JIFFIES] - (LONG_AGO if starts else 0)
         if ctx[cx.DONE_SLOT] >= 0:
-            sk.reach_probe_rtt(dips, slots[ctx[cx.DONE_SLOT]], stack, ack)
+            sk.reach_probe_rtt(starts, slots[ctx[cx.DONE_SLOT]], stack, ack)
     if row.rs_send >= 0:
         marked = marks[row.rs_send] & cx.APP_LIMITED
         if call.event == schema.SKB_MARKED_LOST:
@@ -171,24 +200,24 @@ def read_row(ctx, call, row, rest, i, sends, marks, slots, stack, ack):
             ack[A_APP_LIMITED] = marked
 
 
-def is_dip(ctx, i, stack):
-    """Whether the sender was seen to enter PROBE_RTT at row `i`; rows are asked for in order."""
-    k = stack[sk.NEXT_DIP]
-    while k < ctx[cx.DIPS] and ctx[cx.CONTEXT_SIZE + k] < i:
+def starts_probe_rtt(ctx, i, stack):
+    """Whether the recorded sender was seen to enter PROBE_RTT at row `i`; must be called in order of rows."""
+    k = stack[sk.NEXT_PROBE_RTT]
+    while k < ctx[cx.PROBE_RTTS] and ctx[cx.CONTEXT_SIZE + k] < i:
         k += 1
-    stack[sk.NEXT_DIP] = k
-    return k < ctx[cx.DIPS] and ctx[cx.CONTEXT_SIZE + k] == i
+    stack[sk.NEXT_PROBE_RTT] = k
+    return k < ctx[cx.PROBE_RTTS] and ctx[cx.CONTEXT_SIZE + k] == i
 
 
-def outlasts(ctx, slots, ack):
-    """Whether a phase of v2 or v3 has lasted so long that it must have ended."""
+def is_overlong_phase(ctx, slots, ack):
+    """Whether the current phase of BBRv2's or v3's cycle has lasted so long that it must have ended in the kernel."""
     if ctx[cx.CYCLE_SLOT] < 0 or ctx[cx.MIN_RTT_SLOT] < 0:
         return False
-    return ack[A_DELIVERED_MSTAMP] - slots[ctx[cx.CYCLE_SLOT]] > LONG_PHASE * slots[ctx[cx.MIN_RTT_SLOT]]
+    return ack[A_DELIVERED_MSTAMP] - slots[ctx[cx.CYCLE_SLOT]] > LONG_PHASE_RTTS * slots[ctx[cx.MIN_RTT_SLOT]]
 
 
-def take_draws(ctx, draws, i, stack, ack):
-    """Set the random numbers of row `i`'s call; return whether they are known. `draws` rows: row, four numbers."""
+def set_random_numbers(ctx, draws, i, stack, ack):
+    """Set the random numbers that the call of row `i` may take; return whether they are known."""
     k = stack[sk.NEXT_DRAW]
     if k < draws.shape[0] and draws[k, 0] == i:
         for j in range(4):
@@ -200,11 +229,12 @@ def take_draws(ctx, draws, i, stack, ack):
     return False
 
 
-def call_row(ctx, rows, sends, marks, draws, i, slots, stack, ack, likelihood):
-    """Execute row `i`; return whether the controller drew an unknown number."""
+def call_row(replay, draws, i, slots, stack):
+    """Process row `i` and the packets sent before it; return whether the controller took an unknown random number."""
+    ctx, rows, sends, marks, ack, likelihood = replay
     if stack[sk.NEXT_SEND] < sends.size and sends[stack[sk.NEXT_SEND]].row <= i:
-        take_sends(ctx, rows, sends, marks, i, slots, stack, likelihood)
-    calls, states, steady = rows
+        process_sends(replay, i, slots, stack)
+    calls, states, _ = rows
     call = calls[i]
     if i > 0 and call.of != calls[i - 1].of:
         later_ns = states[call.of].time_ns - states[calls[i - 1].of].time_ns
@@ -217,7 +247,7 @@ def call_row(ctx, rows, sends, marks, draws, i, slots, stack, ack, likelihood):
     if not has_entry and (event >= schema.SKB_MARKED_LOST or event == schema.INIT):
         return False
     row = states[call.of]
-    read_row(ctx, call, row, steady[row.steady], i, sends, marks, slots, stack, ack)
+    read_row(replay, i, slots, stack)
     starts = event == schema.CWND_EVENT and (call.arg == EVENT_TX_START or call.arg == EVENT_CWND_RESTART)
     if starts and stack[sk.NEXT_SEND] < sends.size:
         sk.mark_app_limited(sends[stack[sk.NEXT_SEND]], ack[sk.A_DELIVERED], slots, stack, ctx[cx.BY_ACKS] != 0)
@@ -233,7 +263,7 @@ def call_row(ctx, rows, sends, marks, draws, i, slots, stack, ack, likelihood):
     if event == schema.ON_ACK:
         stack[sk.SND_UNA] = ack[sk.A_SND_UNA]
     ack[A_PRIOR_CWND] = stack[sk.PRIOR_CWND]
-    known = take_draws(ctx, draws, i, stack, ack)
+    is_known = set_random_numbers(ctx, draws, i, stack, ack)
     slots[sk.DRAWS] = 0
     returned = slots[sk.SSTHRESH] if event == schema.SSTHRESH else slots[sk.CWND]
     if has_entry:
@@ -248,7 +278,7 @@ def call_row(ctx, rows, sends, marks, draws, i, slots, stack, ack, likelihood):
         sk.update_pacing_rate(event, ack, slots, stack, is_paced(ctx, slots), slots[ctx[cx.MAX_RATE_SLOT]])
     stack[sk.CA_STATE] = ack[sk.A_CA_STATE]
     stack[sk.MIN_RTT_US] = ack[A_MIN_RTT]
-    return slots[sk.DRAWS] > 0 and not known
+    return slots[sk.DRAWS] > 0 and not is_known
 
 
 def was_full(ctx, row, ack, slots, stack):
@@ -264,46 +294,50 @@ def was_full(ctx, row, ack, slots, stack):
     return 1 if room < sk.least_burst(slots, stack, ctx[cx.OWN_MIN_RTT], ctx[cx.SLOW_BURST]) else 0
 
 
-def run(ctx, rows, sends, marks, draws, slots, stack, saved, ack, likelihood, recorded, out):
-    """Replay rows from FIRST to before LAST and record; stop before the first call that draws an unknown number.
+def run(replay, draws, slots, stack, checkpoint, recording):
+    """Replay rows from FIRST to before LAST and record; stop before the first call that takes an unknown number.
 
-    Returns the row. ``out[k, i - RECORDED_FROM]`` is ``slots[recorded[k]]`` after row `i`. `saved` has room for slots
-    and stack, empty for a class without draws. The rows from the last copy to one that draws are called again in the
-    same loop: LLVM has `call_row` in the caller where that calls it in one place.
+    Returns the row reached. `checkpoint`: room for a copy of slots and stack; empty if the class takes no random
+    numbers. Whether a call takes one is known after it, so the state is restored from the checkpoint, and the rows up
+    to that call are called again. This is done in the same loop because LLVM inlines `call_row` only where it is called
+    in one place of a function (docs/design.md, "A call in one place").
     """
-    size, kept, before, drew = slots.size, ctx[cx.FIRST], likelihood[0], ctx[cx.LAST]
+    ctx, _, _, _, _, likelihood = replay
+    size, checkpoint_row, checkpoint_likelihood, end = slots.size, ctx[cx.FIRST], likelihood[0], ctx[cx.LAST]
     i = ctx[cx.FIRST]
-    while i < drew:
-        if saved.size and (i - ctx[cx.FIRST]) % KEEP == 0:
-            saved[:size], saved[size:] = slots, stack
-            kept, before = i, likelihood[0]
-        draws_unknown = call_row(ctx, rows, sends, marks, draws, i, slots, stack, ack, likelihood)
-        if draws_unknown and saved.size:
-            slots[:], stack[:], likelihood[0] = saved[:size], saved[size:], before
-            i, drew = kept, i
+    while i < end:
+        if checkpoint.size and (i - ctx[cx.FIRST]) % CHECKPOINT_ROWS == 0:
+            checkpoint[:size], checkpoint[size:] = slots, stack
+            checkpoint_row, checkpoint_likelihood = i, likelihood[0]
+        drew_unknown = call_row(replay, draws, i, slots, stack)
+        if drew_unknown and checkpoint.size:
+            slots[:], stack[:], likelihood[0] = checkpoint[:size], checkpoint[size:], checkpoint_likelihood
+            i, end = checkpoint_row, i
         else:
-            if draws_unknown:
+            if drew_unknown:
                 ctx[cx.GUESSED] += 1
-            record(ctx, i, slots, recorded, out)
+            record(ctx, i, slots, recording)
             i += 1
-    return drew
+    return end
 
 
-def record(ctx, i, slots, recorded, out):
-    """Record what row `i` left, where there is room."""
+def record(ctx, i, slots, recording):
+    """Record the fields that row `i` left, if there is room; `recording`: their slots, and a column of values a row."""
+    recorded, values = recording
     column = i - ctx[cx.RECORDED_FROM]
-    if column < out.shape[1]:
+    if column < values.shape[1]:
         for k in range(recorded.size):
-            out[k, column] = slots[recorded[k]]
+            values[k, column] = slots[recorded[k]]
 
 
-def score(stops, sums, ctx, rows, sends, marks, draws, slots, stack, saved, ack, likelihood, recorded, out):
-    """Replay as `run` does; ``sums[k]`` is log likelihood of the sends from row ``stops[k - 1]`` to ``stops[k]``."""
+def score(stops, sums, replay, draws, slots, stack, checkpoint, recording):
+    """Replay as `run` does; fill ``sums[k]`` with the log likelihood of the sends before row ``stops[k]``."""
+    ctx, _, _, _, _, likelihood = replay
     row, last = ctx[cx.FIRST], ctx[cx.LAST]
     while ctx[cx.BLOCK] < stops.size:
         stop = min(stops[ctx[cx.BLOCK]], last)
         ctx[cx.FIRST], ctx[cx.LAST] = row, stop
-        row = run(ctx, rows, sends, marks, draws, slots, stack, saved, ack, likelihood, recorded, out)
+        row = run(replay, draws, slots, stack, checkpoint, recording)
         if row < stop or stop < stops[ctx[cx.BLOCK]]:
             return row
         sums[ctx[cx.BLOCK]] = likelihood[0]

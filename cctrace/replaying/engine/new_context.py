@@ -15,7 +15,7 @@ from cctrace.replaying.engine import midflow
 from cctrace.replaying.engine.calls import CompiledCalls, InterpretedCalls
 from cctrace.replaying.engine.waiting import is_ack_clocked
 
-BLUR_ELSEWHERE = 20  # for captures not taken at the sender: departure times come from time stamps of 1 ms
+TIME_ERROR_ELSEWHERE = 20  # for captures not taken at the sender: departure times come from time stamps of 1 ms
 
 
 def new_context(
@@ -32,7 +32,7 @@ def new_context(
     own_stamp = not elsewhere and "min_rtt" not in meta.get("inferred", ())
     dips = midflow.probe_rtts(events, params) if cls.has_on_ack and not own_stamp else ()
     ctx = np.zeros(cx.CONTEXT_SIZE + len(dips), np.int64)
-    ctx[cx.CONTEXT_SIZE :], ctx[cx.DIPS] = dips, len(dips)
+    ctx[cx.CONTEXT_SIZE :], ctx[cx.PROBE_RTTS] = dips, len(dips)
     stamps = [name for name in ("probe_rtt_min_stamp", "min_rtt_stamp") if name in fields]
     ctx[cx.STAMP_SLOT] = slot(stamps[0]) if stamps and not own_stamp else -1
     ctx[cx.ADDRESS] = machine.address
@@ -52,7 +52,7 @@ def new_context(
     if not cls.probe_draws:  # a phase of v1 has no fixed length, and its cycle is kept in step separately
         ctx[cx.CYCLE_SLOT] = -1
     ctx[cx.ECN_OK], ctx[cx.HANDS_OVER] = int(meta["ecn_ok"]), int(meta.get("through_fq", False))
-    ctx[cx.WATCH_SLOT], ctx[cx.OBSERVED], ctx[cx.BLUR] = -1, -1, BLUR_ELSEWHERE if elsewhere else 1
+    ctx[cx.WATCH_SLOT], ctx[cx.OBSERVED], ctx[cx.TIME_ERROR] = -1, -1, TIME_ERROR_ELSEWHERE if elsewhere else 1
     ctx[cx.DRAINS_END] = "pacing_gain" in fields and (elsewhere or meta.get("hand_over_unknown", False))
     ctx[cx.ACK_CLOCKED] = not elsewhere and is_ack_clocked(events, sends)
     ctx[cx.PACED] = 1 if cls.sets_pacing_rate and not ctx[cx.REDUCES] else 0

@@ -96,8 +96,8 @@ DRAWS, CWND, CWND_CNT, SSTHRESH, PACING, APP_LIMITED = range(6)
     RATE_BPS,  # sk->sk_pacing_rate set by the stack if the controller sets none; also sizes bursts
     GSO_MAX,  # bytes by which the super-packets of BBRv2 and v3 would be longer at a min_rtt of 0
     OLDEST,  # row of the sends before which all data are acknowledged
-    DIP_US,  # when PROBE_RTT was seen to start, where flights are estimates; 0: none, or its flight was reached
-    NEXT_DIP,  # of the rows at which PROBE_RTT was seen to start
+    PROBE_RTT_US,  # when PROBE_RTT was seen to start, where flights are estimates; 0: none, or its flight was reached
+    NEXT_PROBE_RTT,  # next of the rows at which PROBE_RTT was seen to start
     STATE,  # address of its slots
     STACK_SIZE,
 ) = range(36)
@@ -136,15 +136,15 @@ def end_drain(gain, stack, ack):
         ack[A_PACKETS_OUT] -= packets_in_flight(ack)
 
 
-def reach_probe_rtt(is_dip, done, stack, ack):
+def reach_probe_rtt(starts, done, stack, ack):
     """Let PROBE_RTT reach its flight within a few RTTs: an error of the flight must not keep it there for ever.
 
-    `is_dip`: whether it starts with this ACK. `done`: when it may end, 0 if the flight was not reached.
+    `starts`: whether PROBE_RTT starts with this ACK. `done`: when it may end, 0 if the flight was not reached.
     """
-    if is_dip:
-        stack[DIP_US] = ack[A_NOW]
-    elif stack[DIP_US] != 0 and ack[A_NOW] - stack[DIP_US] > LONG_DRAIN * ack[A_SRTT] // 8:
-        stack[DIP_US] = 0
+    if starts:
+        stack[PROBE_RTT_US] = ack[A_NOW]
+    elif stack[PROBE_RTT_US] != 0 and ack[A_NOW] - stack[PROBE_RTT_US] > LONG_DRAIN * ack[A_SRTT] // 8:
+        stack[PROBE_RTT_US] = 0
         if done == 0:
             ack[A_PACKETS_OUT] -= packets_in_flight(ack)
 

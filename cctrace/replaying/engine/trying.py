@@ -1,78 +1,80 @@
-"""Trials of a replay: runs over copies of its state that return only likelihoods.
+"""Trials: hypotheses about unrecorded values, each run over the same rows from a copy of the replay's state.
 
-A likelihood is how well the recorded sends agree with what the controller would have allowed. Plain functions as those
-of `loop`; `follow` calls them.
+The result of a trial is the log likelihood of the recorded sends (`likelihood`): how well they agree with what the
+controller would have allowed under the hypothesis. Plain functions, with the arguments that `loop` describes; `follow`
+calls them.
 """
 
 from cctrace.replaying.engine import context as cx
 from cctrace.replaying.engine import stack as sk
 from cctrace.replaying.engine.loop import call_row
 
-NOTHING_LESS = -1e300  # no log likelihood is
+LOWEST = -1e300  # below any log likelihood
 
 
-def trial(ctx, rows, sends, marks, draws, first, last, slots, stack, ack, likelihood, least):
-    """Replay rows [first, last) for their likelihood; end where it must end below `least`.
+def trial(replay, draws, first, last, slots, stack, least):
+    """Run rows [first, last); stop where the log likelihood must end below `least`.
 
-    Returns the end row, which an unknown draw or the watched field may bring forward, and whether the latter did.
+    Returns the row after the last one called, which an unknown draw or the watched field may bring forward, and whether
+    the watched field did.
     """
+    ctx, _, _, _, _, likelihood = replay
     for i in range(first, last):
-        if call_row(ctx, rows, sends, marks, draws, i, slots, stack, ack, likelihood):
+        if call_row(replay, draws, i, slots, stack):
             return i + 1, 0
         if ctx[cx.WATCH_SLOT] >= 0 and slots[ctx[cx.WATCH_SLOT]] == ctx[cx.WATCH_VALUE]:
             return i + 1, 1
-        if least > NOTHING_LESS and likelihood[0] + likelihood[1 + stack[sk.NEXT_SEND]] < least:
+        if least > LOWEST and likelihood[0] + likelihood[1 + stack[sk.NEXT_SEND]] < least:
             likelihood[0] += likelihood[1 + stack[sk.NEXT_SEND]]
             return last, 0
     return last, 0
 
 
-def trials(ctx, rows, sends, marks, draws, start, memory, changes, work, stack, ack, likelihood, out):
-    """Try several hypotheses over rows FIRST to before LAST, from one state; fill a row of `out` for each.
+def trials(replay, draws, start_slots, start_stack, changes, slots, stack, results):
+    """Run several hypotheses over rows FIRST to before LAST, all from one state, `start_slots` and `start_stack`.
 
-    Its columns are the log likelihood, the end row, and whether the watched field ended it. `start` and `memory`
-    are slots and stack before the first row. `draws` has shape (hypotheses, draws, 5); `changes` (hypotheses,
-    changes, 2) holds slots and increments: see `change`.
+    `draws`, shape (hypotheses, draws, 5), and `changes`, shape (hypotheses, changes, 2), see `change`, are what the
+    hypotheses differ in. Fills a row of `results` for each: log likelihood, row after the last one called, and whether
+    the watched field ended it.
 
-    With MARGIN, a hypothesis ends where all later sends could not make up for what it lacks, as they would if it went
-    on to LAST; its likelihood is then the most that it could reach. ``likelihood[1 + k]`` is what sends from `k` on can
-    add. Where the first hypothesis ends before LAST, all are run to their ends. If KNOWN, another one stands for the
-    first: ``likelihood[0]`` is its own, and what sends can add is known.
+    With MARGIN, the first hypothesis also stores the most that each later send could add to any likelihood. Another one
+    stops where even these could not bring it to the first one's likelihood plus MARGIN; its result is then this upper
+    bound. If BASE_KNOWN, the first hypothesis was run before: ``likelihood`` has its result and the bounds. If it ends
+    before LAST, all are run to their ends.
     """
-    margin, paced = ctx[cx.MARGIN], ctx[cx.SCORE] == cx.PACED_SENDS and ctx[cx.KNOWN] == 0
-    least = NOTHING_LESS
-    if ctx[cx.KNOWN] != 0:
+    ctx, _, _, _, _, likelihood = replay
+    margin, paced = ctx[cx.MARGIN], ctx[cx.SCORE] == cx.PACED_SENDS and ctx[cx.BASE_KNOWN] == 0
+    least = LOWEST
+    if ctx[cx.BASE_KNOWN] != 0:
         least = likelihood[0] + margin / 1000.0
     for h in range(ctx[cx.HYPOTHESES]):
-        begin(start, memory, changes[h], work, stack)
+        begin(start_slots, start_stack, changes[h], slots, stack)
         likelihood[0] = 0.0
-        ctx[cx.KEEPS] = 1 if h == 0 and margin < cx.NO_MARGIN and paced else 0
-        end, watched = trial(
-            ctx, rows, sends, marks, draws[h], ctx[cx.FIRST], ctx[cx.LAST], work, stack, ack, likelihood, least
-        )
-        ctx[cx.KEEPS] = 0
-        out[h, 0], out[h, 1], out[h, 2] = likelihood[0], end, watched
-        if margin < cx.NO_MARGIN and h == 0 and end == ctx[cx.LAST] and ctx[cx.KNOWN] == 0:
+        ctx[cx.STORES_BOUNDS] = 1 if h == 0 and margin < cx.NO_MARGIN and paced else 0
+        end, watched = trial(replay, draws[h], ctx[cx.FIRST], ctx[cx.LAST], slots, stack, least)
+        ctx[cx.STORES_BOUNDS] = 0
+        results[h, 0], results[h, 1], results[h, 2] = likelihood[0], end, watched
+        if margin < cx.NO_MARGIN and h == 0 and end == ctx[cx.LAST] and ctx[cx.BASE_KNOWN] == 0:
             least = likelihood[0] + margin / 1000.0
-            add_up(memory[sk.NEXT_SEND], stack[sk.NEXT_SEND], likelihood)
-        elif least > NOTHING_LESS:
+            sum_bounds(start_stack[sk.NEXT_SEND], stack[sk.NEXT_SEND], likelihood)
+        elif least > LOWEST:
             least = max(least, likelihood[0] + min(margin, 0) / 1000.0)
 
 
-def add_up(first, last, likelihood):
-    """Turn what each of the sends [first, last) can add at most into what all from there on can."""
+def sum_bounds(first, last, likelihood):
+    """Turn the most that each of the sends [first, last) can add into the most that it and all later ones can."""
     likelihood[1 + last] = 0.0
     for k in range(last - 1, first - 1, -1):
         likelihood[1 + k] += likelihood[2 + k]
 
 
-def begin(start, memory, changes, work, stack):
-    """Start a hypothesis with changed copies of slots and stack."""
-    work[:] = start
+def begin(start_slots, start_stack, changes, slots, stack):
+    """Start a hypothesis: copy a state and change it."""
+    slots[:] = start_slots
     own = stack[sk.STATE]
-    stack[:] = memory
+    stack[:] = start_stack
     stack[sk.STATE] = own
-    change(changes, work, stack)
+    change(changes, slots, stack)
 
 
 def change(changes, slots, stack):

@@ -1,7 +1,9 @@
-"""Gain cycles of BBR v1 that need no shift: compiled code runs one after the other.
+"""Gain cycles of BBR v1 that are in step with the sends, one after the other, in compiled code (`cycle`).
 
-Shifted cycles are compared with the replay as it is, up to the next cycle's end. It is run once: where it stays as it
-is, the next cycle's comparison goes on from where it ended. `keep_on` is a plain function as those of `loop`.
+At each cycle of eight phases, the replay as it is (the base) is compared with shifted ones: how likely do they make the
+sends up to the end of the next cycle? Most cycles need no shift. The base is run only once: where it is left as it is,
+the comparison of the next cycle goes on from where this one's ended. `keep_on` is a plain function, with the arguments
+that `loop` describes.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,25 +15,37 @@ from cctrace.cc.bbr1_model import CYCLE_LEN
 from cctrace.columns import Ints
 from cctrace.lang.machine import Machine
 from cctrace.replaying.engine import context as cx
-from cctrace.replaying.engine.branches import keep
+from cctrace.replaying.engine.branches import save_state
 from cctrace.replaying.engine.follow import CHANGES, Follower
 from cctrace.replaying.engine.loop import run
 from cctrace.replaying.engine.stack import NEXT_DRAW, NEXT_SEND, STATE
-from cctrace.replaying.engine.trying import add_up, trials
+from cctrace.replaying.engine.trying import sum_bounds, trials
 from cctrace.replaying.inference.hypotheses import State
 from cctrace.tcp.sequence import first_not_below
 
-# State of `keep_on`: where the cycle begins and ends, and with the next one; rows for which there is room to record;
-# the cycle that would go on from where the last comparison ended, and that row; slots of the mode, of the minimum RTT,
-# of the cycle's beginning and of whether a policer is believed in (-1: it cannot be); PROBE_BW; cycles judged, and
-# right; the likeliest shift; how many states are noted, and the row from which on another one is.
+# State of `keep_on`, `at`.
 (
-    ROW, STOP, END, ROOM, NEXT, RAN, MODE, MIN_RTT, CYCLE, POLICED, PROBE_BW, JUDGED, RIGHT, BEST, NOTED, NEXT_NOTE,
+    ROW,  # where the cycle begins
+    STOP,  # where it ends
+    END,  # where the next one ends
+    ROOM,  # row up to which there is memory to record
+    NEXT,  # row at which the last comparison's second cycle began, up to whose end the base has been run; -1: none
+    RAN,  # that end
+    MODE,  # slots of the mode,
+    MIN_RTT,  # of the minimum RTT,
+    CYCLE,  # of the cycle's beginning,
+    POLICED,  # and of whether BBR believes in a policer, -1: it has no such field
+    PROBE_BW,  # the mode
+    JUDGED,  # cycles compared
+    RIGHT,  # and those that needed no shift
+    BEST,  # number of the likeliest shift
+    SAVED,  # states saved on the way
+    NEXT_SAVE,  # row from which on the next one is
     AT_SIZE,
-) = range(17)  # fmt: skip
-# Log likelihoods: of the replay up to the cycle, and up to where it ran; by how much a shift must exceed it; its own.
+) = range(17)
+# Log likelihoods, `sums`: of the base up to STOP, and up to RAN; by how much a shift must exceed it; the likeliest.
 BEFORE, TOTAL, SURE, LIKELIEST, SUMS = range(5)
-MANY, OFTEN = 8, 1 << 13  # states that are noted, and rows between them
+MOST_SAVED, SAVE_ROWS = 8, 1 << 13  # states that are saved, and rows between them
 LEFT, FULL, SHIFTED, JUDGED_ONLY = range(4)  # why it ended, see `Ahead.run`
 
 
@@ -45,130 +59,115 @@ def keep_on(
     at: Any,
     sums: Any,
     now_us: Any,
-    here: Any,
-    passed: Any,
-    most: Any,
-    known_marks: Any,
+    base: Any,
     tried: Any,
-    stream: Any,
+    replay: Any,
     draws: Any,
     state: Any,
-    likelihood: Any,
-    recorded: Any,
-    noted: Any,
+    recording: Any,
+    saved: Any,
 ) -> int:
-    """Replay cycles as long as none is likelier if shifted; return why it ended.
+    """Replay cycles as long as none is clearly likelier if shifted; return why it ended.
 
-    `here` and `passed` hold slots and stack where the cycle begins and ends; `most` is what each send could add to a
-    shifted cycle's likelihood; `known_marks` are the packets' marks of a cycle that is not shifted; `noted` takes some
-    rows on the way, and slots and stack before them.
+    `base`: (start, stop, bounds, marks), of the cycle that is compared: slots and stack where it begins and where it
+    ends; the most that each send could add to a shifted cycle's likelihood; and the base's marks of packets. `tried`:
+    arguments of `trials` for the shifted ones. `state`: (slots, stack, checkpoint). `saved`: (rows, states), some on
+    the way.
     """
-    slots, stack = state[0], state[1]
-    copy_state(slots, stack, here)
+    slots, stack, _ = state
+    start = base[0]
+    copy_state(slots, stack, start)
     why = FULL
     at[NEXT] = -1
     while why == FULL:
-        row, min_rtt_us = at[ROW], here[0][at[MIN_RTT]]
-        if row == now_us.size or here[0][at[MODE]] != at[PROBE_BW]:
+        row, min_rtt_us = at[ROW], start[0][at[MIN_RTT]]
+        if row == now_us.size or start[0][at[MODE]] != at[PROBE_BW]:
             why = LEFT
             break
-        if row >= at[NEXT_NOTE] and at[NOTED] < MANY:
-            noted[0][at[NOTED]], at[NEXT_NOTE] = row, row + OFTEN
-            keep(noted[1][at[NOTED]], here[0], here[1])
-            at[NOTED] += 1
+        if row >= at[NEXT_SAVE] and at[SAVED] < MOST_SAVED:
+            saved[0][at[SAVED]], at[NEXT_SAVE] = row, row + SAVE_ROWS
+            save_state(saved[1][at[SAVED]], start[0], start[1])
+            at[SAVED] += 1
         at[STOP] = row_after(now_us, row, CYCLE_LEN * min_rtt_us)
         at[END] = row_after(now_us, row, 2 * CYCLE_LEN * min_rtt_us)
         if at[END] > at[ROOM]:
             break
-        if run_on(at, sums, here, passed, most, known_marks, stream, draws, state, likelihood, recorded):
-            why = judge(at, sums, here, passed, known_marks, tried, stream, state, likelihood)
+        if run_base(at, sums, base, replay, draws, state, recording):
+            why = compare(at, sums, base, tried, replay, state)
         else:
             why = LEFT
-    copy_state(here[0], here[1], state)
+    copy_state(start[0], start[1], state)
     return why
 
 
-def copy_state(slots: Any, stack: Any, other: Any) -> None:
-    """Copy slots and stack to where `other` has them."""
-    other[0][:] = slots
-    other[1][:] = stack
+def copy_state(slots: Any, stack: Any, to: Any) -> None:
+    """Copy slots and stack to those of `to`."""
+    to[0][:] = slots
+    to[1][:] = stack
 
 
-def run_on(
-    at: Any,
-    sums: Any,
-    here: Any,
-    passed: Any,
-    most: Any,
-    known_marks: Any,
-    stream: Any,
-    draws: Any,
-    state: Any,
-    likelihood: Any,
-    recorded: Any,
-) -> int:
-    """Run the replay as it is to the next cycle's end; return 0 where a call on the way draws a number, else 1."""
-    ctx, rows, sends, marks = stream
-    slots, stack, saved, ack = state
-    wanted, out = recorded
+def run_base(at: Any, sums: Any, base: Any, replay: Any, draws: Any, state: Any, recording: Any) -> int:
+    """Run the replay as it is to the next cycle's end; return 0 where a call on the way needs a draw, else 1."""
+    ctx, _, _, marks, _, likelihood = replay
+    slots, stack, checkpoint = state
+    start, stop, bounds, base_marks = base
     if at[NEXT] != at[ROW] or at[RAN] > at[STOP]:
-        copy_state(here[0], here[1], state)
+        copy_state(start[0], start[1], state)
         at[RAN], sums[BEFORE], sums[TOTAL] = at[ROW], 0.0, 0.0
-    first, sent = here[1][NEXT_SEND], stack[NEXT_SEND]
+    first, sent = start[1][NEXT_SEND], stack[NEXT_SEND]
     likelihood[0] = sums[TOTAL]
-    ctx[cx.KEEPS], ctx[cx.SCORE] = 1, cx.PACED_SENDS
+    ctx[cx.STORES_BOUNDS], ctx[cx.SCORE] = 1, cx.PACED_SENDS
     ctx[cx.FIRST], ctx[cx.LAST] = at[RAN], at[STOP]
-    reached = run(ctx, rows, sends, marks, draws, slots, stack, saved, ack, likelihood, wanted, out)
+    reached = run(replay, draws, slots, stack, checkpoint, recording)
     at_stop = likelihood[0]
     if reached == at[STOP]:
-        copy_state(slots, stack, passed)
+        copy_state(slots, stack, stop)
         ctx[cx.FIRST], ctx[cx.LAST] = at[STOP], at[END]
-        reached = run(ctx, rows, sends, marks, draws, slots, stack, saved, ack, likelihood, wanted, out)
-    ctx[cx.KEEPS] = 0
+        reached = run(replay, draws, slots, stack, checkpoint, recording)
+    ctx[cx.STORES_BOUNDS] = 0
     if reached < at[END]:
         return 0
     last = stack[NEXT_SEND]
-    most[sent:last] = likelihood[1 + sent : 1 + last]
-    known_marks[first:last] = marks[first:last]
-    known = likelihood[0] - sums[BEFORE]
+    bounds[sent:last] = likelihood[1 + sent : 1 + last]
+    base_marks[first:last] = marks[first:last]
+    of_base = likelihood[0] - sums[BEFORE]
     sums[BEFORE], sums[TOTAL] = at_stop, likelihood[0]
     at[NEXT], at[RAN] = at[STOP], at[END]
-    likelihood[0] = known
-    likelihood[1 + first : 1 + last] = most[first:last]
-    add_up(first, last, likelihood)
+    likelihood[0] = of_base
+    likelihood[1 + first : 1 + last] = bounds[first:last]
+    sum_bounds(first, last, likelihood)
     return 1
 
 
-def judge(
-    at: Any, sums: Any, here: Any, passed: Any, known_marks: Any, tried: Any, stream: Any, state: Any, likelihood: Any
-) -> int:
-    """Compare the cycle with shifted ones; go on to its end, and return FULL, or why not."""
-    ctx, rows, sends, marks = stream
-    shifts, no_draws, changes, memory, work, work_stack, found = tried
-    known, likeliest, best = likelihood[0], likelihood[0], -1
-    memory[:] = here[1]
-    memory[NEXT_DRAW] = 0
+def compare(at: Any, sums: Any, base: Any, tried: Any, replay: Any, state: Any) -> int:
+    """Compare the base's cycle with shifted ones; go on to its end, and return FULL, or why not."""
+    ctx, _, _, marks, _, likelihood = replay
+    shifts, no_draws, start_stack, changes, trial_slots, trial_stack, results = tried
+    start, stop, _, base_marks = base
+    of_base, likeliest, best = likelihood[0], likelihood[0], -1
+    start_stack[:] = start[1]
+    start_stack[NEXT_DRAW] = 0
     for h in range(shifts.size):
-        changes[h, 0, 0], changes[h, 0, 1] = at[CYCLE], np.int64(shifts[h] * here[0][at[MIN_RTT]])
+        changes[h, 0, 0], changes[h, 0, 1] = at[CYCLE], np.int64(shifts[h] * start[0][at[MIN_RTT]])
     ctx[cx.FIRST], ctx[cx.LAST] = at[ROW], at[END]
-    trials(ctx, rows, sends, marks, no_draws, here[0], memory, changes, work, work_stack, state[3], likelihood, found)
-    first, last = here[1][NEXT_SEND], state[1][NEXT_SEND]
-    marks[first:last] = known_marks[first:last]
-    alike = 1
+    trials(replay, no_draws, start[0], start_stack, changes, trial_slots, trial_stack, results)
+    first, last = start[1][NEXT_SEND], state[1][NEXT_SEND]
+    marks[first:last] = base_marks[first:last]
+    comparable = 1
     for h in range(shifts.size):
-        if np.int64(found[h, 1]) != at[END]:  # it draws again at another time: too short to compare
-            alike = 0
-        if found[h, 0] > likeliest:
-            likeliest, best = found[h, 0], h
-    if alike != 0:
+        if np.int64(results[h, 1]) != at[END]:  # a shifted cycle needs a draw before the end
+            comparable = 0
+        if results[h, 0] > likeliest:
+            likeliest, best = results[h, 0], h
+    if comparable != 0:
         at[JUDGED] += 1
-        if likeliest - known > sums[SURE]:
+        if likeliest - of_base > sums[SURE]:
             at[BEST], sums[LIKELIEST] = best, likeliest
             return SHIFTED
         at[RIGHT] += 1
-    if at[POLICED] >= 0 and here[0][at[POLICED]] == 0 and passed[0][at[POLICED]] != 0:
+    if at[POLICED] >= 0 and start[0][at[POLICED]] == 0 and stop[0][at[POLICED]] != 0:
         return JUDGED_ONLY
-    copy_state(passed[0], passed[1], here)
+    copy_state(stop[0], stop[1], start)
     at[ROW] = at[STOP]
     return FULL
 
@@ -177,11 +176,11 @@ _keep_on = Machine(keep_on)
 
 
 class Ahead:
-    """A compiled follower whose cycles go on as long as they need no change.
+    """A compiled follower whose cycles are replayed as long as none needs a shift.
 
-    `shifts`: minimum RTTs by which a cycle may be late; `sure`: the log likelihood ratio that one must exceed;
-    `fields`: those of the mode, of the minimum RTT, of the cycle's beginning and, if there is one, of a policer;
-    `probe_bw`: the mode.
+    `shifts`: by how many minimum RTTs a cycle may be late; `sure`: the log likelihood ratio that a shift must exceed;
+    `fields`: the names of the mode, of the minimum RTT, of the cycle's beginning and, if there is one, of the belief in
+    a policer; `probe_bw`: the mode.
     """
 
     def __init__(
@@ -197,35 +196,36 @@ class Ahead:
 
     def _bind(self) -> None:
         follower, many = self._follower, len(self.shifts)
-        here, passed = ((np.zeros_like(follower.slots), np.zeros_like(follower.stack)) for _ in range(2))
-        work, stack = np.zeros_like(follower.slots), np.zeros_like(follower.stack)
-        own = np.zeros((many, CHANGES, 2), np.int64), np.zeros_like(stack), work, stack, np.zeros((many, 3))
-        stack[STATE] = work.ctypes.data
-        tried = np.array(self.shifts), np.full((many, 1, 5), -1, np.int64), *own
-        stream = follower.ctx, follower.stream.tables, follower.sends, follower.marks
-        state = follower.slots, follower.stack, follower.saved, follower.ack
-        self._rows, self._states = np.zeros(MANY, np.int64), np.zeros((MANY, work.size + stack.size), np.int64)
-        known = here, passed, np.zeros(len(follower.sends)), np.zeros(len(follower.sends), np.uint8)
-        now_us = np.ascontiguousarray(follower.now_us)
-        rest = tried, stream, follower.draws, state, follower.likelihood, (follower.wanted, follower.out)
-        noted = self._rows, self._states
-        self._run, self._draws = _keep_on.bind(self._at, self._sums, now_us, *known, *rest, noted), follower.draws
+        start, stop = ((np.zeros_like(follower.slots), np.zeros_like(follower.stack)) for _ in range(2))
+        base = start, stop, np.zeros(len(follower.sends)), np.zeros(len(follower.sends), np.uint8)
+        slots, stack = np.zeros_like(follower.slots), np.zeros_like(follower.stack)
+        stack[STATE] = slots.ctypes.data
+        no_draws, changes = np.full((many, 1, 5), -1, np.int64), np.zeros((many, CHANGES, 2), np.int64)
+        tried = np.array(self.shifts), no_draws, np.zeros_like(stack), changes, slots, stack, np.zeros((many, 3))
+        state = follower.slots, follower.stack, follower.checkpoint
+        self._saved = np.zeros(MOST_SAVED, np.int64), np.zeros((MOST_SAVED, slots.size + stack.size), np.int64)
+        now_us, recording = np.ascontiguousarray(follower.now_us), (follower.record_slots, follower.out)
+        replay, self._draws = follower.replay_arrays, follower.draws
+        self._run = _keep_on.bind(
+            self._at, self._sums, now_us, base, tried, replay, self._draws, state, recording, self._saved
+        )
 
     def run(self) -> int:
-        """Run on as far as nothing is to be changed or drawn, and return why it ended.
+        """Run as far as no shift or draw is needed, and return why it ended.
 
-        FULL: there was no more room to record; LEFT: the cycle at the follower's row, if there is one, is to be judged
-        elsewhere; JUDGED_ONLY: not judged, but run, up to `stop`; SHIFTED: it is likelier by the shift `best`.
+        FULL: no memory is left to record in. LEFT: the cycle at the follower's row, if there is one, must be compared
+        elsewhere. JUDGED_ONLY: it has been compared, but must be run, up to `stop`. SHIFTED: it is clearly likelier if
+        shifted (`best`).
         """
         follower, at, row = self._follower, self._at, self._follower.row
         if self._draws is not follower.draws:
             self._bind()
-        at[ROW], at[END], at[NOTED], at[NEXT_NOTE] = row, max(at[END], row), 0, row + OFTEN
+        at[ROW], at[END], at[SAVED], at[NEXT_SAVE] = row, max(at[END], row), 0, row + SAVE_ROWS
         follower.ask(row, row, cx.PACED_SENDS, len(self.shifts))
         at[ROOM] = follower.room(row, int(at[END]))
         if at[END] > at[ROOM]:
             return LEFT
-        follower.ctx[cx.MARGIN], follower.ctx[cx.KNOWN] = self._margin, 1
+        follower.ctx[cx.MARGIN], follower.ctx[cx.BASE_KNOWN] = self._margin, 1
         ended = int(self._run())
         follower.check()
         follower.row = int(at[ROW])
@@ -233,15 +233,15 @@ class Ahead:
 
     @property
     def stop(self) -> int:
-        """The row at which the cycle at the follower's row ends."""
+        """The row at which the cycle that begins at the follower's row ends."""
         return int(self._at[STOP])
 
     @property
     def passed(self) -> list[State]:
-        """Some states on the way, of the last time that this ran."""
-        number, size = int(self._at[NOTED]), self._follower.slots.size
-        states = self._states[:number].copy()
-        return [State(int(row), state[:size], state[size:]) for row, state in zip(self._rows, states, strict=False)]
+        """Some states on the way of the last `run`."""
+        number, size = int(self._at[SAVED]), self._follower.slots.size
+        rows, states = self._saved[0][:number].tolist(), self._saved[1][:number].copy()
+        return [State(row, state[:size], state[size:]) for row, state in zip(rows, states, strict=True)]
 
     @property
     def best(self) -> tuple[float, float]:
@@ -250,5 +250,5 @@ class Ahead:
 
     @property
     def judged(self) -> tuple[int, int]:
-        """How many cycles were judged, and how many of them were right."""
+        """How many cycles were compared, and how many of them needed no shift."""
         return int(self._at[JUDGED]), int(self._at[RIGHT])

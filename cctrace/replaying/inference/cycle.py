@@ -12,7 +12,7 @@ import numpy as np
 from cctrace.cc.bbr1_model import CYCLE_LEN
 from cctrace.replaying.engine import context as cx
 from cctrace.replaying.engine import midflow
-from cctrace.replaying.engine.branches import LESS
+from cctrace.replaying.engine.branches import TIE
 from cctrace.replaying.engine.follow import Follower
 from cctrace.replaying.engine.script import Edit
 from cctrace.replaying.inference.ahead import FULL, LEFT, SHIFTED, Ahead
@@ -117,7 +117,7 @@ class Cycle(Inference):
         follower, row = self.follower, self.follower.row
         span_us = min(max(DRAW_CYCLES * CYCLE_LEN * follower.get("min_rtt_us"), MIN_SPAN_US), MAX_SPAN_US)
         draws = [(raw_draw(choice, self.choices),) for choice in range(self.choices)]
-        likelihood, _, _ = follower.trials(self.after(span_us), draws=draws, margin=-LESS)
+        likelihood, _, _ = follower.trials(self.after(span_us), draws=draws, margin=-TIE)
         best = likeliest(dict(enumerate(likelihood.tolist())))
         follower.draw(draws[best])
         follower.run(row + 1)

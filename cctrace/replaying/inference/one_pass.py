@@ -1,11 +1,12 @@
-"""Re-enactment of a flow and replay of its controller in one pass, as in the sender's kernel.
+"""Re-enactment of a flow sent through fq and replay of its controller in one pass, as in the sender's kernel.
 
-What TCP hands to fq depends on cwnd and pacing rate, which the controller computes from rate samples, which depend on
-what was handed over. The controller therefore leads: whenever the re-enactment (`sender.reenact`) has added rows and
-TCP may hand over data, the controller is called with them (`loop.call_row`) and decides what is handed over.
+When TCP handed a packet to fq is not in the capture. It depends on cwnd and pacing rate, which the controller computes
+from rate samples, which depend on what was handed over. So the two run in turns: whenever the re-enactment
+(`flows.sender.reenact`) has added rows to the event stream and TCP may hand over data, the controller is called with
+them and decides what is handed over (`engine.leading`).
 
-Unrecorded values (random draws, ticks) are given by time, if inferred from a stream with other rows (`hand_over`),
-or inferred on the way: a `Leader` supports trials as a `Follower` does.
+The values that no capture contains (random draws, ticks) are given by time if they were inferred from a stream with
+other rows (`timed`), or inferred on the way: a `Leader` supports trials as a `Follower` does.
 """
 
 import functools
@@ -22,18 +23,18 @@ from cctrace.flows.state import ACK, NEVER, THROUGH_FQ
 from cctrace.lang.fields import fields_of
 from cctrace.lang.machine import Machine
 from cctrace.replaying.engine import context as cx
-from cctrace.replaying.engine.branches import BEGIN, LESS, TRIED, next_start
+from cctrace.replaying.engine.branches import BEGIN, TIE, TRIED, next_start
 from cctrace.replaying.engine.follow import Follower, of_sends
 from cctrace.replaying.engine.leading import (
     DRAWN,
     ENDED,
-    GIVEN,
+    IS_GIVEN,
     LEAST,
     MODE_SLOT,
-    NOTES,
     OVERHEAD,
-    PACES,
+    PASS_SIZE,
     PROBE_RTT,
+    SETS_RATE,
     STATUS,
     STOPS,
     WATCH_SLOT,
@@ -48,16 +49,16 @@ from cctrace.replaying.inference.timed import Timed
 from cctrace.schema import CLOCK_START_US, ON_ACK
 from cctrace.tcp.small_queue import SKB_OVERHEAD_BYTES, SKB_OVERHEAD_BYTES_6_1, TIMER_SLACK_NS
 
-# Where `Leader.save` has draws, tables, slots, the state of `leading.lead`, and its last draw.
-DRAWS, WRITTEN, SLOTS, NOTES_SAVED, ONE = 1, 3, 5, 7, 8
+# Places in what `Leader.save` returns: draws, rows of tables, slots, the state of the pass (`leading`), the next draw.
+DRAWS, WRITTEN, SLOTS, STATE, NEXT = 1, 3, 5, 7, 8
 _lead, _next_start = Machine(lead), Machine(next_start)
 
 
 class Leader:
-    """A controller that leads the re-enactment of a flow sent through fq.
+    """A Linux controller that decides what the re-enactment of a flow hands over to fq.
 
-    Inference uses it like a `Follower`, except that its rows are packets in order of capture. `flow`: as captured.
-    `cls`: a Linux controller, which compiles. `script`: unrecorded values; without it, draws stop the pass.
+    Inference uses it like a `Follower`, but its rows are packets in order of capture. `flow`: as captured. `script`:
+    random draws, edits and ticks; without it, the pass stops at each draw. `marks`: see `Follower`.
     """
 
     def __init__(
@@ -73,56 +74,56 @@ class Leader:
             follower.begin(Script([], [], script.hz, script.tick_us, script.paced))
         self.cls, self.params, self.fields = cls, follower.params, follower.fields
         follower.ctx[cx.HANDS_OVER] = 1
-        self._work = flow.reenactment(THROUGH_FQ)
-        self._work.at["led"] = 1
-        self._notes = np.zeros(NOTES, np.int64)
-        self._notes[PACES] = bool(cls.sets_pacing_rate or self.params.get("paced", 0))
+        self._reenactment = flow.reenactment(THROUGH_FQ)
+        self._reenactment.at["led"] = 1
+        self._pass = np.zeros(PASS_SIZE, np.int64)
+        self._pass[SETS_RATE] = bool(cls.sets_pacing_rate or self.params.get("paced", 0))
         has_mode = "mode" in fields_of(cls)
-        self._notes[MODE_SLOT] = follower.slot("mode") if has_mode else -1
-        self._notes[PROBE_RTT] = cls.states.index("PROBE_RTT") if has_mode else 0
-        self._notes[WATCH_SLOT], self._notes[STATUS], self._notes[STOPS] = -1, ASKS, script is None
-        self._notes[LEAST] = -cx.NO_MARGIN
-        # No kernel of BBRv2's is of 6.3 or later.
-        self._notes[OVERHEAD] = SKB_OVERHEAD_BYTES_6_1 if cls.parts_as_v2 else SKB_OVERHEAD_BYTES
-        self._one = np.full((1, 5), -1, np.int64)
+        self._pass[MODE_SLOT] = follower.slot("mode") if has_mode else -1
+        self._pass[PROBE_RTT] = cls.states.index("PROBE_RTT") if has_mode else 0
+        self._pass[WATCH_SLOT], self._pass[STATUS], self._pass[STOPS] = -1, ASKS, script is None
+        self._pass[LEAST] = -cx.NO_MARGIN
+        # All kernels of BBRv2 are older than 6.3, in which an skb became smaller.
+        self._pass[OVERHEAD] = SKB_OVERHEAD_BYTES_6_1 if cls.parts_as_v2 else SKB_OVERHEAD_BYTES
+        self._next_draw = np.full((1, 5), -1, np.int64)
         no_draws, no_edits = np.zeros((0, 5), np.int64), np.zeros((0, 3), np.int64)
-        self._script = (*(script[:2] if script else (no_draws, no_edits)), self._one)
-        saved = np.zeros(follower.slots.size + follower.stack.size, np.int64)
+        self._script = (*(script[:2] if script else (no_draws, no_edits)), self._next_draw)
+        checkpoint = np.zeros(follower.slots.size + follower.stack.size, np.int64)
         self.likelihood = np.zeros(2 + len(self._sequence))
-        self._controller = follower.ctx, follower.slots, follower.stack, follower.ack, self.likelihood, saved
-        self._marks = of_sends(marks, len(self._work.tables[SENDS]))
-        self._decided = np.zeros((self._work.room, 6), np.int64)
+        self._controller = follower.ctx, follower.slots, follower.stack, follower.ack, self.likelihood, checkpoint
+        self._marks = of_sends(marks, len(self._reenactment.tables[SENDS]))
+        self._decided = np.zeros((self._reenactment.room, 6), np.int64)
         self._drawn: list[list[int]] = []
-        self._made: list[Edit] = []
+        self._edits: list[Edit] = []
         self._passed: list[Passed] = []
         self.row = 0
         self._lead = self._bound()
 
     def _bound(self) -> Callable[[], Any]:
-        follower, tables = self.control, self._work.tables
+        follower, tables = self.control, self._reenactment.tables
         out, sent, ring = tables[OUT], tables[SENDS], tables[RING]
         # As bytes, which are copied much faster than by field.
-        records = (array.view(np.uint8) for array in (self._work.at, tables[FINALS], tables[SCRATCH]))
-        self._state = follower.slots, follower.stack, self._notes, self._one, *records
+        records = (array.view(np.uint8) for array in (self._reenactment.at, tables[FINALS], tables[SCRATCH]))
+        self._state = follower.slots, follower.stack, self._pass, self._next_draw, *records
         *rows, self._segments = (table.view(f"V{table.itemsize}") for table in (*out, sent, ring))
         self._tables, self._final = [*rows, self._marks, self._decided], tables[FINALS]
-        arrays = self._controller, self._script, self._notes, self._marks, self._decided
-        return _lead.bind(self._work.given, self._work.tables, *arrays)
+        arrays = self._controller, self._script, self._pass, self._marks, self._decided
+        return _lead.bind(self._reenactment.given, self._reenactment.tables, *arrays)
 
-    # ---- what it goes by --------------------------------------------------------------------------------------------
+    # ---- inputs and results ----------------------------------------------------------------------------------------
     @property
     def decided(self) -> NDArray[np.int64]:
         """The decisions so far, as `Flow.paced_by` takes them: one row per row of the stream."""
-        return self._decided[: int(self._work.at["led_rows"][0])]
+        return self._decided[: int(self._reenactment.at["led_rows"][0])]
 
     @property
     def script(self) -> Script:
         """The inferred values: what was drawn and changed, by rows of the stream that results."""
-        return Script(self._drawn, self._made, self.params["hz"])
+        return Script(self._drawn, self._edits, self.params["hz"])
 
     @property
     def _sequence(self) -> NDArray[np.int64]:
-        return self._work.given[2]
+        return self._reenactment.given[2]
 
     @property
     def rows(self) -> NDArray[np.int64]:
@@ -132,18 +133,18 @@ class Leader:
     @functools.cached_property
     def is_ack(self) -> NDArray[np.bool_]:
         """Which of them are ACKs."""
-        (_, direction, flags, *_), params = self._work.given[0], self._work.given[4]
+        (_, direction, flags, *_), params = self._reenactment.given[0], self._reenactment.given[4]
         packets = self._sequence
         return (direction[packets] != params["sender"][0]) & (flags[packets] & ACK != 0)
 
     @functools.cached_property
     def now_us(self) -> NDArray[np.int64]:
         """Time of each packet on the connection's clock, us."""
-        return np.maximum.accumulate(self.clock_us(self._work.given[0][0][self._sequence]))
+        return np.maximum.accumulate(self.clock_us(self._reenactment.given[0][0][self._sequence]))
 
     def clock_us(self, time_ns: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return capture times on the connection's clock, us."""
-        return (time_ns - self._work.given[4]["start_ns"][0]) // 1000 + CLOCK_START_US
+        return (time_ns - self._reenactment.given[4]["start_ns"][0]) // 1000 + CLOCK_START_US
 
     @property
     def times_probe_rtt(self) -> bool:
@@ -156,13 +157,13 @@ class Leader:
         return True
 
     def srtt_us(self, packets: int | NDArray[np.int64]) -> int:
-        """Return the smoothed RTT at a packet, or the longest, as without fq: it hardly depends on the hand-over."""
-        places = self._rows_ns.searchsorted(self._work.given[0][0][self._sequence[packets]])
+        """Return the smoothed RTT at a packet, or the longest of several, us: as captured, without the hand-over."""
+        places = self._rows_ns.searchsorted(self._reenactment.given[0][0][self._sequence[packets]])
         return self.control.srtt_us(np.minimum(places, len(self.control.rows) - 1))
 
     @functools.cached_property
     def _rows_ns(self) -> NDArray[np.int64]:
-        """Time of each row of the flow without fq, in one piece: a search would copy the column each time."""
+        """Time of each row of the flow as captured, contiguous, as a search would otherwise copy the column."""
         return np.ascontiguousarray(self.control.rows["time_ns"])
 
     def get(self, name: str) -> Any:
@@ -171,7 +172,7 @@ class Leader:
 
     def set(self, name: str, value: int) -> None:
         """Change a field."""
-        self._made.append(Edit(int(self._work.at["led_rows"][0]), name, value - self.get(name)))
+        self._edits.append(Edit(int(self._reenactment.at["led_rows"][0]), name, value - self.get(name)))
         self.control.set(name, value)
 
     # ---- the run ----------------------------------------------------------------------------------------------------
@@ -182,7 +183,7 @@ class Leader:
 
     def _go(self, stop: int, score: int = cx.NOTHING) -> int:
         """Process packets up to `stop`; return `lead`'s status."""
-        at, work = self._work.at, self._work
+        at, work = self._reenactment.at, self._reenactment
         at["until"] = stop if stop < len(self.rows) else NEVER
         self.control.ctx[cx.SCORE] = score
         while True:
@@ -195,40 +196,40 @@ class Leader:
             self._lead = self._bound()
         self.control.check()
         if ended in (DRAWN, WATCHED, ENDED):
-            self.row = int(at["packet"][0]) - (self._notes[STATUS] != ASKS)
+            self.row = int(at["packet"][0]) - (self._pass[STATUS] != ASKS)
         else:
             self.row = min(stop, len(self.rows))
         return ended
 
     def score(self, stop: int, score: int) -> float:
-        """Process packets up to `stop`; return the log likelihood of what had left by then."""
+        """Process packets up to `stop`; return the log likelihood of those that had left by then."""
         self._score_until(stop)
         self.likelihood[0] = 0.0
         self._go(stop, score)
         return float(self.likelihood[0])
 
     def _score_until(self, packet: int) -> None:
-        """Score what has left by a packet: branches that hand over more by then are not to be judged by more sends."""
+        """Score only what leaves by the time of a packet: a branch that hands over more must not score more sends."""
         last_us = int(self.now_us[min(packet, len(self.rows) - 1)])
         self.control.ctx[cx.UNTIL_NS] = last_us * 1000 - TIMER_SLACK_NS
 
     def draw(self, numbers: Sequence[int]) -> None:
         """Prescribe up to four raw numbers for the next draw."""
-        self._one[0] = 0
-        self._one[0, 1 : 1 + len(numbers)] = numbers
-        self._notes[GIVEN] = 1
-        self._drawn.append([int(self._work.at["led_rows"][0]), *self._one[0, 1:].tolist()])
+        self._next_draw[0] = 0
+        self._next_draw[0, 1 : 1 + len(numbers)] = numbers
+        self._pass[IS_GIVEN] = 1
+        self._drawn.append([int(self._reenactment.at["led_rows"][0]), *self._next_draw[0, 1:].tolist()])
 
     def save(self) -> tuple[Any, ...]:
         """Return position and state, for `restore`."""
         ring, places = self._ring()
-        known = self.row, list(self._drawn), list(self._made), None
-        return *known, ring[places], *(array.copy() for array in self._state)
+        position = self.row, list(self._drawn), list(self._edits), None
+        return *position, ring[places], *(array.copy() for array in self._state)
 
     def restore(self, saved: Sequence[Any]) -> None:
         """Go back to where `save` was called."""
-        self.row, drawn, made, written, segments, *state = saved
-        self._drawn, self._made = list(drawn), list(made)
+        self.row, drawn, edits, written, segments, *state = saved
+        self._drawn, self._edits = list(drawn), list(edits)
         if written is not None:
             for table, first, rows in zip(self.written()[0], *written, strict=True):
                 table[first : first + len(rows)] = rows
@@ -239,7 +240,7 @@ class Leader:
 
     def samples(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return when ACKs were processed, on the connection's clock, and their RTT samples (-1: none), us."""
-        calls, states, _ = self._work.tables[OUT]
+        calls, states, _ = self._reenactment.tables[OUT]
         acks = states[calls["of"][: len(self.decided)][calls["event"][: len(self.decided)] == ON_ACK]]
         return self.clock_us(acks["time_ns"]), acks["rs_rtt_us"].astype(np.int64)
 
@@ -255,34 +256,34 @@ class Leader:
         """
         tp = self._final[0]
         ends = [tp["rows"], tp["states"], tp["steady"], tp["sent"], tp["sent"], tp["rows"]]
-        nexts = [*ends[:4], self.control.stack[NEXT_SEND], self._work.at["led_rows"][0]]
+        nexts = [*ends[:4], self.control.stack[NEXT_SEND], self._reenactment.at["led_rows"][0]]
         return self._tables, np.array([nexts, ends], np.int64)
 
     # ---- trials -----------------------------------------------------------------------------------------------------
     def watch(self, stop: int, watch: tuple[str, int], score: int = cx.NOTHING) -> tuple[int, bool] | None:
-        """Process packets up to `stop`, or up to one that draws a number or gives a field a value: `watch`.
+        """Process packets up to `stop`, or up to one at which a draw is needed or a field gets a value (`watch`).
 
-        Return the packet after that, and whether it gave the value; None if there was none.
+        Return the packet after that, and whether the field got the value; None if neither happened.
         """
         self.control.ctx[cx.UNTIL_NS] = 0
-        self._notes[WATCH_SLOT], self._notes[WATCH_VALUE] = self.control.slot(watch[0]), watch[1]
+        self._pass[WATCH_SLOT], self._pass[WATCH_VALUE] = self.control.slot(watch[0]), watch[1]
         ended = self._go(stop, score)
-        self._notes[WATCH_SLOT] = -1
+        self._pass[WATCH_SLOT] = -1
         return (self.row + 1, ended == WATCHED) if ended in (DRAWN, WATCHED) else None
 
     def with_tables(self, saved: Any, firsts: NDArray[np.int64], ends: NDArray[np.int64]) -> tuple[Any, ...]:
-        """Return a saved state with the tables' rows [firsts, ends), over which others may write."""
+        """Return a saved state with copies of the tables' rows [firsts, ends), which other trials may overwrite."""
         rows = [table[first:end].copy() for table, first, end in zip(self.written()[0], firsts, ends, strict=True)]
         return *saved[:WRITTEN], (firsts, rows), *saved[WRITTEN + 1 :]
 
     def drew(self) -> tuple[Any, ...]:
-        """Return what has been drawn by now."""
-        return list(self._drawn), self._one.copy()
+        """Return the draws so far, and the next one."""
+        return list(self._drawn), self._next_draw.copy()
 
     def as_drawn(self, saved: Any, drew: Any, slots: NDArray[np.int64], more: NDArray[np.int64]) -> list[Any]:
-        """Return a saved state with the draws that `drew` returned elsewhere, and with more in some slots."""
+        """Return a saved state with other draws (of `drew`), and with `more` added to some slots."""
         state = list(saved)
-        state[DRAWS], state[SLOTS], state[ONE] = drew[0], saved[SLOTS].copy(), drew[1]
+        state[DRAWS], state[SLOTS], state[NEXT] = drew[0], saved[SLOTS].copy(), drew[1]
         state[SLOTS][slots] += more
         return state
 
@@ -295,7 +296,7 @@ class Leader:
         self._score_until(last)
         for numbers in draws:
             self.draw(numbers)
-            self._notes[WATCH_SLOT], self._notes[WATCH_VALUE] = self.control.slot(watch[0]), watch[1]
+            self._pass[WATCH_SLOT], self._pass[WATCH_VALUE] = self.control.slot(watch[0]), watch[1]
             self.likelihood[0] = 0.0
             ended = self._go(last, score)
             found.append((self.likelihood[0], self.row + (ended in (DRAWN, WATCHED)), ended == WATCHED))
@@ -315,24 +316,24 @@ class Leader:
         """Make `change` at each of the packets `starts` and go on up to packet `end`. See `Follower.scan`."""
         before, ctx = self.save(), self.control.ctx
         self._score_until(end)
-        self._notes[STOPS], ctx[cx.UNKNOWN_DRAW] = 0, LONGEST
-        self._add(base)
+        self._pass[STOPS], ctx[cx.UNKNOWN_DRAW] = 0, LONGEST
+        self._change(base)
         branches, written, totals = {}, {}, {}
-        self.likelihood[0], ctx[cx.KEEPS] = total, 1
+        self.likelihood[0], ctx[cx.STORES_BOUNDS] = total, 1
         sent, firsts = int(self.control.stack[NEXT_SEND]), self.written()[1][0]
         for place in np.unique(np.append(starts, end)).tolist():
             self._go(place, cx.PACED_SENDS)
             totals[place] = float(self.likelihood[0])
             if place in starts:
                 branches[place], written[place] = self.save(), self.written()[1]
-        ctx[cx.KEEPS] = 0
-        self._add_up(sent, end)
+        ctx[cx.STORES_BOUNDS] = 0
+        self._sum_bounds(sent, end)
         tables, (_, ends) = self.written()
-        kept = [table[first:last].copy() for table, first, last in zip(tables, firsts, ends, strict=True)]
+        base_rows = [table[first:last].copy() for table, first, last in zip(tables, firsts, ends, strict=True)]
 
-        def as_kept(begins: NDArray[np.int64], ends: NDArray[np.int64]) -> None:
-            """Undo what branches have written."""
-            for table, rows, first, begin, last in zip(self.written()[0], kept, firsts, begins, ends, strict=True):
+        def rewrite(begins: NDArray[np.int64], ends: NDArray[np.int64]) -> None:
+            """Write the base's rows [begins, ends) over what branches have written."""
+            for table, rows, first, begin, last in zip(self.written()[0], base_rows, firsts, begins, ends, strict=True):
                 table[begin:last] = rows[begin - first : last - first]
 
         ratios, most = np.zeros(len(starts)), best.reached
@@ -341,13 +342,13 @@ class Leader:
         for _ in starts:
             k, stride = _next_start(order, len(starts), near, stride)
             start, order[1, k] = int(starts[k]), TRIED
-            if start > here:  # none finds before its start what others wrote
-                as_kept(written[here][0], written[start][1])
+            if start > here:  # rows before its start must be the base's
+                rewrite(written[here][0], written[start][1])
             here = start
             self.restore(branches[start])
-            self._add(change)
+            self._change(change)
             beyond = totals[end] - totals[start]
-            self._notes[LEAST] = cx.thousandths(min(most * best.lower, most / best.lower) - LESS + beyond)
+            self._pass[LEAST] = cx.thousandths(min(most * best.lower, most / best.lower) - TIE + beyond)
             self.likelihood[0] = 0.0
             ended = self._go(end, cx.PACED_SENDS) == ENDED
             rest = self.likelihood[1 + self.control.stack[NEXT_SEND]] if ended else 0.0
@@ -355,30 +356,31 @@ class Leader:
             near = k if near < 0 or ratios[k] > ratios[near] else near
             most = max(most, float(ratios[k]))
         ctx[cx.UNKNOWN_DRAW] = 0
-        as_kept(firsts, ends)  # a state that was passed goes on from what led to it
+        rewrite(firsts, ends)  # so that the states of `passed` can go on
         self.restore(before)
         self._passed = [(branches[start], totals[start]) for start in starts.tolist()]
         for state, _ in self._passed:
-            state[NOTES_SAVED][STOPS] = self._notes[STOPS]
+            state[STATE][STOPS] = self._pass[STOPS]
         return ratios
 
-    def _add_up(self, first: int, end: int) -> None:
-        """Turn what each of the sends from `first` on can add at most into what all from there on can, up to `end`.
+    def _sum_bounds(self, first: int, end: int) -> None:
+        """Turn the most that each send from `first` on can add into the most that it and all later ones can.
 
-        Of what left after the last ACK before packet `end`, each branch scores as much as it handed over before that.
+        What leaves after the last ACK before packet `end` adds nothing to the bounds: how much of it a branch scores
+        depends on what the branch handed over by then.
         """
         last = int(self.control.stack[NEXT_SEND])
         acks = np.flatnonzero(self.is_ack[:end])
         until_ns = int(self.now_us[acks[-1]]) * 1000 - TIMER_SLACK_NS if len(acks) else 0
         most = self.likelihood[1 + first : 1 + last]
-        most[self._work.tables[SENDS]["tx_ns"][first:last] >= until_ns] = 0.0
+        most[self._reenactment.tables[SENDS]["tx_ns"][first:last] >= until_ns] = 0.0
         most[:] = np.cumsum(most[::-1])[::-1]
         self.likelihood[1 + last :] = 0.0
 
     def passed(self) -> list[Passed]:
-        """Return the base before each of the last scan's starts. See `Follower.passed`."""
+        """Return the base's state before each start of the last scan. See `Follower.passed`."""
         return self._passed
 
-    def _add(self, change: Changes) -> None:
+    def _change(self, change: Changes) -> None:
         for name, value in change.items():
             self.control.slots[self.control.slot(name)] += value

@@ -24,7 +24,7 @@ from cctrace.flows.source import FlowSource
 from cctrace.lang.machine import Machine
 from cctrace.replaying.engine import context as cx
 from cctrace.replaying.engine.follow import Follower
-from cctrace.replaying.engine.new_context import BLUR_ELSEWHERE
+from cctrace.replaying.engine.new_context import TIME_ERROR_ELSEWHERE
 from cctrace.replaying.engine.script import Script
 from cctrace.replaying.engine.waiting import answers_acks, own_sends, shows_no_timer
 from cctrace.replaying.inference.hypotheses import FALSE_ALARM, LONGEST
@@ -167,7 +167,7 @@ def likely_paced(follower: Follower) -> int:
     `follower`: compiled, at row 0, of a controller that sets no pacing rate; it is left there.
     """
     stops = stops_until(follower.events, MAX_ROWS)
-    if not len(stops) or follower.ctx[cx.BLUR] >= BLUR_ELSEWHERE:
+    if not len(stops) or follower.ctx[cx.TIME_ERROR] >= TIME_ERROR_ELSEWHERE:
         return 0  # estimated times are not informative
     if shows_no_timer(follower.events, follower.sends):
         return 0

@@ -9,7 +9,7 @@ from cctrace.lang.machine import Machine
 from cctrace.replaying.engine import stack as sk
 from cctrace.replaying.engine.follow import Follower
 from cctrace.replaying.engine.together import OUT, RUNS, together
-from cctrace.replaying.engine.trying import NOTHING_LESS
+from cctrace.replaying.engine.trying import LOWEST
 
 NOT_BEGUN = 1 << 62  # more rows than any
 ROUNDING = 1e-3  # of likelihoods that are compared
@@ -34,17 +34,17 @@ class Race:
         self._ends, self._totals = np.zeros(most, np.int64), np.zeros(most)
         self._which, self._least = np.zeros(most, np.int64), np.zeros(1)
         kept = np.zeros_like(follower.slots), np.zeros_like(follower.stack)
-        hypotheses = self._which, np.empty((4, most), np.int64), self._states, self._stacks, kept
-        self._run_on = _together.bind(
-            *(follower.ctx, follower.stream.tables, follower.sends, self._marks, np.full((1, 5), -1, np.int64)),
-            *(*hypotheses, self._ends, self._totals, follower.ack, np.zeros_like(follower.likelihood), self._least),
-        )
+        likelihood = np.zeros_like(follower.likelihood)
+        replay = follower.ctx, follower.stream.tables, follower.sends, self._marks, follower.ack, likelihood
+        no_draws, groups = np.full((1, 5), -1, np.int64), np.empty((4, most), np.int64)
+        hypotheses = self._which, groups, self._states, self._stacks, kept
+        self._run_on = _together.bind(replay, no_draws, *hypotheses, self._ends, self._totals, self._least)
         self._places: dict[int, int] = {}
         self._rows = np.full(most, NOT_BEGUN)  # that each has reached
         self._passed: dict[int, Floats] = {}  # the likelihoods of each on its way to it, NaN where it was not there
 
     def likelihoods(
-        self, leads: Iterable[int], rows: int, margin: float | None = None, least: float = NOTHING_LESS
+        self, leads: Iterable[int], rows: int, margin: float | None = None, least: float = LOWEST
     ) -> Floats:
         """Return the log likelihoods of the first `rows` rows under ticks of some leads, us.
 
@@ -61,7 +61,7 @@ class Race:
             reached, total = np.where(goes_on, self._rows[left], 0), np.where(goes_on, self._totals[left], 0.0)
             furthest = reached == reached.max()
             self._go(left[furthest][[np.argmax(total[furthest])]], rows, least)
-            best = np.fmax.reduce(passed[places], initial=NOTHING_LESS)
+            best = np.fmax.reduce(passed[places], initial=LOWEST)
             least = max(least, float(best) - margin - ROUNDING)
         self._go(left, rows, least)
         found = passed[places]

@@ -23,7 +23,7 @@ from cctrace.columns import Floats
 from cctrace.replaying.engine import context as cx
 from cctrace.replaying.engine.follow import Follower
 from cctrace.replaying.engine.likelihood import NOT_FULL
-from cctrace.replaying.engine.trying import NOTHING_LESS
+from cctrace.replaying.engine.trying import LOWEST
 from cctrace.replaying.inference.hypotheses import FALSE_ALARM
 from cctrace.replaying.inference.race import Race
 
@@ -190,7 +190,7 @@ class Phases:
             other.settle()
         return self.low > other.high + CLEARLY
 
-    def _most(self, leads: Sequence[int], rows: int, least: float = NOTHING_LESS) -> float:
+    def _most(self, leads: Sequence[int], rows: int, least: float = LOWEST) -> float:
         """Return the greatest log likelihood of the flights in the first rows; below `least`, an upper bound of it."""
         return float(self._full.likelihoods(leads, rows, least=least).max())
 
