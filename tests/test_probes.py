@@ -101,7 +101,7 @@ def test_the_neighbours_of_an_ack_at_which_rounds_end_a_wait_are_tried_too(by_ro
         probes, "scan", lambda rows, _, beside=None: {row: 200.0 - abs(row - peak) - 50 * (row > peak) for row in rows}
     )
     probes.choose_wait()
-    assert probes.found[-1].choice == (likeliest - DRAWN_AT) * 1000
+    assert probes.phases[-1].choice == (likeliest - DRAWN_AT) * 1000
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from cctrace.cc import controller as resolve
 from cctrace.cc.base import checked_params
 from cctrace.replaying.engine import stack as sk
 from cctrace.replaying.engine.follow import Follower
-from cctrace.replaying.inference import dips, hz
+from cctrace.replaying.inference import hz, probe_rtts
 from cctrace.replaying.inference.hz import Ticking, WrongTicksError
 from cctrace.replaying.inference.infer import Given, infer
 
@@ -59,13 +59,13 @@ def test_without_probe_rtt_the_tick_rate_is_open_and_stays_what_it_was(tmp_path)
 
 
 def test_no_more_is_looked_at_than_what_decides(tmp_path, monkeypatch):
-    flow, tried, seen = sent(tmp_path, "bbr3", 250, "24s"), dips.Dips.tried, []
+    flow, tried, seen = sent(tmp_path, "bbr3", 250, "24s"), probe_rtts.ProbeRtts.likelihoods, []
 
     def counted(self, *what):
         seen[-1] += 1
         return tried(self, *what)
 
-    monkeypatch.setattr(dips.Dips, "tried", counted)
+    monkeypatch.setattr(probe_rtts.ProbeRtts, "likelihoods", counted)
     for sure in (hz.SURE, 1e9):
         monkeypatch.setattr(hz, "SURE", sure)
         seen.append(0)
@@ -74,17 +74,17 @@ def test_no_more_is_looked_at_than_what_decides(tmp_path, monkeypatch):
 
 
 def test_a_wrong_rate_is_left_once_it_shows_and_nothing_else_changes(tmp_path, monkeypatch):
-    flow, so_far, rows = sent(tmp_path, "bbr3", 1000, "34s"), hz.Judge.so_far, []
+    flow, so_far, rows = sent(tmp_path, "bbr3", 1000, "34s"), hz.TickTest.so_far, []
 
     def noted(self, follower, *rest):
         rows.append(follower.row)
         return so_far(self, follower, *rest)
 
-    monkeypatch.setattr(hz.Judge, "so_far", noted)
+    monkeypatch.setattr(hz.TickTest, "so_far", noted)
     early = cct.replay(flow, "bbr3")
     assert early.params["hz"] == 1000
     assert 0 < min(rows) < len(flow.events) / 4  # PROBE_RTT comes after 5 s
-    monkeypatch.setattr(hz.Judge, "so_far", lambda *replay: False)
+    monkeypatch.setattr(hz.TickTest, "so_far", lambda *replay: False)
     late = cct.replay(sent(tmp_path, "bbr3", 1000, "34s"), "bbr3")
     assert early.inferred == late.inferred
     assert early.decisions.equals(late.decisions)
@@ -93,10 +93,10 @@ def test_a_wrong_rate_is_left_once_it_shows_and_nothing_else_changes(tmp_path, m
 class Changing:
     """Takes other ticks for likelier, once, some rows after they may have mattered."""
 
-    known = None
+    progress = None
 
     def so_far(self, follower, *rest):
-        if self.known is None:
+        if self.progress is None:
             raise WrongTicksError(Ticking(250, 0, ()), follower.row * 9 // 10)
         return False
 
@@ -107,12 +107,12 @@ def test_what_was_inferred_before_ticks_mattered_is_inferred_once(tmp_path, cont
         return Follower(events, events.sends, cls, params, ("mode",), in_runs=True)
 
     (cls, given), events = resolve(controller), sent(tmp_path, controller, 250, "14s").events
-    params, judge = checked_params(cls, given | {"hz": 250}), Changing()
+    params, tick_test = checked_params(cls, given | {"hz": 250}), Changing()
     with pytest.raises(WrongTicksError):
-        infer(follower(), Given(judge=judge))
-    assert judge.known.row > len(events) / 50
-    assert judge.known.found
-    one = infer(follower(), Given(judge=judge))
+        infer(follower(), Given(tick_test=tick_test))
+    assert tick_test.progress.row > len(events) / 50
+    assert tick_test.progress.phases
+    one = infer(follower(), Given(tick_test=tick_test))
     events = sent(tmp_path, controller, 250, "14s").events  # of these nothing is known
     assert one == infer(follower())
 
@@ -122,8 +122,8 @@ def test_what_comes_after_the_last_probe_rtt_is_not_replayed_for_it(tmp_path):
     cls, given = resolve("bbr2022")
     params = checked_params(cls, given | {"hz": 250})
     follower = Follower(flow.events, flow.events.sends, cls, params, ("mode",), in_runs=True)
-    looking = dips.Dips(
-        dips.Plain(follower, infer(Follower(flow.events, flow.events.sends, cls, params)).script), (250, 0)
+    looking = probe_rtts.ProbeRtts(
+        probe_rtts.RowReplay(follower, infer(Follower(flow.events, flow.events.sends, cls, params)).script), (250, 0)
     )
     assert looking.next() is None
     assert 0 < follower.row < len(follower.rows)
@@ -137,14 +137,13 @@ def test_which_ticks_are_tried_changes_nothing_in_the_replay_that_comes_to_the_n
     follower = Follower(flow.events, flow.events.sends, cls, params, ("mode",), in_runs=True)
     script = infer(follower).script
     ended = np.flatnonzero(np.diff((follower.recorded["mode"] == cls.states.index("PROBE_RTT")).astype(int)) == -1) + 1
-    looking = dips.Dips(
-        dips.Plain(Follower(flow.events, flow.events.sends, cls, params, ("mode",), in_runs=True), script), (250, 0)
-    )
+    again = Follower(flow.events, flow.events.sends, cls, params, ("mode",), in_runs=True)
+    looking = probe_rtts.ProbeRtts(probe_rtts.RowReplay(again, script), (250, 0))
     times_us = []
     while found := looking.next():
         end, ended_us = found
         times_us.append(ended_us)
-        one, other = (looking.tried(end, ticks) for ticks in ([(250, 0)], [(1000, 0), (250, 0)]))
+        one, other = (looking.likelihoods(end, ticks) for ticks in ([(250, 0)], [(1000, 0), (250, 0)]))
         assert one[0] == other[1]
         looking.leave(ended_us)
     assert len(times_us) == 2
@@ -154,10 +153,10 @@ def test_which_ticks_are_tried_changes_nothing_in_the_replay_that_comes_to_the_n
 class Noting:
     """Judges nothing, and keeps the states that an inference passes."""
 
-    known, passed = None, ()
+    progress, visited = None, ()
 
     def so_far(self, follower, script, passed, dipped):
-        self.passed = passed
+        self.visited = passed
         return False
 
 
@@ -168,7 +167,7 @@ def test_an_inference_leaves_no_cycle_that_keeps_its_tables(tmp_path, controller
     kept = weakref.ref(follower)
     gc.disable()  # the command line collects rarely
     try:
-        infer(follower, Given(judge=Noting()))
+        infer(follower, Given(tick_test=Noting()))
         del follower
         assert kept() is None
     finally:
@@ -181,13 +180,13 @@ def test_states_that_the_inference_passed_lead_to_the_same_probe_rtts(tmp_path, 
         return Follower(events, events.sends, cls, params, ("mode",), in_runs=True)
 
     (cls, given), events = resolve(controller), sent(tmp_path, controller, 250, "40s").events
-    params, judge = checked_params(cls, given | {"hz": 250}), Noting()
+    params, tick_test = checked_params(cls, given | {"hz": 250}), Noting()
     inferred = follower()
-    script = infer(inferred, Given(judge=judge)).script
-    take, taken, came = dips.Plain.take, [], []
-    monkeypatch.setattr(dips.Plain, "take", lambda *args: taken.append(args[1].row) or take(*args))
-    for passed in ((), judge.passed):
-        looking, states = dips.Dips(dips.Plain(follower(), script), (250, 0)), []
+    script = infer(inferred, Given(tick_test=tick_test)).script
+    take, taken, came = probe_rtts.RowReplay.go_to, [], []
+    monkeypatch.setattr(probe_rtts.RowReplay, "go_to", lambda *args: taken.append(args[1].row) or take(*args))
+    for passed in ((), tick_test.visited):
+        looking, states = probe_rtts.ProbeRtts(probe_rtts.RowReplay(follower(), script), (250, 0)), []
         looking.learn(script, len(events), passed, inferred.marks)
         while found := looking.next():
             row, slots, stack, _ = looking.subject.save()
@@ -209,8 +208,8 @@ def test_a_given_tick_rate_is_used_as_it_is(tmp_path):
 
 def test_a_flow_whose_rows_other_ticks_move_is_replayed_as_its_own_kernel_sent_it(tmp_path, monkeypatch):
     """Timers of another HZ move rows: a draw an ACK sooner than inferred had ended a replay after a third (327115)."""
-    monkeypatch.setattr(hz.Judge, "so_far", lambda *replay: False)
-    monkeypatch.setattr(hz.Judge, "at_end", lambda *replay: Ticking(1000, 0, (1000,)))
+    monkeypatch.setattr(hz.TickTest, "so_far", lambda *replay: False)
+    monkeypatch.setattr(hz.TickTest, "at_end", lambda *replay: Ticking(1000, 0, (1000,)))
     path = cct.Path(rate="3.4Mbit", rtt="5.5ms", buffer="3.8bdp", loss=0.05)
     sim = cct.simulate(path, [cct.Sender("bbr3", hz=1000, ack_every=2)], "3s", seed=3, packets=True)
     sim.to_pcap(str(tmp_path / "flow.pcap"))
@@ -235,6 +234,6 @@ def test_what_a_hand_over_inferred_is_inferred_anew_where_a_draw_comes_in_anothe
     assert follower().play(fits)
     assert not follower().play(fits._replace(draws=later))
     wrong = follower()
-    assert infer(wrong, Given(led=fits._replace(draws=later))).script == fits
+    assert infer(wrong, Given(handover=fits._replace(draws=later))).script == fits
     assert wrong.row == len(wrong.rows)
-    assert infer(follower(), Given(led=fits)).script is fits
+    assert infer(follower(), Given(handover=fits)).script is fits

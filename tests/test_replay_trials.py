@@ -28,10 +28,10 @@ from cctrace.replaying.engine.stack import (
 )
 from cctrace.replaying.engine.together import next_tick
 from cctrace.replaying.inference.ahead import LEFT, Ahead
-from cctrace.replaying.inference.hypotheses import LONGEST, Inference
+from cctrace.replaying.inference.hypotheses import LARGEST_DRAW, Inference
 from cctrace.replaying.inference.infer import infer
 from cctrace.replaying.inference.probes import AT_ONCE, REFILL, Probes
-from cctrace.replaying.inference.race import Race
+from cctrace.replaying.inference.tick_offsets import TickOffsets
 from cctrace.replaying.inference.ticks import CLEARLY, CONFIG_HZ, Phases, likeliest_ticks
 from cctrace.replaying.inference.waits import Waits
 
@@ -59,7 +59,7 @@ def test_hypotheses_side_by_side_are_as_likely_as_alone_however_far_each_is(read
     (run,) = followers("loss_cubic_1pct", "cubic6", 1)
     run.reads = run.reads | ({"pkts_acked": [reads]} if reads else {})  # then none are joined
     some = LEADS[::3]
-    together = Race(run, 250, cx.FULL_FLIGHTS, len(LEADS))
+    together = TickOffsets(run, 250, cx.FULL_FLIGHTS, len(LEADS))
     for rows, asked in ((1000, some), (2000, LEADS), (4000, some), (2000, some), (8000, LEADS)):
         expected = alone(run, asked, rows).tolist()
         assert together.likelihoods(asked, rows).tolist() == expected
@@ -69,7 +69,7 @@ def test_hypotheses_side_by_side_are_as_likely_as_alone_however_far_each_is(read
 
 def test_hypotheses_that_are_out_of_the_race_are_not_as_likely_as_the_margin():
     (run,) = followers("loss_cubic_1pct", "cubic6", 1)
-    together = Race(run, 250, cx.FULL_FLIGHTS, len(LEADS))
+    together = TickOffsets(run, 250, cx.FULL_FLIGHTS, len(LEADS))
     rows = 8000
     expected = alone(run, LEADS, rows)
     found = together.likelihoods(LEADS, rows, MARGIN)
@@ -121,7 +121,7 @@ def test_a_tick_rate_that_cannot_be_likelier_than_another_is_left():
 def test_ends_of_a_wait_that_cannot_be_the_likeliest_are_not_tried_to_the_end(lower):
     (run,) = followers("jitter_bbr_sd2ms", "bbr3", 1)
     run.run()
-    run.draw((0, LONGEST))
+    run.draw((0, LARGEST_DRAW))
     run.run(run.row + 1)
     rows = np.flatnonzero(run.is_ack[: run.row + 4000])
     rows = rows[rows > run.row][::40]
@@ -194,7 +194,7 @@ def test_a_cycle_whose_alternative_is_run_ahead_is_kept_in_step_as_one_that_is_t
     ended, run = [], Ahead.run
 
     def ran(self):
-        ended.append((run(self), *self.judged))
+        ended.append((run(self), *self.counts))
         return ended[-1][0]
 
     monkeypatch.setattr(Ahead, "run", ran)

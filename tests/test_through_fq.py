@@ -46,9 +46,9 @@ from cctrace.replaying.engine import stack, waiting
 from cctrace.replaying.engine.follow import Follower
 from cctrace.replaying.engine.script import Edit
 from cctrace.replaying.inference import through_fq
-from cctrace.replaying.inference.hypotheses import LONGEST
+from cctrace.replaying.inference.handover_scripts import known_script
+from cctrace.replaying.inference.hypotheses import LARGEST_DRAW
 from cctrace.replaying.inference.infer import Given, infer
-from cctrace.replaying.inference.led import led_by
 from cctrace.replaying.inference.one_pass import Leader
 from cctrace.replaying.inference.paced import likely_gso
 from cctrace.replaying.inference.probes import AT_ONCE, NEVER, REFILL, Probes
@@ -238,7 +238,7 @@ def test_waits_through_fq_end_as_if_each_were_run_alone_and_what_goes_on_from_on
             leader.draw(work.numbers[-1])
             leader.run(row + 1)
         (soonest, passed), before = (work.waits.passed(end) for end in (int(ends.min()), rows)), leaders[1].row
-        work.waits.go_on()
+        work.waits.skip()
         if passed:  # there are enough packets
             assert before < soonest[0][0][0] < ends.min()
             assert passed[0][0][0] == leaders[0].row < ends[-2]
@@ -256,7 +256,7 @@ def test_branches_through_fq_are_judged_as_if_each_were_alone_and_end_where_they
     flow, bbr3 = cct.read(RECORDINGS / "fq_v3_recovery" / "sender.pcap.zst").flow(0), controller("bbr3")[0]
     leader = Leader(flow, bbr3, checked_params(bbr3, {"hz": 250}))
     leader.run()
-    leader.draw((0, LONGEST))
+    leader.draw((0, LARGEST_DRAW))
     leader.run(leader.row + 1)
     acks, never = np.flatnonzero(leader.is_ack), {name: by for name, by in NEVER.items() if name in leader.fields}
     rows = acks[acks > leader.row][:400:10]
@@ -341,19 +341,19 @@ def test_waits_are_those_that_were_inferred_while_the_flow_was_handed_over():
         cct.replay(cct.read(RECORDINGS / name / "sender.pcap.zst").flow(0), SENDERS[name]),
         controller("bbr2"),
     )
-    handed, led = run.source, led_by(run.source, bbr2, run.params)
+    handed, led = run.source, known_script(run.source, bbr2, run.params)
     assert led == run.inferred.script
-    assert led_by(handed, bbr2, run.params | {"beta": 0.5}) is None
+    assert known_script(handed, bbr2, run.params | {"beta": 0.5}) is None
     edited = led._replace(edits=[*led.edits, Edit(len(handed.events) - 100, "snd_cwnd", 3)])
     follower = Follower(handed.events, handed.events.sends, bbr2, run.params, ("snd_cwnd", "pacing_rate"))
-    assert infer(follower, Given(led=edited)).script is edited
+    assert infer(follower, Given(handover=edited)).script is edited
     assert not np.array_equal(follower.recorded["snd_cwnd"], handed._decided[:, 2])
     shorter = led._replace(draws=[[row, 0, 0, 0, 0] for row, *_ in led.draws])  # the next draws come sooner
     follower = Follower(handed.events, handed.events.sends, bbr2, run.params, ("snd_cwnd", "pacing_rate"))
-    assert infer(follower, Given(led=shorter)).script.draws != shorter.draws
+    assert infer(follower, Given(handover=shorter)).script.draws != shorter.draws
     assert follower.row == len(follower.rows)
     follower = Follower(handed.events, handed.events.sends, bbr2, run.params, ("snd_cwnd", "pacing_rate"))
-    assert infer(follower, Given(led=led)).script == led
+    assert infer(follower, Given(handover=led)).script == led
     assert np.array_equal(follower.recorded["snd_cwnd"], handed._decided[:, 2])
     assert np.array_equal(follower.recorded["pacing_rate"], handed._decided[:, 1])
 

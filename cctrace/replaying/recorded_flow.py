@@ -14,10 +14,10 @@ from cctrace.lang.fields import MODES
 from cctrace.replaying.engine import context as cx
 from cctrace.replaying.engine import midflow
 from cctrace.replaying.engine.follow import Follower
+from cctrace.replaying.inference.handover_scripts import known_script
 from cctrace.replaying.inference.hypotheses import Inferred
-from cctrace.replaying.inference.hz import Judge, Ticking, WrongTicksError
+from cctrace.replaying.inference.hz import Ticking, TickTest, WrongTicksError
 from cctrace.replaying.inference.infer import Given, infer
-from cctrace.replaying.inference.led import led_by
 from cctrace.replaying.inference.paced import behind_fq
 from cctrace.replaying.inference.through_fq import at_hand_over, handed_over_at
 
@@ -37,7 +37,7 @@ def replay_events(
     Returns the stream that was replayed (a flow sent through fq as TCP handed it over, at the HZ of its sender), the
     follower at its end, and the inferred values.
     """
-    captured = None  # where it differs from what TCP handed over
+    captured = None  # the flow as captured, if it was sent through fq
     if isinstance(source, Flow):
         handed = at_hand_over(source, cls)
         if handed.through_fq:
@@ -47,12 +47,14 @@ def replay_events(
         source = handed
     if hz_known or cls.interpreted_only or not (cls.phase_choices or cls.probe_draws):
         return source, *follow(source, cls, params, record, mode, hz_known, given)
-    judge: Judge | None = Judge(source, captured, cls)
+    tick_test: TickTest | None = TickTest(source, captured, cls)
     ticking, found = Ticking(params["hz"], 0, ()), None
     while found is None:
         try:
-            found = follow(source, cls, params, record, mode, False, given, tick_us=ticking.tick_us, judge=judge)
-            better = judge.at_end(found[0], found[1].script) if judge is not None else ticking
+            found = follow(
+                source, cls, params, record, mode, False, given, tick_us=ticking.tick_us, tick_test=tick_test
+            )
+            better = tick_test.at_end(found[0], found[1].script) if tick_test is not None else ticking
         except WrongTicksError as wrong:
             better = wrong.ticking
         if (better.hz, better.tick_us) != ticking[:2]:
@@ -60,7 +62,7 @@ def replay_events(
             if better.hz != params["hz"] and isinstance(source, Flow):
                 rows = source.events.stream
                 source = handed_over_at(captured, cls, better.hz) if captured is not None else source.at_hz(better.hz)
-                judge = judge if source.events.stream is rows else None
+                tick_test = tick_test if source.events.stream is rows else None
             params = params | {"hz": better.hz}
         ticking = better
     follower, inferred = found
@@ -77,25 +79,26 @@ def follow(
     given: Container[str] = (),
     marks: NDArray[np.uint8] | None = None,
     tick_us: int = 0,
-    judge: Judge | None = None,
+    tick_test: TickTest | None = None,
 ) -> tuple[Follower, Inferred]:
     """Replay a Linux controller over a recorded flow, or over one known from counters; return it at its end.
 
-    The second result is the inferred values. `marks`: which packets were application-limited, where that is known.
-    `tick_us`: lead of the kernel's ticks over the connection's clock. `judge`: of these, as in `infer`. Inference uses
-    compiled code in every mode, so an interpreted run makes each call once. A class that cannot be compiled gets none.
+    The second result is the inferred values. `marks`: which packets were application-limited, if that is known.
+    `tick_us`: offset of the kernel's ticks from the connection's clock. `tick_test`: see `Given`. Inference uses
+    compiled code in every mode, so that an interpreted run makes each call once; for a class that cannot be compiled,
+    nothing is inferred.
     """
     check_choice("mode", mode, MODES)
     events = source.events
     hidden = cls.phase_choices or cls.probe_draws or not cls.has_on_ack
     inferred = Inferred.nothing()
     if mode == "compiled" or (hidden and not cls.interpreted_only):
-        noted = record if mode == "compiled" else ()
-        follower = Follower(events, events.sends, cls, params, noted, in_runs=True, marks=marks)
+        recorded = record if mode == "compiled" else ()
+        follower = Follower(events, events.sends, cls, params, recorded, in_runs=True, marks=marks)
         if tick_us:
             follower.set_ticks(params["hz"], tick_us)
-        led = led_by(source, cls, params) if marks is None and not tick_us else None
-        inferred = infer(follower, Given(midflow.expiry(events, cls), hz_known, given, led, judge))
+        handover = known_script(source, cls, params) if marks is None and not tick_us else None
+        inferred = infer(follower, Given(midflow.expiry(events, cls), hz_known, given, handover, tick_test))
     if mode != "compiled":
         follower = Follower(events, events.sends, cls, params, record, mode, in_runs=True, marks=marks)
         follower.play(inferred.script)

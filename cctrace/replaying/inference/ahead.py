@@ -36,8 +36,8 @@ from cctrace.tcp.sequence import first_not_below
     CYCLE,  # of the cycle's beginning,
     POLICED,  # and of whether BBR believes in a policer, -1: it has no such field
     PROBE_BW,  # the mode
-    JUDGED,  # cycles compared
-    RIGHT,  # and those that needed no shift
+    COMPARED,  # cycles compared
+    IN_STEP,  # and those that needed no shift
     BEST,  # number of the likeliest shift
     SAVED,  # states saved on the way
     NEXT_SAVE,  # row from which on the next one is
@@ -46,7 +46,7 @@ from cctrace.tcp.sequence import first_not_below
 # Log likelihoods, `sums`: of the base up to STOP, and up to RAN; by how much a shift must exceed it; the likeliest.
 BEFORE, TOTAL, SURE, LIKELIEST, SUMS = range(5)
 MOST_SAVED, SAVE_ROWS = 8, 1 << 13  # states that are saved, and rows between them
-LEFT, FULL, SHIFTED, JUDGED_ONLY = range(4)  # why it ended, see `Ahead.run`
+LEFT, FULL, SHIFTED, COMPARED_ONLY = range(4)  # why it ended, see `Ahead.run`
 
 
 def row_after(now_us: Any, row: int, span_us: int) -> int:
@@ -160,13 +160,13 @@ def compare(at: Any, sums: Any, base: Any, tried: Any, replay: Any, state: Any) 
         if results[h, 0] > likeliest:
             likeliest, best = results[h, 0], h
     if comparable != 0:
-        at[JUDGED] += 1
+        at[COMPARED] += 1
         if likeliest - of_base > sums[SURE]:
             at[BEST], sums[LIKELIEST] = best, likeliest
             return SHIFTED
-        at[RIGHT] += 1
+        at[IN_STEP] += 1
     if at[POLICED] >= 0 and start[0][at[POLICED]] == 0 and stop[0][at[POLICED]] != 0:
-        return JUDGED_ONLY
+        return COMPARED_ONLY
     copy_state(stop[0], stop[1], start)
     at[ROW] = at[STOP]
     return FULL
@@ -214,8 +214,8 @@ class Ahead:
         """Run as far as no shift or draw is needed, and return why it ended.
 
         FULL: no memory is left to record in. LEFT: the cycle at the follower's row, if there is one, must be compared
-        elsewhere. JUDGED_ONLY: it has been compared, but must be run, up to `stop`. SHIFTED: it is clearly likelier if
-        shifted (`best`).
+        elsewhere. COMPARED_ONLY: it has been compared, but must be run, up to `stop`. SHIFTED: it is clearly likelier
+        if shifted (`best`).
         """
         follower, at, row = self._follower, self._at, self._follower.row
         if self._draws is not follower.draws:
@@ -237,7 +237,7 @@ class Ahead:
         return int(self._at[STOP])
 
     @property
-    def passed(self) -> list[State]:
+    def visited(self) -> list[State]:
         """Some states on the way of the last `run`."""
         number, size = int(self._at[SAVED]), self._follower.slots.size
         rows, states = self._saved[0][:number].tolist(), self._saved[1][:number].copy()
@@ -249,6 +249,6 @@ class Ahead:
         return self.shifts[self._at[BEST]], float(self._sums[LIKELIEST])
 
     @property
-    def judged(self) -> tuple[int, int]:
+    def counts(self) -> tuple[int, int]:
         """How many cycles were compared, and how many of them needed no shift."""
-        return int(self._at[JUDGED]), int(self._at[RIGHT])
+        return int(self._at[COMPARED]), int(self._at[IN_STEP])

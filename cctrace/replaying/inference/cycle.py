@@ -1,8 +1,8 @@
-"""The gain cycle of BBR v1: the drawn phase, and whether the cycle stays in step with the sends.
+"""The gain cycle of BBR v1: the phase drawn for its beginning, and whether it stays in step with the sends.
 
-BBR v1 enters PROBE_BW at a random phase of its gain cycle. A replayed cycle may end a phase upon another ACK than
-in the kernel (microseconds decide, and ACKs arrive in bursts), and would stay out of step until the next draw. At
-each cycle it is therefore tested whether a shifted cycle explains the sends better.
+bbr_reset_probe_bw_mode enters PROBE_BW at a random phase of the gain cycle. A replayed phase may end at another ACK
+than in the kernel (microseconds decide, and ACKs arrive in bursts); the cycle would then stay out of step until the
+next draw. So for each cycle of eight phases it is tested whether a shifted one explains the sends clearly better.
 """
 
 import math
@@ -20,14 +20,14 @@ from cctrace.replaying.inference.hypotheses import FALSE_ALARM, Inference, Phase
 from cctrace.replaying.inference.policed import POLICED, POLICED_BW, SPAN_RTTS, Policers
 from cctrace.replaying.inference.startup import stay_in_startup
 
-DRAW_CYCLES = 3  # over which a drawn phase is judged: a phase lasts about a min_rtt, replay errors last longer
+DRAW_CYCLES = 3  # whose sends tell which phase was drawn; with one, an error of the replay might
 MIN_SPAN_US, MAX_SPAN_US = 100_000, 4_000_000
 SHIFTS = (-1.0, -0.5, 0.5, 1.0)  # minimum RTTs by which a running cycle may be late
 SURE = math.log(len(SHIFTS) / FALSE_ALARM)
 
 
 class Cycle(Inference):
-    """The gain cycle of BBR v1."""
+    """Inference along a replay of BBR v1; `expiry`: row at which the minimum RTT expires (`midflow`), -1: none."""
 
     follower: Follower
 
@@ -48,15 +48,14 @@ class Cycle(Inference):
             policers.look()
         while follower.row < rows:
             if self.expiry < 0 and policers.next_row == rows:
-                judged, right = self.ahead.judged
-                self.note(self.judged + judged, self.right + right)
+                self.save_progress(*self.counts())
             if follower.row == policers.next_row:
-                for field, more in policers.likeliest().items():
-                    self.edit(field, more)
+                for field, increment in policers.likeliest().items():
+                    self.edit(field, increment)
             may_go_on = follower.row > self.expiry and policers.next_row == rows
             ended = self.ahead.run() if may_go_on else LEFT
-            if self.judge is not None and may_go_on:
-                self.passed += self.ahead.passed
+            if self.tick_test is not None and may_go_on:
+                self.visited += self.ahead.visited
             if follower.row == rows:
                 break
             if ended == FULL:
@@ -65,13 +64,17 @@ class Cycle(Inference):
                 self.shift(*self.ahead.best)
             stop = min(self.next_stop(), policers.next_row) if ended == LEFT else self.ahead.stop
             if self.run_on(stop) < stop:
-                self.drawing()
+                self.before_draw()
                 self.choose_draw()
-        judged, right = self.ahead.judged
-        self.judged, self.right = self.judged + judged, self.right + right
+        self.compared, self.in_step = self.counts()
+
+    def counts(self) -> tuple[int, int]:
+        """Return how many cycles were compared with shifted ones so far, and how many needed no shift."""
+        compared, in_step = self.ahead.counts
+        return self.compared + compared, self.in_step + in_step
 
     def next_stop(self) -> int:
-        """Judge the cycle that begins here, if one does; return the row up to which to go on."""
+        """Shift the cycle that begins here, if one does, as needed; return the row up to which to go on."""
         follower, stop = self.follower, len(self.follower.rows)
         if follower.get("mode") == self.probe_bw:
             stop = self.after(CYCLE_LEN * follower.get("min_rtt_us"))
@@ -85,9 +88,10 @@ class Cycle(Inference):
         return stop
 
     def run_on(self, stop: int) -> int:
-        """Run up to `stop`; where BBR v1 takes a rate for a policer's, ask the sends whether it did.
+        """Run up to `stop`; where the replay takes a rate for a policer's (lt_use_bw), ask the sends whether BBR did.
 
-        An application-limited sample ends its sampling, which the capture may not show (see `startup`).
+        An application-limited sample resets its sampling of loss intervals, and the capture may not show that it was
+        (see `startup`).
         """
         follower = self.follower
         if POLICED not in follower.fields or follower.get(POLICED):
@@ -121,28 +125,28 @@ class Cycle(Inference):
         best = likeliest(dict(enumerate(likelihood.tolist())))
         follower.draw(draws[best])
         follower.run(row + 1)
-        self.found.append(Phase(row, best, float(likelihood[best])))
+        self.phases.append(Phase(row, best, float(likelihood[best])))
 
     def keep_in_step(self) -> None:
         """Shift the running cycle if that explains the sends up to the next one's end clearly better.
 
-        Where a call on the way draws a number, which is not inferred yet; elsewhere `ahead` compares them.
+        `ahead` does the same faster, but not where a call on the way needs a draw.
         """
         follower = self.follower
         min_rtt_us = follower.get("min_rtt_us")
         changes = [{"cycle_mstamp": int(shift * min_rtt_us)} for shift in (0, *SHIFTS)]
         span = self.after(2 * CYCLE_LEN * min_rtt_us)
         likelihood, ends, _ = follower.trials(span, changes=changes, margin=SURE)
-        if ends.min() < ends.max():  # they draw again at different times: too short to compare
+        if ends.min() < ends.max():  # the trials end at different draws: too short to compare
             return
         best = int(np.argmax(likelihood))
-        self.judged += 1
+        self.compared += 1
         if likelihood[best] - likelihood[0] > SURE:
             self.shift(SHIFTS[best - 1], float(likelihood[best]))
         else:
-            self.right += 1
+            self.in_step += 1
 
     def shift(self, shift: float, likelihood: float) -> None:
         """Shift the running cycle by so many minimum RTTs."""
-        self.found.append(Phase(self.follower.row, None, likelihood, shift))
+        self.phases.append(Phase(self.follower.row, None, likelihood, shift))
         self.edit("cycle_mstamp", int(shift * self.follower.get("min_rtt_us")))

@@ -1,4 +1,4 @@
-"""Common parts of a replay's inferences: results, significance, and what is run."""
+"""What all inferences of a replay share: their results, when one is significant, and the run along which they go."""
 
 from __future__ import annotations
 
@@ -17,18 +17,17 @@ if TYPE_CHECKING:
     from cctrace.replaying.engine.follow import Follower
     from cctrace.replaying.inference.one_pass import Leader
 
-# What an inference runs; the rows of a `Leader` are packets.
-Subject: TypeAlias = "Follower | Leader"
-LONGEST = 0xFFFFFFFF  # raw draw of the longest wait
-FALSE_ALARM = 1e-3  # probability of changing something correct, see `infer`
-ALIKE = 2  # decimals of log likelihoods: less is no evidence, and sums of the same terms may differ
+Subject: TypeAlias = "Follower | Leader"  # what an inference runs; the rows of a `Leader` are packets
+LARGEST_DRAW = 0xFFFFFFFF  # raw 32-bit random number; it gives the longest wait
+FALSE_ALARM = 1e-3  # probability of changing a correct value, at most; see `infer`
+DECIMALS = 2  # of log likelihoods: smaller differences are no evidence, and come from summing in another order
 
 
 class Phase(NamedTuple):
-    """One inference: row, value and its log likelihood.
+    """An inferred draw or shift: the row of its call, the value, and the log likelihood of the sends with it.
 
-    `choice` is the drawn value (the phase; the wait in us), or None if a running cycle was shifted by `shift`
-    minimum RTTs.
+    `choice` is the value drawn (BBR v1: the phase; BBRv2 and v3: the wait, us), or None if a running gain cycle was
+    shifted by `shift` minimum RTTs.
     """
 
     row: int
@@ -38,10 +37,11 @@ class Phase(NamedTuple):
 
 
 class Inferred(NamedTuple):
-    """Inferred values: how to replay them, what they are, and the share of gain cycles in step (NaN: none seen).
+    """What was inferred for a replay.
 
-    `possible_hz`: tick rates of a BBR's kernel that the sends do not refute, the one replayed first; empty where it was
-    given.
+    `script`: the values, as a replay takes them. `in_step`: share of the gain cycles that needed no shift, NaN if none
+    was compared. `possible_hz`: tick rates of a BBR's kernel that the sends do not refute, the one replayed first;
+    empty if it was given.
     """
 
     script: Script
@@ -63,35 +63,35 @@ class State(NamedTuple):
     stack: Ints
 
 
-class Known(NamedTuple):
-    """What an inference found before a row: how to come there, the values, how many cycles were judged, and right."""
+class Progress(NamedTuple):
+    """What an inference has found before a row; `compared`, `in_step`: gain cycles, and those that needed no shift."""
 
     row: int
     script: Script
-    found: list[Phase]
-    judged: int = 0
-    right: int = 0
+    phases: list[Phase]
+    compared: int = 0
+    in_step: int = 0
 
 
 def equally_likely(tried: Mapping[int, float]) -> list[int]:
-    """Return the likeliest rows or choices, in order: several if the sends do not distinguish them."""
-    most = round(max(tried.values()), ALIKE)
-    near = most - 2 * 10**-ALIKE  # to round takes longer than to compare
-    return sorted(one for one, likelihood in tried.items() if likelihood > near and round(likelihood, ALIKE) == most)
+    """Return the likeliest rows or choices, ascending: several if the sends do not distinguish them."""
+    most = round(max(tried.values()), DECIMALS)
+    near = most - 2 * 10**-DECIMALS  # comparing is faster than rounding
+    return sorted(key for key, likelihood in tried.items() if likelihood > near and round(likelihood, DECIMALS) == most)
 
 
 def peaks(tried: Mapping[int, float]) -> list[list[int]]:
-    """Return the rows whose likelihood exceeds both neighbours', the highest first; several if they are equal."""
-    alike = [list(rows) for _, rows in itertools.groupby(sorted(tried), lambda row: round(tried[row], ALIKE))]
-    height = [-np.inf, *(tried[rows[0]] for rows in alike), -np.inf]
-    found = [rows for k, rows in enumerate(alike, 1) if height[k - 1] < height[k] > height[k + 1]]
-    return sorted(found, key=lambda rows: tried[rows[0]], reverse=True)
+    """Return the local maxima of the likelihood, the highest first: for each, its rows, which are equally likely."""
+    runs = [list(rows) for _, rows in itertools.groupby(sorted(tried), lambda row: round(tried[row], DECIMALS))]
+    height = [-np.inf, *(tried[rows[0]] for rows in runs), -np.inf]
+    maxima = [rows for k, rows in enumerate(runs, 1) if height[k - 1] < height[k] > height[k + 1]]
+    return sorted(maxima, key=lambda rows: tried[rows[0]], reverse=True)
 
 
 def likeliest(tried: Mapping[int, float]) -> int:
     """Return the likeliest row or choice; of several that the sends do not distinguish, the middle one."""
-    alike = equally_likely(tried)
-    return alike[len(alike) // 2]
+    best = equally_likely(tried)
+    return best[len(best) // 2]
 
 
 def raw_draw(choice: int, choices: int) -> int:
@@ -100,51 +100,52 @@ def raw_draw(choice: int, choices: int) -> int:
 
 
 class Inference:
-    """A follower, and the values inferred along the way."""
+    """A run of a replay along which draws and corrections are inferred."""
 
     def __init__(self, follower: Subject) -> None:
         self.follower = follower
         self.now_us = np.asarray(follower.now_us)
-        self.found: list[Phase] = []
+        self.phases: list[Phase] = []
         self.edits: list[Edit] = []
-        self.judged, self.right = 0, 0
-        # Of ticks, see `drawing`. It must not refer to this: a cycle would keep the follower and its tables.
-        self.judge: Callable[[Inference], bool] | None = None
-        self.dipped = 0  # row of the last draw that ends PROBE_RTT
-        self.passed: list[State] = []  # on the way, as long as ticks are judged
-        self._notes: list[Known] = []
+        self.compared, self.in_step = 0, 0  # gain cycles, and those that needed no shift
+        # Tests the kernel's ticks along the way (`hz`); returns whether that is over. It must not refer to this object:
+        # a cycle of references would keep the follower and its tables.
+        self.tick_test: Callable[[Inference], bool] | None = None
+        self.last_probe_rtt = 0  # row of the last draw that ended PROBE_RTT
+        self.visited: list[State] = []  # states on the way, as long as ticks are tested
+        self._saved: list[Progress] = []
 
-    def drawing(self) -> None:
-        """The next call draws: judge the ticks by what is inferred up to here, once PROBE_RTT has come."""
-        if self.judge is not None:
+    def before_draw(self) -> None:
+        """Test the ticks by what is inferred so far, once a PROBE_RTT is over; the next call draws."""
+        if self.tick_test is not None:
             if self.follower.get("mode") == self.follower.cls.states.index("PROBE_RTT"):
-                self.dipped = self.follower.row
-            if self.dipped and self.judge(self):
-                self.judge = None
+                self.last_probe_rtt = self.follower.row
+            if self.last_probe_rtt and self.tick_test(self):
+                self.tick_test = None
 
-    def note(self, judged: int = 0, right: int = 0) -> None:
-        """Note what is known here, from where an inference with other ticks may go on."""
-        self._notes.append(Known(self.follower.row, Script([], []), [], judged, right))
-        if self.judge is not None:
-            self.passed.append(State(*self.follower.save()[:3]))
+    def save_progress(self, compared: int = 0, in_step: int = 0) -> None:
+        """Save where an inference with other ticks may go on; see `Progress` for the counts."""
+        self._saved.append(Progress(self.follower.row, Script([], []), [], compared, in_step))
+        if self.tick_test is not None:
+            self.visited.append(State(*self.follower.save()[:3]))
 
-    def before(self, row: int, script: Script) -> Known | None:
-        """Return the last note before a row, with what has been inferred up to it."""
-        here = next((note for note in reversed(self._notes) if note.row <= row), None)
-        if here is None:
+    def progress_before(self, row: int, script: Script) -> Progress | None:
+        """Return the last saved progress up to a row, with what of `script` and phases was inferred before it."""
+        last = next((saved for saved in reversed(self._saved) if saved.row <= row), None)
+        if last is None:
             return None
-        draws, edits = ([one for one in ones if one[0] < here.row] for ones in (script.draws, script.edits))
-        found = [phase for phase in self.found if phase.row < here.row]
-        return here._replace(script=script._replace(draws=draws, edits=edits), found=found)
+        draws, edits = ([one for one in ones if one[0] < last.row] for ones in (script.draws, script.edits))
+        phases = [phase for phase in self.phases if phase.row < last.row]
+        return last._replace(script=script._replace(draws=draws, edits=edits), phases=phases)
 
     def after(self, span_us: float, row: int | None = None) -> int:
-        """Return the first row later than `span_us` from a row (default: now), at least the next, at most the end."""
+        """Return the first row at least `span_us` after a row (default: the current one), and at least the next."""
         row = self.follower.row if row is None else row
         end = int(self.now_us.searchsorted(self.now_us[row] + span_us))
         return min(max(end, row + 1), len(self.now_us))
 
     def rounds_after(self, rounds: int, rtt_us: int, row: int) -> int:
-        """Return the first row so many round trips after a row; a pause counts as one: no probe continues."""
+        """Return the first row so many round trips after a row; a pause counts as one, as nothing is sent in it."""
         return _rounds_after(self.now_us, row, rtt_us, rounds * rtt_us)
 
 

@@ -1,19 +1,19 @@
-"""Tick rate of the kernel of a recorded BBR, from its sends around PROBE_RTT.
+"""HZ of the kernel of a recorded BBR, from its sends around PROBE_RTT.
 
-BBR times PROBE_RTT and the age of its minimum RTT in jiffies: at HZ = 250 PROBE_RTT begins and ends up to 4 ms later
-than at 1000. All else that it does is the same. So the replay is run once more, with a clock of 1 us, up to where the
-minimum RTT expires by that clock, which no kernel's ticks precede; from there on through PROBE_RTT, and until what
-follows is visible, it is run with each tick rate and phase, and judged by the sends. It goes on where PROBE_RTT ended
-in the replay of which the hidden draws are known.
+bbr_update_min_rtt measures the age of the minimum RTT, and how long PROBE_RTT lasts, in jiffies: at HZ = 250 PROBE_RTT
+begins and ends up to 4 ms later than at 1000. Nothing else that a BBR does depends on HZ (but for the gain cycle of the
+BBR of 2016). `TickTest` therefore replays the flow once more with a clock of 1 us, which no kernel's jiffies precede,
+up to where the minimum RTT expires by that clock. From there on, through PROBE_RTT and until what follows is visible in
+the sends, it tries each HZ, with several phases of the ticks, and adds up the log likelihoods of the sends. Then it
+goes on from where PROBE_RTT ended in the replay whose draws are known (`probe_rtts`).
 
-A rate, of unknown phase, is believed if it makes the sends clearly likelier (`hypotheses.FALSE_ALARM`) than another
-does, and no later PROBE_RTT is examined then. That is no more error-prone than a decision at the end: the likelihood
+A rate, averaged over its phases, is believed if it makes the sends clearly likelier (`hypotheses.FALSE_ALARM`) than the
+other; later PROBE_RTTs are not examined then. This is no more error-prone than a decision at the end: the likelihood
 ratio is a martingale, so the right rate is as unlikely ever to fall behind by that factor as to be behind at the end.
-Where PROBE_RTT never came, or hardly shows, the sends refute neither.
+If PROBE_RTT never came, or hardly shows, both rates remain possible.
 
-Ticks are judged as soon as what is hidden is inferred up to where a PROBE_RTT shows. If others are likelier, rate or
-phase, only what was inferred since the first PROBE_RTT that told them apart is dropped (`WrongTicksError`): before it,
-ticks matter to nothing.
+The test runs as soon as the draws are inferred up to where a PROBE_RTT shows. If another rate or phase is likelier,
+only what was inferred since the first PROBE_RTT that tells them apart is dropped (`WrongTicksError`).
 """
 
 import math
@@ -30,21 +30,21 @@ from cctrace.flows.source import Streamed
 from cctrace.lang.fields import fields_of
 from cctrace.replaying.engine.follow import Follower
 from cctrace.replaying.engine.script import Script
-from cctrace.replaying.inference.dips import Dips, Led, NotInferredError, Plain
-from cctrace.replaying.inference.hypotheses import ALIKE, FALSE_ALARM, Known, State
+from cctrace.replaying.inference.hypotheses import DECIMALS, FALSE_ALARM, Progress, State
 from cctrace.replaying.inference.one_pass import Leader
+from cctrace.replaying.inference.probe_rtts import NotInferredError, PacketReplay, ProbeRtts, RowReplay
 from cctrace.replaying.inference.probes import RENEWED
 from cctrace.replaying.inference.ticks import CONFIG_HZ
 from cctrace.replaying.inference.timed import timed
 
-RATES = CONFIG_HZ[:2]  # of nearly all kernels; 100 and 300 mostly end PROBE_RTT with the same ACK as 250
+RATES = CONFIG_HZ[:2]  # HZ of nearly all kernels; with 100 or 300, PROBE_RTT mostly ends at the same ACK as with 250
 SURE = math.log(1 / FALSE_ALARM)
-APART_US = 1000  # between the phases of the ticks that are tried
-MAX_CHANGES = 2  # of the ticks with which a flow is inferred
+PHASE_STEP_US = 1000  # between the phases that are tried
+MAX_CHANGES = 2  # how often the draws of a flow are inferred anew with other ticks
 
 
 class Ticking(NamedTuple):
-    """The likeliest ticks, and the rates that are not refuted."""
+    """The likeliest HZ and phase of the kernel's ticks, and the rates that are possible."""
 
     hz: int
     tick_us: int
@@ -52,151 +52,154 @@ class Ticking(NamedTuple):
 
 
 class WrongTicksError(Exception):
-    """While what is hidden was inferred with some ticks, others turned out to be likelier: `ticking`, from `row` on."""
+    """Draws were inferred with some ticks, and others turned out to be likelier: `ticking`, from `row` on."""
 
     def __init__(self, ticking: Ticking, row: int) -> None:
         super().__init__(ticking)
         self.ticking, self.row = ticking, row
 
 
-class _Look(NamedTuple):
-    """A PROBE_RTT: the row at which it may begin, the state there, and the log likelihoods of its sends with ticks."""
+class _Examined(NamedTuple):
+    """A PROBE_RTT: the row at which it may begin, the state there, and the log likelihood of its sends by ticks."""
 
     row: int
     before: Any
     likelihoods: Floats
 
 
-class Judge:
-    """Judges with which ticks a BBR explains the sends of a flow best.
+class TickTest:
+    """A test of which ticks let a BBR explain the sends of a flow best.
 
-    `captured`: the flow as captured if it was sent through fq: at another HZ its sender hands it over otherwise.
-    `known`: what stands of an inference whose ticks were wrong.
+    `captured`: the flow as captured if it was sent through fq: its hand-over depends on HZ. `progress`: what was
+    inferred with wrong ticks and remains valid.
     """
 
     def __init__(self, source: Streamed, captured: Flow | None, cls: type[Controller]) -> None:
         self._source, self._captured, self._cls = source, captured, cls
-        self._dips: Dips | None = None
+        self._probe_rtts: ProbeRtts | None = None
         self._ticks: list[tuple[int, int]] = []
-        self._looks: list[_Look] = []
-        self._needs = 0  # rows that must be inferred before more can be judged
+        self._examined: list[_Examined] = []
+        self._needs = 0  # rows whose draws must be inferred before the test can go on
         self._changes = MAX_CHANGES
         self._settled: Ticking | None = None
-        self._passed: Sequence[State] = ()  # of the replay that is being inferred, see `so_far`
-        self.known: Known | None = None
+        self._visited: Sequence[State] = ()  # states of the replay that is being inferred, see `so_far`
+        self.progress: Progress | None = None
 
-    def so_far(self, follower: Follower, script: Script, passed: Sequence[State], dipped: int) -> bool:
-        """Return whether the ticks are those of a replay at its row; raise `WrongTicksError` if others are likelier.
+    def so_far(self, follower: Follower, script: Script, visited: Sequence[State], last_probe_rtt: int) -> bool:
+        """Test the ticks of a replay by its rows so far; return whether the test is over.
 
-        `passed`: states of the replay. `dipped`: the row of its last draw that ended PROBE_RTT.
+        Raises `WrongTicksError` if others are likelier. `visited`: some states of the replay on its way.
+        `last_probe_rtt`: the row of its last draw that ended PROBE_RTT.
         """
-        if self._captured is not None:  # rows are packets there
+        if self._captured is not None:  # a pass through fq, whose rows are packets, is tested at its end
             return True
-        self._passed = passed
-        return self._judge(follower, script, follower.row, dipped) is not None
+        self._visited = visited
+        return self._test(follower, script, follower.row, last_probe_rtt) is not None
 
     def at_end(self, follower: Follower, script: Script) -> Ticking:
-        """Return the ticks that explain the sends best; `follower` has been replayed to its end with a script.
+        """Return the ticks of a follower that has been replayed to its end with a script.
 
-        They are kept unless others are clearly likelier; where those are found now, `WrongTicksError` is raised.
+        Raises `WrongTicksError` if others are clearly likelier.
         """
         rows = len(self._source.events)
-        dipped = _last_dip(follower) if self._captured is None else rows
-        found = self._judge(follower, script, rows, dipped, at_end=True)
-        assert found is not None
-        return found
+        last_probe_rtt = _last_probe_rtt(follower) if self._captured is None else rows
+        ticking = self._test(follower, script, rows, last_probe_rtt, at_end=True)
+        assert ticking is not None
+        return ticking
 
-    def _judge(
-        self, follower: Follower, script: Script, known: int, dipped: int, at_end: bool = False
+    def _test(
+        self, follower: Follower, script: Script, known: int, last_probe_rtt: int, at_end: bool = False
     ) -> Ticking | None:
-        """Judge by what is inferred of the rows before `known`; return None if that does not decide.
+        """Test the ticks by the rows before `known`, whose draws are known; return None if these do not decide.
 
-        After row `dipped` the replay has come to no PROBE_RTT yet or, `at_end`, to none.
+        After row `last_probe_rtt` the replay has not come to another PROBE_RTT (`at_end`: there is none).
         """
         if self._settled is not None or known < self._needs:
             return self._settled
-        if self._dips is None and not self._begin(follower.params, script):
+        if self._probe_rtts is None and not self._begin(follower.params, script):
             return self._settled
-        assert self._dips is not None
+        assert self._probe_rtts is not None
         if "cycle_jiffies" in follower.fields and follower.get("cycle_jiffies"):
-            # BBR of 2016 times its gain cycle, too, so that with a clock of 1 us it is another.
-            self._passed, dipped = (), known
-        if self._dips.subject.row >= dipped and not at_end:
+            # BBR of 2016 times its gain cycle in jiffies, too: with a clock of 1 us, its states on the way differ.
+            self._visited, last_probe_rtt = (), known
+        if self._probe_rtts.subject.row >= last_probe_rtt and not at_end:
             return None
-        self._dips.learn(script, known, self._passed, follower.marks)
+        self._probe_rtts.learn(script, known, self._visited, follower.marks)
         self._needs = 0
         try:
-            self._look(self._dips, dipped)
+            self._examine(self._probe_rtts, last_probe_rtt)
         except NotInferredError as more:
             self._needs = more.row
-        likeliest, usual = self._likeliest(), self._dips.usual
-        found = self._ticks.index((likeliest.hz, likeliest.tick_us))
-        apart = [look.likelihoods[found] - look.likelihoods[self._ticks.index(usual)] for look in self._looks]
-        if self._changes and (sum(apart) > SURE or usual[0] not in likeliest.possible):
-            self._changes, self._passed = self._changes - 1, ()
-            raise WrongTicksError(likeliest, self._back(self._dips, self._ticks[found], apart))
-        if not self._needs and (at_end or self._dips.is_over or abs(self._ratio) > SURE):
-            rates = sorted(likeliest.possible, key=lambda rate: rate != usual[0])
-            self._settled = Ticking(*usual, tuple(rates))
+        likeliest, assumed = self._likeliest(), self._probe_rtts.assumed
+        best, own = self._ticks.index((likeliest.hz, likeliest.tick_us)), self._ticks.index(assumed)
+        gains = [examined.likelihoods[best] - examined.likelihoods[own] for examined in self._examined]
+        if self._changes and (sum(gains) > SURE or assumed[0] not in likeliest.possible):
+            self._changes, self._visited = self._changes - 1, ()
+            raise WrongTicksError(likeliest, self._go_back(self._probe_rtts, self._ticks[best], gains))
+        if not self._needs and (at_end or self._probe_rtts.is_over or abs(self._ratio) > SURE):
+            rates = sorted(likeliest.possible, key=lambda rate: rate != assumed[0])
+            self._settled = Ticking(*assumed, tuple(rates))
         return self._settled
 
     def _begin(self, params: dict[str, Any], script: Script) -> bool:
-        """Come to the first row; return False if ticks cannot be determined."""
+        """Prepare the test; return False if HZ cannot be determined."""
         source, cls, own = self._source, self._cls, params["hz"]
         other = next(rate for rate in RATES if rate != own)
         follower = None
         if {"mode", "min_rtt_stamp"} <= set(fields_of(cls)) and "PROBE_RTT" in cls.states:
             follower = Follower(source.events, source.events.sends, cls, params, ("mode",), in_runs=True)
-        renewed = any(one.field == RENEWED for one in script.edits)  # when is known to a tick of this rate only
+        renewed = any(edit.field == RENEWED for edit in script.edits)  # at a time in ticks of the assumed rate
         if follower is None or renewed or not (follower.counts_ticks and follower.times_probe_rtt):
             self._settled = Ticking(own, 0, (own, other))
             return False
-        replay: Plain | Led
+        replay: RowReplay | PacketReplay
         if self._captured is None:
-            replay = Plain(follower, script)
+            replay = RowReplay(follower, script)
         else:
-            replay = Led(Leader(self._captured.by_echoes(), cls, params, timed(script, follower)))
-        self._dips = Dips(replay, (own, 0))
+            replay = PacketReplay(Leader(self._captured.by_echoes(), cls, params, timed(script, follower)))
+        self._probe_rtts = ProbeRtts(replay, (own, 0))
         self._ticks = [
             (rate, tick_us)
             for rate in (own, other)
-            for tick_us in (0, *range(APART_US // 2, USEC_PER_SEC // rate, APART_US))
+            for tick_us in (0, *range(PHASE_STEP_US // 2, USEC_PER_SEC // rate, PHASE_STEP_US))
         ]
         return True
 
-    def _look(self, dips: Dips, dipped: int) -> None:
-        """Judge by one PROBE_RTT after the other, until that decides."""
-        while abs(self._ratio) <= SURE and dips.subject.row < dipped and (found := dips.next()):
+    def _examine(self, probe_rtts: ProbeRtts, last_probe_rtt: int) -> None:
+        """Try the ticks in one PROBE_RTT after the other, until that decides."""
+        subject = probe_rtts.subject
+        while abs(self._ratio) <= SURE and subject.row < last_probe_rtt and (found := probe_rtts.next()):
             end, ended_us = found
-            self._looks.append(_Look(dips.subject.row, dips.subject.save(), dips.tried(end, self._ticks)))
-            dips.leave(ended_us)
+            likelihoods = probe_rtts.likelihoods(end, self._ticks)
+            self._examined.append(_Examined(subject.row, subject.save(), likelihoods))
+            probe_rtts.leave(ended_us)
 
-    def _back(self, dips: Dips, ticks: tuple[int, int], apart: Sequence[float]) -> int:
-        """Go back to the first PROBE_RTT in which the sends tell ticks from the usual ones, and return its row."""
-        first = next(k for k, more in enumerate(apart) if abs(more) > 10**-ALIKE)
-        look = self._looks[first]
-        dips.subject.restore(look.before)
-        del self._looks[first:]
-        dips.usual, dips.is_over, self._needs = ticks, False, 0
-        return look.row
+    def _go_back(self, probe_rtts: ProbeRtts, ticks: tuple[int, int], gains: Sequence[float]) -> int:
+        """Go back to the first PROBE_RTT in which the sends tell `ticks` from the assumed ones, and return its row."""
+        first = next(k for k, gain in enumerate(gains) if abs(gain) > 10**-DECIMALS)
+        examined = self._examined[first]
+        probe_rtts.subject.restore(examined.before)
+        del self._examined[first:]
+        probe_rtts.assumed, probe_rtts.is_over, self._needs = ticks, False, 0
+        return examined.row
 
     @property
     def _total(self) -> Floats:
-        """The log likelihoods with each of the ticks."""
-        return np.sum([np.zeros(len(self._ticks)), *(look.likelihoods for look in self._looks)], axis=0)
+        """Log likelihood of the sends with each of the ticks."""
+        return np.sum([np.zeros(len(self._ticks)), *(examined.likelihoods for examined in self._examined)], axis=0)
 
     @property
     def _is_own(self) -> Bools:
-        """Which ticks are of the rate that the replay has."""
+        """Which of the ticks have the rate that the replay began with."""
         return np.array([rate == self._ticks[0][0] for rate, _ in self._ticks])
 
     @property
     def _ratio(self) -> float:
-        """The log likelihood ratio of the other rate to this one."""
+        """Log likelihood ratio of the other rate to that one."""
         return _mean(self._total[~self._is_own]) - _mean(self._total[self._is_own])
 
     def _likeliest(self) -> Ticking:
-        """Return the likeliest ticks: the first ones unless others are clearly likelier."""
+        """Return the likeliest ticks: those that the replay began with, unless others are clearly likelier."""
         total, is_own, ratio, (own, _) = self._total, self._is_own, self._ratio, self._ticks[0]
         other = next(rate for rate in RATES if rate != own)
         if max(ratio, total.max() - total[0]) <= SURE:
@@ -207,8 +210,8 @@ class Judge:
         return Ticking(hz, tick_us, (hz,) if abs(ratio) > SURE else (hz, *(rate for rate in RATES if rate != hz)))
 
 
-def _last_dip(follower: Follower) -> int:
-    """Return the row after the last one that left a replay in PROBE_RTT; the last row where that is not recorded."""
+def _last_probe_rtt(follower: Follower) -> int:
+    """Return the row after the last one in PROBE_RTT; the number of rows if modes are not recorded in runs."""
     rows = len(follower.rows)
     if "mode" not in follower.held.runs:
         return rows

@@ -44,7 +44,7 @@ from cctrace.replaying.engine.leading import (
 )
 from cctrace.replaying.engine.script import BEST, Best, Changes, Edit, Passed, Script
 from cctrace.replaying.engine.stack import NEXT_SEND
-from cctrace.replaying.inference.hypotheses import LONGEST
+from cctrace.replaying.inference.hypotheses import LARGEST_DRAW
 from cctrace.replaying.inference.timed import Timed
 from cctrace.schema import CLOCK_START_US, ON_ACK
 from cctrace.tcp.small_queue import SKB_OVERHEAD_BYTES, SKB_OVERHEAD_BYTES_6_1, TIMER_SLACK_NS
@@ -316,7 +316,7 @@ class Leader:
         """Make `change` at each of the packets `starts` and go on up to packet `end`. See `Follower.scan`."""
         before, ctx = self.save(), self.control.ctx
         self._score_until(end)
-        self._pass[STOPS], ctx[cx.UNKNOWN_DRAW] = 0, LONGEST
+        self._pass[STOPS], ctx[cx.UNKNOWN_DRAW] = 0, LARGEST_DRAW
         self._change(base)
         branches, written, totals = {}, {}, {}
         self.likelihood[0], ctx[cx.STORES_BOUNDS] = total, 1

@@ -27,7 +27,7 @@ from cctrace.replaying.engine.follow import Follower
 from cctrace.replaying.engine.new_context import TIME_ERROR_ELSEWHERE
 from cctrace.replaying.engine.script import Script
 from cctrace.replaying.engine.waiting import answers_acks, own_sends, shows_no_timer
-from cctrace.replaying.inference.hypotheses import FALSE_ALARM, LONGEST
+from cctrace.replaying.inference.hypotheses import FALSE_ALARM, LARGEST_DRAW
 from cctrace.replaying.intervals import stops_until
 from cctrace.tcp.pacing import UNPACED_SEGMENTS, near_peer_bytes
 
@@ -224,7 +224,7 @@ def likely_gso(follower: Follower) -> int | None:
     for value in choices:
         follower.set_gso(value)
         follower.run()
-        follower.draw([LONGEST] * len(follower.cls.probe_draws))
+        follower.draw([LARGEST_DRAW] * len(follower.cls.probe_draws))
         ends.append(follower.run())
         scripts.append(Script(follower.draws[: follower.drawn].tolist(), [], gso_max_bytes=value))
         follower.restore(before)

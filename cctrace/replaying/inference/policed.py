@@ -18,7 +18,7 @@ from cctrace.cc.bbr1_model import CYCLE_LEN, GAIN_UNIT, LT_LOSS_THRESH, LT_MIN_R
 from cctrace.columns import Ints
 from cctrace.replaying.engine import context as cx
 from cctrace.replaying.engine.follow import MOST, Follower
-from cctrace.replaying.inference.hypotheses import FALSE_ALARM, LONGEST, Inference
+from cctrace.replaying.inference.hypotheses import FALSE_ALARM, LARGEST_DRAW, Inference
 
 POLICED, POLICED_BW, SAMPLING = "lt_use_bw", "lt_bw", "lt_is_sampling"
 SEARCH = (SAMPLING, POLICED_BW, "lt_rtt_cnt", "lt_last_delivered", "lt_last_stamp", "lt_last_lost")
@@ -84,7 +84,7 @@ class Policers:
         if follower.get("mode") != follower.cls.states.index("STARTUP"):
             return follower.row
         watch = ("mode", follower.cls.states.index("DRAIN"))
-        return int(follower.trials(len(follower.rows), [(LONGEST,)], score=cx.NOTHING, watch=watch)[1][0])
+        return int(follower.trials(len(follower.rows), [(LARGEST_DRAW,)], score=cx.NOTHING, watch=watch)[1][0])
 
     def _losses(self, end: int) -> tuple[Ints, int]:
         """Return ACKs before row `end` that report losses, and the row at which their searches end at the latest.
@@ -123,4 +123,4 @@ class Policers:
     def _run(self, stop: int) -> None:
         """Run up to `stop`, whatever is drawn: a search does not depend on it."""
         while self._follower.run(stop) < stop:
-            self._follower.draw((LONGEST,))
+            self._follower.draw((LARGEST_DRAW,))

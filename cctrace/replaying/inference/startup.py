@@ -1,9 +1,9 @@
-"""How many rounds a BBR stays in STARTUP longer than its rate samples say.
+"""How many rounds a recorded BBR stayed in STARTUP longer than its replay would.
 
-STARTUP ends after three rounds without more bandwidth. A round that begins with an application-limited sample does not
-count, and a sender that fills its send buffer each time room returns is application-limited whenever the queue happens
-to be empty then: it writes at once, no send is late, and the capture shows nothing. But a round more in STARTUP shows,
-as it sends eight times as fast as DRAIN.
+bbr_check_full_bw_reached ends STARTUP after three rounds without more bandwidth. It does not count a round that begins
+with an application-limited sample. A sender that fills its send buffer each time room returns is application-limited
+whenever its write queue happens to be empty at a write: it writes at once, no send is late, and the capture shows
+nothing. But a further round of STARTUP shows, as it sends eight times as fast as DRAIN.
 
 Sources: [Linux618] net/ipv4/tcp_bbr.c bbr_check_full_bw_reached; net/ipv4/tcp.c tcp_sendmsg_locked.
 """
@@ -14,17 +14,17 @@ import numpy as np
 
 from cctrace.replaying.engine import context as cx
 from cctrace.replaying.engine.script import Edit
-from cctrace.replaying.inference.hypotheses import FALSE_ALARM, LONGEST, Inference, raw_draw
+from cctrace.replaying.inference.hypotheses import FALSE_ALARM, LARGEST_DRAW, Inference, raw_draw
 
 ROUNDS = "full_bw_cnt"
-MOST = 3  # rounds that are looked for: the buffer grows with cwnd, and soon holds more than a round's data
-LOOKS = 1, 3  # rounds over which one more is judged; three reach over an application's pause
+MOST = 3  # further rounds that are tried: the buffer grows with cwnd, and soon holds more than a round's data
+LOOK_ROUNDS = 1, 3  # rounds after STARTUP's end whose sends are compared; three outlast an application's pause
 
 
 def stay_in_startup(work: Inference) -> None:
-    """Let the replay of `work`, which is in STARTUP, stay there for as long as the sends are clearly likelier so.
+    """Let a replay that is in STARTUP stay there for as many rounds as make the sends clearly likelier.
 
-    It is left where STARTUP ends, or where it was if nothing changes.
+    It is left where STARTUP would have ended without the last of these rounds, or where it was if there is none.
     """
     follower = work.follower
     states = follower.cls.states
@@ -35,10 +35,10 @@ def stay_in_startup(work: Inference) -> None:
         if follower.get("mode") != states.index("STARTUP"):
             break
         watch = ("mode", drain)
-        _, ends, left = follower.trials(len(follower.rows), [(0,)], score=cx.NOTHING, watch=watch)
-        if not left[0] and ends[0] == len(follower.rows):
+        _, ends, drains = follower.trials(len(follower.rows), [(0,)], score=cx.NOTHING, watch=watch)
+        if not drains[0] and ends[0] == len(follower.rows):
             break
-        row = int(ends[0]) - 1  # if DRAIN ends in the call that begins it, the draw of what follows ended the trial
+        row = int(ends[0]) - 1  # DRAIN may begin and end in one call, whose draw then ended the trial
         if not is_likelier(work, row):
             break
         follower.run(row)
@@ -47,27 +47,27 @@ def stay_in_startup(work: Inference) -> None:
 
 
 def is_likelier(work: Inference, row: int) -> bool:
-    """Return whether the sends are clearly likelier if STARTUP does not end at `row`."""
+    """Return whether the sends are clearly likelier with a further round of STARTUP after `row`."""
     follower, sure = work.follower, math.log(MOST / FALSE_ALARM)
     likelihood, end = np.zeros(1), row
-    for rounds in LOOKS:
+    for rounds in LOOK_ROUNDS:
         if abs(likelihood[0]) <= sure:
             end = work.rounds_after(rounds, max(follower.srtt_us(row), 1), row)
             likelihood = follower.scan(np.array([row]), end, {}, {ROUNDS: -1})
     if likelihood[0] > sure and follower.cls.phase_choices:
-        likelihood = likelihood - worst_phase(work, row, end)
+        likelihood = likelihood - gain_of_phase(work, row, end)
     return bool(likelihood[0] > sure)
 
 
-def worst_phase(work: Inference, row: int, end: int) -> float:
-    """Return by how much the likeliest phase of BBR v1's gain cycle beats the one that was assumed.
+def gain_of_phase(work: Inference, row: int, end: int) -> float:
+    """Return the log likelihood ratio of the likeliest phase of BBR v1's gain cycle to the one that `scan` draws.
 
-    Where STARTUP leaves no queue, DRAIN ends in the call that begins it, and the phase is drawn at once.
+    If STARTUP leaves no queue, DRAIN ends in the call that begins it, and the phase is drawn at once.
     """
     follower, choices = work.follower, work.follower.cls.phase_choices
     before = follower.save()
     follower.run(row)
-    draws = [(LONGEST,), *((raw_draw(choice, choices),) for choice in range(choices))]
+    draws = [(LARGEST_DRAW,), *((raw_draw(choice, choices),) for choice in range(choices))]
     likelihood, _, _ = follower.trials(end, draws, score=cx.PACED_SENDS, watch=("mode", -1))
     follower.restore(before)
     return float(likelihood.max() - likelihood[0])

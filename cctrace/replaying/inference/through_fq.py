@@ -31,11 +31,11 @@ from cctrace.flows.sender.handover import PATIENCE_NS
 from cctrace.flows.state import DIRECTLY, LATE_TIMER, THROUGH_FQ
 from cctrace.io.counters.tcpinfo import TcpInfo
 from cctrace.replaying.engine.stream import stream_of
+from cctrace.replaying.inference.block_replay import BlockReplay, block_us, play
 from cctrace.replaying.inference.echoed import waits_in_queue
+from cctrace.replaying.inference.handover_scripts import remember_script
 from cctrace.replaying.inference.hypotheses import FALSE_ALARM
-from cctrace.replaying.inference.led import note_led
 from cctrace.replaying.inference.paced import EXPLAINED, TEMPER
-from cctrace.replaying.inference.played import Played, block_us, play
 from cctrace.replaying.inference.renewals import hand_over
 from cctrace.replaying.senders import Sender, registered, senders_of
 
@@ -276,7 +276,9 @@ def _may_tell(flow: Flow) -> bool:
     return bool(enough) and flow.events.last("tcp_min_rtt_us") * 1000 > PATIENCE_NS
 
 
-def _compare(flow: Flow, controller: Sender, plain: Played, through: Played, rounds: int) -> tuple[float, Passage]:
+def _compare(
+    flow: Flow, controller: Sender, plain: BlockReplay, through: BlockReplay, rounds: int
+) -> tuple[float, Passage]:
     """Return how well a controller explains the sends, and the `Passage` if it is the sender's.
 
     `through`: its replay after the first of so many rounds of the hand-over to fq.
@@ -300,7 +302,7 @@ def _compare(flow: Flow, controller: Sender, plain: Played, through: Played, rou
     return max(timer.mean, through.mean), Passage(ratio >= 0 if sure else None, controller, ratio)
 
 
-def _evidence(plain: Played, timer: Played, through: Played) -> float:
+def _evidence(plain: BlockReplay, timer: BlockReplay, through: BlockReplay) -> float:
     """Return the log likelihood ratio of fq to a timer, over the blocks in which pacing limited the sender.
 
     Only sends that pacing delays, or would delay, leave at other times through fq; n such sends count as sqrt(n).
@@ -325,11 +327,11 @@ def _evidence(plain: Played, timer: Played, through: Played) -> float:
 def _converged(
     flow: Flow,
     controller: Sender,
-    played: Played | None = None,
+    played: BlockReplay | None = None,
     rounds: int = MAX_ROUNDS,
     marks: NDArray[np.uint8] | None = None,
     judged: bool = True,
-) -> tuple[Flow, Played]:
+) -> tuple[Flow, BlockReplay]:
     """Return a flow as a controller hands it to fq, and its replay: the fixpoint, or the likeliest iteration.
 
     `judged`: whether the replay is asked for; a pass that infers all draws itself needs none.
@@ -344,7 +346,7 @@ def _converged(
         seen.add(digest)
         handed = flow.paced_by(THROUGH_FQ, decided)
         if script is not None:
-            note_led(handed, played.cls, played.asked, script, played.script)
+            remember_script(handed, played.cls, played.asked, script, played.script)
             if not judged:
                 return handed, played
         played = play(handed, controller, each_us, marks)

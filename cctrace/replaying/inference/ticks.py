@@ -25,7 +25,7 @@ from cctrace.replaying.engine.follow import Follower
 from cctrace.replaying.engine.likelihood import NOT_FULL
 from cctrace.replaying.engine.trying import LOWEST
 from cctrace.replaying.inference.hypotheses import FALSE_ALARM
-from cctrace.replaying.inference.race import Race
+from cctrace.replaying.inference.tick_offsets import TickOffsets
 
 TICKS = 40  # tick phases that are tried, 100 us apart at HZ = 250
 FIRST_ROWS = 2_000  # of the stream, tried first
@@ -118,19 +118,19 @@ class Phases:
         self.is_settled = False
 
     @functools.cached_property
-    def _full(self) -> Race:
+    def _full(self) -> TickOffsets:
         return self._race(cx.FULL_FLIGHTS)
 
     @functools.cached_property
-    def _timed(self) -> Race | None:
+    def _timed(self) -> TickOffsets | None:
         return self._race(cx.PACED_SENDS) if is_paced_by_fq(self.follower) else None
 
-    def _race(self, score: int) -> Race:
+    def _race(self, score: int) -> TickOffsets:
         """Return a race of all that may be tried: leads around those of every phase, and the same within a tick."""
-        return Race(self.follower, self.hz, score, 2 * (2 * NEAR * 2 + 1) * TICKS)
+        return TickOffsets(self.follower, self.hz, score, 2 * (2 * NEAR * 2 + 1) * TICKS)
 
     def likelihoods(self, leads: Sequence[int], rows: int, margin: float | None = None) -> Floats:
-        """Return the log likelihoods of the first rows under ticks of some leads, see `Race.likelihoods`.
+        """Return the log likelihoods of the first rows under ticks of some leads, see `TickOffsets.likelihoods`.
 
         Of the flights and, where they show cwnd, of the times of sends.
         """

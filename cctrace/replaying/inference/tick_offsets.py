@@ -17,7 +17,7 @@ MARKS = {"rs_is_app_limited", "skb_tx_app_limited"}  # columns by which a contro
 _together = Machine(together)
 
 
-class Race:
+class TickOffsets:
     """Up to `most` leads of ticks at a rate, over the rows of a compiled follower, which is at row 0 and stays there.
 
     `score`: what their likelihood is of: `cx.FULL_FLIGHTS` or `cx.PACED_SENDS`. What a lead reached is kept, so that

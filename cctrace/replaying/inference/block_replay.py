@@ -18,8 +18,8 @@ from cctrace.replaying.engine import context as cx
 from cctrace.replaying.engine.follow import Follower
 from cctrace.replaying.engine.script import Script
 from cctrace.replaying.engine.waiting import SOON_NS
+from cctrace.replaying.inference.handover_scripts import known_script
 from cctrace.replaying.inference.infer import Given, infer
-from cctrace.replaying.inference.led import led_by
 from cctrace.replaying.inference.paced import behind_fq, socket_limit, under_limit
 from cctrace.replaying.inference.timed import Timed, timed
 from cctrace.replaying.intervals import blocks
@@ -30,7 +30,7 @@ MIN_BLOCK_US = 20_000  # sends of a round trip, or of this time, are correlated:
 PAUSE_BLOCKS = 2  # blocks: applications pause for longer; space in a full send buffer returns within a round trip
 
 
-class Played(NamedTuple):
+class BlockReplay(NamedTuple):
     """A replay, by blocks of time with sends."""
 
     likelihood: np.ndarray  # mean log likelihood of a send in each block
@@ -59,7 +59,7 @@ def block_us(flow: Flow) -> int:
 
 def play(
     flow: Flow, controller: Sender, each_us: int, marks: NDArray[np.uint8] | None = None, judged: bool = True
-) -> Played:
+) -> BlockReplay:
     """Replay a controller over a flow, in blocks of `each_us`; a socket that hands packets to fq paces.
 
     `marks`: which packets were application-limited, where that is known. `judged`: otherwise a controller that infers
@@ -76,12 +76,12 @@ def play(
     begin = follower.save()
     hz_known = flow.is_beginning or "hz" not in flow.facts["inferred"]  # few ticks are uninformative
     draws = judged or not cls.probe_draws
-    led = led_by(flow, cls, params)
+    led = known_script(flow, cls, params)
     script = infer(follower, Given(-1, hz_known, given, led, draws=draws, to_end=False)).script
     if not draws:
         nothing = np.zeros(0)
         how = cls, params, follower.params, script, timed(script, follower)
-        return Played(nothing, nothing, nothing, nothing, nothing, nothing, np.zeros((0, 4), np.int64), *how)
+        return BlockReplay(nothing, nothing, nothing, nothing, nothing, nothing, np.zeros((0, 4), np.int64), *how)
     follower.restore(begin)
     stops, sent = blocks(events, each_us)
     likelihood = follower.score(script, stops, cx.TIMED_SENDS)
@@ -96,7 +96,7 @@ def play(
     rates = np.column_stack([bound.reduceat(decided[:, 1], firsts) for bound in (np.minimum, np.maximum)])
     held, paced = _held(events, decided, stops, PAUSE_BLOCKS * each_us * 1000)
     evidence = likelihood[some] / sent[some], sent[some], number[some], held[some], paced[some], rates[some]
-    return Played(*evidence, decided, cls, params, follower.params, script, timed(script, follower))
+    return BlockReplay(*evidence, decided, cls, params, follower.params, script, timed(script, follower))
 
 
 def _held(events: Events, decided: Ints, stops: Ints, pause_ns: int) -> tuple[Bools, Ints]:
