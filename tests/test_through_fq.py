@@ -442,7 +442,7 @@ def test_a_sender_that_looks_far_worse_without_fq_is_tried_where_it_explains_mor
     def compared(flow, one, plain, through, rounds):
         return (2.8 if one == "bbr2022" else others_explain), Passage(True, one, 800.0)
 
-    monkeypatch.setattr(through_fq, "play", played)
+    monkeypatch.setattr(through_fq, "replay_in_blocks", played)
     monkeypatch.setattr(through_fq, "_converged", converged)
     monkeypatch.setattr(through_fq, "_compare", compared)
     found = passage(cct.read(RECORDINGS / "fq_bbr1" / "sender.pcap.zst").flow(0))

@@ -20,7 +20,7 @@ from cctrace.columns import Floats, Ints
 from cctrace.flows.events import Events
 from cctrace.identification import constants as const
 from cctrace.identification.halves import HalfRounds
-from cctrace.replaying.engine.midflow import DIP, FLOOR_SEGMENTS, HELD_US, level_of, lifetime_us, probe_rtts
+from cctrace.replaying.engine.midflow import FLOOR_SEGMENTS, HELD_US, LOW, level_of, lifetime_us, probe_rtts
 
 LONG = 4 * FLOOR_SEGMENTS  # of shorter flights, a half is too close to what an ACK changes
 
@@ -76,7 +76,7 @@ def overdue(halves: HalfRounds, rtt_us: Floats, cls: type[Controller]) -> float:
             least, since = min(least, low), k
         elif halves.time_us[edges[k + 1]] - halves.time_us[edges[since + 1]] > const.WAITS_LATE * valid_us:
             usual = np.median(level[edges[since + 1] : edges[k + 1] + 1])
-            fallen = np.flatnonzero(falls[since + 1 : k + 1] <= DIP * usual)
+            fallen = np.flatnonzero(falls[since + 1 : k + 1] <= LOW * usual)
             if len(fallen):  # the new minimum is of the dip, or later
                 k = since + 1 + int(fallen[0])
                 least = float(lowest[k])

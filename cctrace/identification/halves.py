@@ -14,7 +14,7 @@ from cctrace.cc.linux import CA_DISORDER
 from cctrace.columns import Bools, Floats, Ints, Values, last_true
 from cctrace.flows.events import Events
 from cctrace.identification import constants as const
-from cctrace.replaying.engine.midflow import BACK, HELD_US
+from cctrace.replaying.engine.midflow import HELD_US, RECOVERED
 from cctrace.replaying.intervals import firsts_of_intervals
 from cctrace.schema import LINUX_EVENTS
 from cctrace.tcp.pacing import TSO_WIN_DIVISOR
@@ -240,7 +240,7 @@ class HalfRounds:
                 continue
             later = flight[low + 1 : int(np.searchsorted(time_us, time_us[low] + held_us)) + 1]
             goes_on = later[:2].min(initial=np.inf) < (1 - 2 * const.STILL - blur) * level - segment
-            if not goes_on and later.max(initial=0.0) < BACK * level:
+            if not goes_on and later.max(initial=0.0) < RECOVERED * level:
                 found.append(low)
         return np.array(found, np.int64)
 

@@ -1,4 +1,4 @@
-"""The controller that a replay calls, and what it records: the compiled class, or an object with fields in slots, too.
+"""The controller that a replay calls: compiled code, or an object of the class whose fields are copied to slots.
 
 The compiled class serves both engines, `follow` and `player`; the object serves `follow`, whose loop reads its slots.
 """
@@ -48,9 +48,9 @@ def recorded_in(out: Ints, places: Places) -> dict[str, Values]:
 
 @functools.lru_cache(maxsize=256)
 def _begun(code: Compiled, fingerprint: Fingerprint, *params: tuple[str, float]) -> Ints:
-    """Return the state after the constructor of a class as it is now, in words: records are copied without padding.
+    """Return the state after the constructor of a class, in words, as copies of records lose their padding.
 
-    Kept, as most replays of a flow begin alike.
+    It is cached, as most replays of a flow begin alike.
     """
     return code.new_state(**dict(params)).view(np.int64)
 
@@ -83,7 +83,7 @@ class CompiledCalls:
 
 
 class InterpretedCalls:
-    """An object of the class; its fields shared with the stack or recorded by `Follower` lie in slots, too."""
+    """An object of the class; after each call its fields are copied to slots, for the stack and the recording."""
 
     def __init__(self, cls: type[Controller], params: dict[str, Any], mode: str) -> None:
         self.controller = (debug_class(cls) if mode == "debug" else cls)(**params)
@@ -99,7 +99,7 @@ class InterpretedCalls:
         self._write()
 
     def check(self) -> None:
-        """Errors were raised where they arose."""
+        """Do nothing: errors were raised by the call itself."""
 
     def _call(self, event: int, state: int, ack: int) -> int:
         controller = self.controller

@@ -1,18 +1,17 @@
-"""Likelihood of the recorded sends under a replayed controller. Plain functions, see `loop`.
+"""How likely the recorded sends are under a replayed controller: log likelihoods of departure times and sizes.
 
-A super-packet is due when its predecessor's length at the pacing rate has passed (`stack.pace_skb`) and cwnd has
-room: if the replayed cwnd was full, not before the ACK that made room (`stack.WAS_FULL`). (ACKs arrive at the
-bottleneck's rate, so the sends that they release would otherwise look paced at a gain of 1.) It is late if
-something else held it back, or if the timer or the CPU was late; it is early only by the error of the replay's
-rate. The density of its lateness is
+A super-packet is due when the one before it has been paced (its length over the pacing rate, `stack.pace_skb`) and cwnd
+has room; if the replayed cwnd was full, at the ACK that made room (`stack.WAS_FULL`). (ACKs arrive at the bottleneck's
+rate, so what they release would otherwise look paced at a gain of 1.) It is late if something else held it back, or if
+the timer or the CPU was late; it is early only by an error of the replayed rate. The density of its lateness is
 
-    exact / (2 s) exp(-|late| / s)  +  rough / (2 S) exp(-|late| / S)  +  late > 0: held length / (length + late)^2
-                                                                          late < 0: early / length
+    EXACT / (2 s) exp(-|late| / s)  +  ROUGH / (2 S) exp(-|late| / S)  +  HELD length / (length + late)^2   if late > 0
+                                                                          EARLY / length                    if late < 0
 
-with the errors of a good timer (s) and of a bad one (S). Its size is that of tcp_tso_autosize, or less if cwnd cut
-it. A send while the replayed cwnd is full counts against the hypothesis. Likelihoods are only compared between
-hypotheses over the same sends, so constants cancel. The contribution of every send is bounded, so that a few
-outliers decide nothing.
+with the errors of a good timer (s) and of a bad one (S). Its size should be that of tcp_tso_autosize, or less if cwnd
+cut it. Sends beyond the replayed cwnd are unlikely. Likelihoods are only compared between hypotheses over the same
+sends, so constant factors cancel. The contribution of a send is bounded, so that a few outliers decide nothing. Plain
+functions, with the arguments that `loop` describes.
 
 Sources: [Linux618] net/ipv4/tcp_output.c tcp_tso_autosize, tcp_pacing_check, tcp_cwnd_test.
 """
@@ -25,27 +24,27 @@ from cctrace.cc.linux import CA_DISORDER
 from cctrace.replaying.engine import stack as sk
 from cctrace.tcp.pacing import TSO_WIN_DIVISOR, waits_for_ack
 
-EXACT, ROUGH, HELD, EARLY = 0.62, 0.25, 0.10, 0.03
-ANSWER_NS = 100_000  # a send this soon after an ACK was released by it
-EXACT_US, ROUGH_US = 20.0, 200.0
+EXACT, ROUGH, HELD, EARLY = 0.62, 0.25, 0.10, 0.03  # shares of the sends that are explained in each way
+ANSWER_NS = 100_000  # after an ACK, within which it may have released a send
+EXACT_US, ROUGH_US = 20.0, 200.0  # mean errors of a good and of a bad timer
 BEYOND_CWND = 0.05  # likelihood of a send beyond cwnd, relative to one within
 AS_LONG, SHORTER, LONGER = 0.7, 0.25, 0.05  # likelihood of a super-packet's size, relative to autosizing
-LOG_AS_LONG = math.log(AS_LONG)  # of most
-UNIT_US = 1000.0  # of time densities
-WHATEVER = 1e-4  # density of any time, per unit: bounds the weight of outliers
+LOG_AS_LONG = math.log(AS_LONG)  # computed once, as most super-packets have that size
+UNIT_US = 1000.0  # unit of the densities of time
+WHATEVER = 1e-4  # density of any time, per UNIT_US: bounds the weight of outliers
 OTHER_LIMIT = 2  # `stack.WAS_FULL`: the recorded sender waited for the receive window or for the application
-LONGEST = 45  # segments of a super-packet
-NOT_FULL = 0.1 / 0.9  # likelihood of a window-limited sender not filling cwnd, relative to filling it,
-FAR_FROM_FULL = 0.01 / 0.9  # and of missing it by more than NEAR segments, or exceeding it
+LONGEST = 45  # segments of a super-packet, at most
+NOT_FULL = 0.1 / 0.9  # likelihood that a cwnd-limited sender misses cwnd by up to NEAR segments, relative to filling it
+FAR_FROM_FULL = 0.01 / 0.9  # the same of missing it by more, or exceeding it
 NEAR = 2
-# Rates of BBR v1 in two phases of its gain cycle, 5/4 and 3/4 of one bandwidth, and half a super-packet's time back
-# after a late one.
+# Ratio of pacing rates in two hypotheses, at most: of the gains of BBR v1's cycle, 5/4 and 3/4, with half a
+# super-packet's time recovered after a late one.
 RATES_APART = 4
-ALMOST_FULL = 0.01  # likelihood of a window-limited sender's super-packet missing cwnd by 1 to NEAR segments
+ALMOST_FULL = 0.01  # likelihood that the super-packet of an unpaced sender misses cwnd by 1 to NEAR segments
 
 
 def paced_send(sends, k, slots, stack, own_min_rtt, slow_burst, time_error):
-    """Log likelihood of the super-packet that starts with send `k`; for the last three, see `context`."""
+    """Log likelihood of the super-packet that begins with send `k`; for the last three, see `context`."""
     rate = slots[sk.PACING]
     send = sends[k]
     if rate <= 0 or stack[sk.WSTAMP_NS] <= stack[sk.SKB_NS]:
@@ -71,17 +70,17 @@ def paced_send(sends, k, slots, stack, own_min_rtt, slow_burst, time_error):
         total += math.log(BEYOND_CWND)
     if time_error > 1:
         return total
-    made = sk.usual_burst(slots, stack, own_min_rtt, slow_burst)
-    if 0 < room < made:  # what cwnd cuts is as long as it allows
-        made = room
-    return total + size_likelihood(segments_of(sends, k), made)
+    expected = sk.usual_burst(slots, stack, own_min_rtt, slow_burst)
+    if 0 < room < expected:  # what cwnd cuts is as long as it allows
+        expected = room
+    return total + size_likelihood(segments_of(sends, k), expected)
 
 
 def paced_send_bound(send, stack, time_error):
-    """Greatest `paced_send` of a super-packet in a trial with at most RATES_APART times the rate.
+    """Upper bound of `paced_send` for a super-packet in any trial with at most RATES_APART times the rate.
 
-    Whatever the rate, its predecessor's length and its own lateness make the time between them. Where the ACK that
-    released it counts, lateness is the time since then, and the length any.
+    Whatever the rate, the time since the super-packet before it is the length of that plus its own lateness. If an ACK
+    released it, its lateness is the time since the ACK, whatever the length.
     """
     length_us = (stack[sk.WSTAMP_NS] - stack[sk.SKB_NS]) / 1000.0
     if length_us <= 0:
@@ -98,46 +97,46 @@ def paced_send_bound(send, stack, time_error):
 
 
 def any_send(sends, k, slots, stack, gap_us, srtt_us8, own_min_rtt, slow_burst):
-    """Log likelihood of the super-packet that starts with send `k`, under any controller, paced or not.
+    """Log likelihood of the super-packet that begins with send `k`, under any controller, paced or not.
 
-    It is due when pacing allows it and, if the replayed cwnd was full, not before the ACK that made room. An
-    unpaced sender sends whatever cwnd allows at once, but for what TCP defers. Densities are on one scale for all
-    controllers and flows, and thus comparable; `gap_us`, the usual time between this flow's super-packets, is the scale
-    of unexplained lateness.
+    It is due when pacing allows it and, if the replayed cwnd was full, not before the ACK that made room. An unpaced
+    sender sends at once whatever cwnd allows, but for what TCP defers. Densities are on one scale, so that controllers
+    and flows can be compared; the scale of unexplained lateness is `gap_us`, the median time between the flow's
+    super-packets.
     """
     send = sends[k]
     if is_written(send, stack) or is_by_timer(sends, k, stack[sk.ACKED_NS], srtt_us8):
         return 0.0
-    # After ACKs that pacing and cwnd would have answered, an ACK made room in the send buffer.
-    # What is sent again waited for the ACK that showed its loss.
+    # If nothing was sent after several ACKs, although pacing and cwnd allowed it, the last one made room in the send
+    # buffer. A retransmission waited for the ACK that showed its loss.
     held = stack[sk.WAS_FULL] != 0 or stack[sk.UNANSWERED] >= sk.FEW_UNANSWERED or send.retransmitted != 0
     total = send_time(send.tx_ns, held, slots, stack, gap_us)
     if send.retransmitted != 0 or stack[sk.CA_STATE] > CA_DISORDER or stack[sk.WAS_FULL] == OTHER_LIMIT:
         return total
     room = slots[sk.CWND] - (np.int64(send.in_flight) - np.int64(send.segments))
     segments = segments_of(sends, k)
-    made = sk.usual_burst(slots, stack, own_min_rtt, slow_burst)
+    expected = sk.usual_burst(slots, stack, own_min_rtt, slow_burst)
     if slots[sk.PACING] <= 0:
-        filled = segments == room or is_rest_deferred(sends, k, room - segments, made, srtt_us8, slots, stack)
-        if filled and segments > made:  # several super-packets, which leave together
+        filled = segments == room or is_rest_deferred(sends, k, room - segments, expected, srtt_us8, slots, stack)
+        if filled and segments > expected:  # several super-packets that left together
             return total + LOG_AS_LONG
         if not filled and abs(segments - room) <= NEAR:
             return total + math.log(ALMOST_FULL)
     if room <= 0:
         return total + math.log(BEYOND_CWND / LONGEST)
-    return total + size_likelihood(segments, min(room, made))
+    return total + size_likelihood(segments, min(room, expected))
 
 
 def is_written(send, stack):
-    """Whether the application determined when a super-packet left, and what there was."""
+    """Whether the application determined when a super-packet left, and its size."""
     return send.app_limited != 0 or (send.ends_write != 0 and send.payload < stack[sk.MSS])
 
 
 def is_by_timer(sends, k, acked_ns, srtt_us8):
-    """Whether TCP's own timer made send `k` (RTO, tail-loss probe), whatever the controller.
+    """Whether a timer of TCP's (RTO, tail-loss probe) sent `k`, whatever the controller.
 
-    No ACK has come, and nothing was sent, for longer than a round trip. A probe, after two, may be one new segment,
-    which cwnd does not hold back [Linux618] tcp_send_loss_probe.
+    No ACK has come, and nothing was sent, for longer than a round trip. A tail-loss probe comes after two, and may be a
+    new segment, even if cwnd has no room [Linux618] tcp_send_loss_probe.
     """
     if k == 0:
         return False
@@ -148,7 +147,7 @@ def is_by_timer(sends, k, acked_ns, srtt_us8):
     return silent_ns > 2 * srtt_ns and send.in_flight > send.segments and segments_of(sends, k) == 1
 
 
-def is_rest_deferred(sends, k, rest, made, srtt_us8, slots, stack):
+def is_rest_deferred(sends, k, rest, expected, srtt_us8, slots, stack):
     """Whether TCP defers the `rest` segments for which cwnd has room after the super-packet of send `k` [Linux618]
     tcp_tso_should_defer.
     """
@@ -156,11 +155,11 @@ def is_rest_deferred(sends, k, rest, made, srtt_us8, slots, stack):
     age_ns = sends[k].tx_ns - sends[oldest].tx_ns
     mss = stack[sk.MSS]
     third = slots[sk.CWND] * mss // TSO_WIN_DIVISOR
-    return rest > 0 and waits_for_ack(rest * mss, made * mss, third, np.int64(0), age_ns, np.int64(srtt_us8) * 125)
+    return rest > 0 and waits_for_ack(rest * mss, expected * mss, third, np.int64(0), age_ns, np.int64(srtt_us8) * 125)
 
 
 def send_time(tx_ns, held, slots, stack, gap_us):
-    """Log likelihood of a super-packet's departure time, as in `any_send`; `held` until the last ACK."""
+    """Log likelihood of a super-packet's departure time, as in `any_send`; `held`: not due before the last ACK."""
     paced = slots[sk.PACING] > 0 and stack[sk.WSTAMP_NS] > stack[sk.SKB_NS]
     due_ns = stack[sk.WSTAMP_NS] if paced else stack[sk.SKB_NS]
     if held:
@@ -173,7 +172,7 @@ def send_time(tx_ns, held, slots, stack, gap_us):
 
 
 def timed_send(sends, k, slots, stack, gap_us):
-    """Log likelihood of a super-packet without its size: departure time, and room in cwnd."""
+    """Log likelihood of a super-packet's departure time, and of its room in cwnd, whatever its size."""
     send = sends[k]
     total = send_time(send.tx_ns, stack[sk.WAS_FULL] != 0, slots, stack, gap_us)
     open_window = send.retransmitted == 0 and stack[sk.CA_STATE] <= CA_DISORDER and stack[sk.WAS_FULL] != OTHER_LIMIT
@@ -183,7 +182,7 @@ def timed_send(sends, k, slots, stack, gap_us):
 
 
 def segments_of(sends, k):
-    """Return the number of segments of the super-packet that starts with send `k`."""
+    """Return the number of segments of the super-packet that begins with send `k`."""
     segments = 0
     last = k
     while last < sends.size and (last == k or sends[last].begins == 0):
@@ -192,16 +191,16 @@ def segments_of(sends, k):
     return segments
 
 
-def size_likelihood(segments, made):
-    """Log likelihood of a super-packet's number of segments, given what the stack would have `made`."""
-    if segments == made:
+def size_likelihood(segments, expected):
+    """Log likelihood of a super-packet's number of segments, if the stack would have made one of `expected`."""
+    if segments == expected:
         return LOG_AS_LONG
-    return math.log(SHORTER / made) if segments < made else math.log(LONGER / LONGEST)
+    return math.log(SHORTER / expected) if segments < expected else math.log(LONGER / LONGEST)
 
 
 def full_flight(row, cwnd):
     """Log likelihood of the data in flight before an ACK, for a cwnd-limited sender."""
     if row.ca_state > CA_DISORDER or row.is_cwnd_limited == 0 or row.rs_prior_in_flight == cwnd:
         return 0.0
-    short = cwnd - np.int64(row.rs_prior_in_flight)  # up to a super-packet's segments; nothing explains one too many
+    short = cwnd - np.int64(row.rs_prior_in_flight)  # less than a super-packet may wait; one too many is unexplained
     return math.log(NOT_FULL) if 0 < short <= NEAR else math.log(FAR_FROM_FULL)

@@ -1,8 +1,10 @@
-"""Initial state of a replay of a flow captured from its middle.
+"""When the minimum RTT of a recorded BBR expired, as its PROBE_RTTs show.
 
-BBR's minimum RTT predates the capture until PROBE_RTT refreshes it, and its age is unknown. But PROBE_RTT itself is
-visible: for 200 ms the sender keeps at most four segments in flight. The first occurrence is taken as the time at
-which the minimum expired; from then on the replay has its own.
+In a capture from the middle of a connection, BBR's minimum RTT predates the capture, and its age is unknown. But
+PROBE_RTT is visible: for 200 ms BBR v1 keeps at most four segments in flight, v2 and v3 half a BDP. The first one is
+taken as the time at which the minimum expired; from then on the replay has its own. PROBE_RTTs are also found where the
+replay's minimum RTT is uncertain: in captures taken elsewhere than at the sender (`probe_rtts`), and through fq
+(`unexpected`).
 
 Sources: [Linux61] net/ipv4/tcp_bbr.c bbr_update_min_rtt.
 """
@@ -27,11 +29,13 @@ if TYPE_CHECKING:
 
 FLOOR_SEGMENTS = 4  # bbr_cwnd_min_target
 HELD_US = 200_000  # bbr_probe_rtt_mode_ms
-MANY_ACKS, FEW_PLACES = 100, 2000
-EARLY_US = 200_000  # by which a dip may seem early: its start is an estimate
-TIE_US = 10  # error of RTT samples through fq: TCP's own time of departure is a few us before the captured one
-DIP, BACK = 0.65, 1.5  # of the usual flight; of the flight within
-_dip_rows: weakref.WeakKeyDictionary[Events, Ints] = weakref.WeakKeyDictionary()  # {Events: result of `probe_rtts`}
+MIN_ACKS = 100  # of a flow in which PROBE_RTT is looked for
+MEDIANS = 2000  # of the data in flight before an ACK, that are computed at most
+EARLY_US = 200_000  # by which a PROBE_RTT may seem early, as its start is an estimate
+TIE_US = 10  # error of RTT samples through fq: TCP's departure time is a few us before the captured one
+LOW = 0.65  # the data in flight in PROBE_RTT, in multiples of the usual ones, at most
+RECOVERED = 1.5  # those after it, in multiples of those in it, at least
+_dip_rows: weakref.WeakKeyDictionary[Events, Ints] = weakref.WeakKeyDictionary()  # {Events: result of `_dips`}
 
 
 def expiry(events: Events, cls: type[Controller]) -> int:
@@ -63,10 +67,10 @@ def floors(events: Events) -> list[tuple[int, int]]:
 def unexpected(events: Events, drawn: Sequence[int], params: Mapping[str, Any]) -> int:
     """Return the row at which the recorded sender entered the first PROBE_RTT that a replay of BBR v1 lacks; or -1.
 
-    `drawn`: rows at which the replay drew a phase, which it does on leaving PROBE_RTT: it has the sender's PROBE_RTT if
-    it drew one within a round trip, or 200 ms, of its end. Where it lacks one, a microsecond that the capture does not
-    show may have decided whether an RTT sample renewed the minimum: PROBE_RTT then follows such a sample after the
-    lifetime of the minimum (from `params`).
+    `drawn`: rows at which the replay drew a phase, as it does when it leaves PROBE_RTT. It lacks a PROBE_RTT of the
+    sender if none of these is within a round trip, or 200 ms, of its end. The reason may be an RTT sample within TIE_US
+    of the minimum, which renewed it in the kernel but not in the replay, or the other way round: then PROBE_RTT follows
+    that sample after the lifetime of the minimum (from `params`).
     """
     now_us, lifetime = np.asarray(events.now_us), lifetime_us(params)
     left_us = now_us[np.array(drawn, np.int64)]
@@ -87,12 +91,9 @@ def unexpected(events: Events, drawn: Sequence[int], params: Mapping[str, Any]) 
 def probe_rtts(events: Events, params: Mapping[str, Any]) -> Ints:
     """Return the rows of the ACKs at which the recorded sender appears to have entered PROBE_RTT, ascending.
 
-    They are at least the lifetime of the controller's minimum RTT (from `params`) apart from each other and from the
-    start: closer dips have other causes, such as DRAIN.
-
-    The data in flight fall to a low level without sends, stay there for 200 ms, and recover: to four segments in
-    BBR v1, to half a BDP in v2 and v3. In captures not taken at the sender, this determines when the minimum RTT
-    expired.
+    The data in flight fall to a low level without sends, to four segments in BBR v1 and half a BDP in v2 and v3, stay
+    there for 200 ms, and recover. PROBE_RTTs are at least the lifetime of the minimum RTT (from `params`) apart from
+    each other and from the start; what comes sooner has another cause, such as DRAIN.
     """
     window_us = lifetime_us(params)
     now_us = np.asarray(events.now_us)
@@ -110,29 +111,29 @@ def probe_rtts(events: Events, params: Mapping[str, Any]) -> Ints:
 
 
 def lifetime_us(params: Mapping[str, Any]) -> int:
-    """Return for how long a BBR's minimum RTT is valid, us, from its parameters (0 for another controller's)."""
+    """Return for how long a BBR's minimum RTT is valid, us, from its parameters; 0 for other controllers."""
     return int(1000 * params.get("probe_rtt_win_ms", params.get("min_rtt_win_sec", 0) * 1000))
 
 
 def _dips(events: Events) -> Ints:
     ack = np.flatnonzero(events["event"] == LINUX_EVENTS["on_ack"])
-    if len(ack) < MANY_ACKS:
+    if len(ack) < MIN_ACKS:
         return np.zeros(0, np.int64)
     flight, now_us = events.at("rs_prior_in_flight", ack).astype(np.int64), np.asarray(events.now_us)[ack]
     round_us = int(np.median(events.at("srtt_us8", ack))) >> 3
     held = level_of(flight, now_us, round_us)
     before = np.searchsorted(now_us, now_us - max(4 * round_us, 2 * HELD_US))
-    step = max(len(ack) // FEW_PLACES, 1)
+    step = max(len(ack) // MEDIANS, 1)
     usual = np.repeat([np.median(held[before[k] : k + 1]) for k in range(0, len(ack), step)], step)[: len(ack)]
     found = []
-    for begin, end in zip(*runs_of_true(held <= DIP * usual), strict=True):
+    for begin, end in zip(*runs_of_true(held <= LOW * usual), strict=True):
         if now_us[end - 1] - now_us[begin] < HELD_US * 3 // 4 or end >= len(ack) - 1:
             continue
         floor = flight[begin:end][now_us[begin:end] >= now_us[end - 1] - HELD_US // 2]
         after = flight[end : np.searchsorted(now_us, now_us[end] + 3 * round_us)]
         level = np.median(floor)
         spread = np.subtract(*np.quantile(floor, [0.75, 0.25]))  # before its last round trip, in which it recovers
-        if level < 2 or spread > max(4, level / 2) or not len(after) or after.max() < BACK * level:
+        if level < 2 or spread > max(4, level / 2) or not len(after) or after.max() < RECOVERED * level:
             continue
         while begin and flight[begin - 1] > flight[begin]:  # nothing was sent since
             begin -= 1
@@ -141,9 +142,10 @@ def _dips(events: Events) -> Ints:
 
 
 def level_of(flight: Values, now_us: Values, round_us: float) -> Values:
-    """Return at each ACK the level of the flight that no round trip around it exceeds.
+    """Return, for each ACK, the lowest maximum of the data in flight over any round trip around it.
 
-    Behind a small send buffer a flight falls by a half before each write, within every round trip.
+    With a small send buffer the data in flight fall by a half before each write, within every round trip; this ignores
+    such falls.
     """
     here, round_us = np.arange(len(flight)), max(round_us, 1)
     most = _largest(flight, np.searchsorted(now_us, now_us - round_us, side="right"), here)

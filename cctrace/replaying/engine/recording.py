@@ -1,17 +1,17 @@
-"""What a replay records, as runs of equal values: most fields change once a round trip, not with every call."""
+"""The fields that a replay records, as runs of equal values: most change once a round trip, not with every call."""
 
 import numpy as np
 
 from cctrace.columns import Held, Ints, Runs, Values
 from cctrace.replaying.engine.calls import Places, recorded_in
 
-# Rows that are recorded word by word before their runs are kept; not a power of 2, at which all fields of a row would
+# Rows that are recorded before they are turned into runs; not a power of 2, with which all fields of a row would
 # compete for one set of the processor's cache.
 PART = (1 << 16) + 24
 
 
 class Recording:
-    """Runs of what a follower records; rows may be recorded again, with all after them."""
+    """Runs of the fields that a follower records; it may go back and record rows again."""
 
     def __init__(self, places: Places, rows: int) -> None:
         self.words = np.empty((len(places), min(rows, PART)), np.int64)  # from row `first` on
@@ -21,7 +21,7 @@ class Recording:
         self._values: list[list[Values]] = [[] for _ in places]
 
     def until(self, row: int, end: int = 0) -> int:
-        """Return up to which row there is room if the next one is `row`; up to `end`, if that is at all possible."""
+        """Return the row up to which there is memory if `row` is the next: at least `end`, if that is possible."""
         if row < self.first:
             self._forget(row)
         elif max(row + 1, end) > self.first + self.words.shape[1]:
@@ -29,7 +29,7 @@ class Recording:
         return self.first + self.words.shape[1]
 
     def columns(self, called: int, rows: int) -> Held:
-        """Return what was recorded in the rows before `called`, the next one; in those after them, all is 0."""
+        """Return the columns of `rows` rows, of which those before `called` were recorded; the others are 0."""
         self._keep(called)
         runs = {}
         for name, begins, values in zip(self._places, self._begins, self._values, strict=True):
@@ -39,7 +39,7 @@ class Recording:
         return Held(rows, {}, runs)
 
     def _keep(self, row: int) -> None:
-        """Keep the runs of the rows before `row`, from which on recording continues."""
+        """Turn the rows before `row`, which is recorded next, into runs."""
         words = self.words[:, : max(row - self.first, 0)]
         for k, values in enumerate(recorded_in(words, self._places).values()):
             if not len(values):
@@ -65,5 +65,5 @@ class Recording:
 
 
 def _bits(values: Values) -> Values:
-    """Return floats as integers, which are equal where they are the same, NaN and zeros included."""
+    """Return floats as integers, so that NaN equals NaN, and 0.0 differs from -0.0."""
     return values.view(f"i{values.itemsize}") if values.dtype.kind == "f" else values

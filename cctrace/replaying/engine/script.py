@@ -1,4 +1,4 @@
-"""Unrecorded inputs of a replay: random draws, corrections, ticks, whether the socket paced."""
+"""The values that a replay needs and no capture contains: random draws, corrections, ticks, the kernel's parameters."""
 
 import math
 from collections.abc import Mapping
@@ -9,10 +9,10 @@ Passed: TypeAlias = tuple[tuple[Any, ...], float]  # a state for `restore`, and 
 
 
 class Best(NamedTuple):
-    """What is known of the best branch of a scan.
+    """What is known of the best branch of a scan before it is run.
 
-    `near`: which row it may start at; those closest to that are tried first. `reached`: a log likelihood ratio that it
-    has at least. `lower`: only branches matter that have this part of its ratio.
+    `near`: a row at which it may start; rows close to it are tried first. `reached`: the log likelihood ratio that it
+    has at least. `lower`: branches may be stopped that cannot reach this part of its ratio.
     """
 
     near: int = 0
@@ -32,12 +32,12 @@ class Edit(NamedTuple):
 
 
 class Script(NamedTuple):
-    """Inferred values: random numbers (row and four raw numbers each), edits, both ascending; ticks; pacing."""
+    """Inferred values."""
 
-    draws: list[Any]
-    edits: list[Edit]
-    hz: int = 0  # as given
-    tick_us: int = 0  # lead of the ticks over the connection's clock
+    draws: list[Any]  # row of the call, and four raw 32-bit random numbers; ascending
+    edits: list[Edit]  # ascending
+    hz: int = 0  # of the sender's kernel; 0: as given
+    tick_us: int = 0  # offset of its ticks from the connection's clock
     paced: int | None = None  # whether the socket paced; None: as given
     gso_max_bytes: int | None = None  # the parameter of BBRv2 of that name; None: as given
     ecn_enable: int | None = None  # that of BBRv2 and v3; None: as given

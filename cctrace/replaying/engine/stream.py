@@ -1,4 +1,4 @@
-"""What replays read of a flow's calls and sends: found once for all of them, and kept as long as one of them lasts."""
+"""A flow's calls and sends as replays read them: made once for all replays, and kept as long as one of them lasts."""
 
 import functools
 import weakref
@@ -17,7 +17,7 @@ _kept: weakref.WeakValueDictionary[tuple[int, ...], "Stream"] = weakref.WeakValu
 class Stream:
     """Rows of an event stream (`tables`: of `EventColumns`) and of `schema.SENDS` as records, and columns in one piece.
 
-    Records are slow to ask: a pass over one column of 400,000 takes as long as a replay of 50,000.
+    Columns are kept because a pass over one field of 400,000 records takes as long as a replay of 50,000 calls.
     """
 
     def __init__(self, events: Events, sends: Values | None) -> None:
@@ -61,7 +61,7 @@ class Stream:
 
 
 def clock_us(rows: Any, start_ns: int, found: Ints) -> None:
-    """Fill in what `Events.now_us` returns, in one pass and without another column of times."""
+    """Fill in what `Events.now_us` returns, in one pass and without a temporary column of times."""
     calls, states, _ = rows
     for i in range(calls.size):
         found[i] = (states[calls[i].of].time_ns - start_ns) // 1000 + schema.CLOCK_START_US
@@ -71,7 +71,7 @@ _clock_us = Machine(clock_us)
 
 
 def stream_of(events: Events, sends: Values | None) -> Stream:
-    """Return the stream of some events and sends, which no one changes while it is in use."""
+    """Return the stream of events and sends, which must not change while it is in use."""
     key = id(events.stream), id(sends), events.meta["start_ns"]
     stream = _kept.get(key)
     if stream is None:

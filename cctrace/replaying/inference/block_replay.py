@@ -1,4 +1,7 @@
-"""A controller replayed over a flow, in blocks of time: how it explains departures, and what limited the sender."""
+"""A controller replayed over a flow, by blocks of time: how likely it makes departure times, what limited the sender.
+
+`through_fq` compares such replays of a flow as captured and as handed over to fq.
+"""
 
 import math
 from typing import Any, NamedTuple
@@ -26,25 +29,25 @@ from cctrace.replaying.intervals import blocks
 from cctrace.replaying.senders import Sender
 from cctrace.schema import ON_ACK
 
-MIN_BLOCK_US = 20_000  # sends of a round trip, or of this time, are correlated: n sends count as sqrt(n)
-PAUSE_BLOCKS = 2  # blocks: applications pause for longer; space in a full send buffer returns within a round trip
+MIN_BLOCK_US = 20_000  # a block is a round trip, or this; its sends are correlated: n of them count as sqrt(n)
+PAUSE_BLOCKS = 2  # blocks; only applications pause for longer, as a full send buffer has room after a round trip
 
 
 class BlockReplay(NamedTuple):
-    """A replay, by blocks of time with sends."""
+    """A replay by blocks of time; the first six have a value for each block with sends."""
 
-    likelihood: np.ndarray  # mean log likelihood of a send in each block
-    sent: np.ndarray  # number of super-packets sent in it
-    number: np.ndarray  # block number, from the first row on
-    held: np.ndarray  # whether only pacing and cwnd limited the sender in it (bool)
-    paced: np.ndarray  # super-packets in it that pacing delayed, or would have
-    rates: np.ndarray  # lowest and highest pacing rate in it; shape (blocks, 2)
+    likelihood: np.ndarray  # mean log likelihood of a send
+    sent: np.ndarray  # super-packets sent
+    number: np.ndarray  # of the block, from the first row on
+    held: np.ndarray  # whether only pacing and cwnd limited the sender (bool)
+    paced: np.ndarray  # super-packets that pacing delayed, or would have delayed
+    rates: np.ndarray  # lowest and highest pacing rate, bytes/s; shape (blocks, 2)
     decided: np.ndarray  # the controller's decisions, for `Flow.paced_by`, without the length of super-packets
     cls: type[Controller]
-    asked: dict[str, Any]  # its parameters, as asked for
-    params: dict[str, Any]  # and as inferred
-    script: Script  # unrecorded values
-    timed: Timed  # and by time
+    asked: dict[str, Any]  # parameters as asked for
+    params: dict[str, Any]  # parameters as inferred
+    script: Script  # what was inferred
+    timed: Timed  # the same by time
 
     @property
     def mean(self) -> float:
@@ -53,17 +56,18 @@ class BlockReplay(NamedTuple):
 
 
 def block_us(flow: Flow) -> int:
-    """Return the length of a block of time: of a round trip, or MIN_BLOCK_US."""
+    """Return the length of a block, us: the minimum RTT, at least MIN_BLOCK_US."""
     return max(flow.events.last("tcp_min_rtt_us"), MIN_BLOCK_US)
 
 
-def play(
-    flow: Flow, controller: Sender, each_us: int, marks: NDArray[np.uint8] | None = None, judged: bool = True
+def replay_in_blocks(
+    flow: Flow, controller: Sender, each_us: int, marks: NDArray[np.uint8] | None = None, is_scored: bool = True
 ) -> BlockReplay:
     """Replay a controller over a flow, in blocks of `each_us`; a socket that hands packets to fq paces.
 
-    `marks`: which packets were application-limited, where that is known. `judged`: otherwise a controller that infers
-    its draws while it hands packets over (`one_pass`) is not replayed before: only what it begins with is inferred.
+    `marks`: which packets were application-limited, if that is known. `is_scored`: whether the blocks are needed; if
+    not, a controller whose draws are inferred while it hands packets over (`one_pass`) is not replayed here, and only
+    the parameters with which it begins are inferred.
     """
     events, (cls, given) = flow.events, resolve(controller)
     given = {"hz": flow.hz} | given if "hz" in cls.params else given
@@ -75,13 +79,13 @@ def play(
     follower = Follower(events, events.sends, cls, params, record, marks=marks)
     begin = follower.save()
     hz_known = flow.is_beginning or "hz" not in flow.facts["inferred"]  # few ticks are uninformative
-    draws = judged or not cls.probe_draws
-    led = known_script(flow, cls, params)
-    script = infer(follower, Given(-1, hz_known, given, led, draws=draws, to_end=False)).script
+    draws = is_scored or not cls.probe_draws
+    handover = known_script(flow, cls, params)
+    script = infer(follower, Given(-1, hz_known, given, handover, draws=draws, to_end=False)).script
     if not draws:
-        nothing = np.zeros(0)
-        how = cls, params, follower.params, script, timed(script, follower)
-        return BlockReplay(nothing, nothing, nothing, nothing, nothing, nothing, np.zeros((0, 4), np.int64), *how)
+        empty = [np.zeros(0)] * 6
+        inferred = cls, params, follower.params, script, timed(script, follower)
+        return BlockReplay(*empty, np.zeros((0, 4), np.int64), *inferred)
     follower.restore(begin)
     stops, sent = blocks(events, each_us)
     likelihood = follower.score(script, stops, cx.TIMED_SENDS)
@@ -100,13 +104,11 @@ def play(
 
 
 def _held(events: Events, decided: Ints, stops: Ints, pause_ns: int) -> tuple[Bools, Ints]:
-    """Return what limited the sender in each block, which ends at a row of `stops`.
+    """Return whether only pacing and cwnd limited the sender in each block, and how many super-packets pacing delayed.
 
-    A super-packet sent later than its predecessor's length at the pacing rate explains, although cwnd had room before
-    the last ACK, had not been written yet, or waited for the receive window. One sent no later was delayed by pacing,
-    or would have been. Nothing waited before what follows a pause of `pause_ns` or longer.
-
-    Returns whether only pacing and cwnd limited the sender, and how many super-packets pacing delayed.
+    A block ends at a row of `stops`. A super-packet that was sent later than pacing allows, although cwnd had room
+    before the last ACK, had not been written yet, or waited for the receive window. One that was sent no later was
+    delayed by pacing, or would have been. A pause of `pause_ns` or longer is the application's, and says nothing.
     """
     sends = events.sends
     begins = np.flatnonzero(sends["begins"])

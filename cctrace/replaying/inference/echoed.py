@@ -1,8 +1,8 @@
-"""Whether packets waited between TCP and the tap, as the echoes of time stamps show.
+"""Whether packets waited between TCP and the tap, as their echoes of time stamps (TSecr) show.
 
-TCP writes the latest time stamp that it has received into a packet when it hands it over (`sender.echoes`). Without a
-queue it leaves at once, and echoes the latest ACK; what waited for fq's clock echoes an older one. A busy host may
-process an ACK later than it was captured, by less than a millisecond and seldom.
+TCP writes the latest time stamp that it has received (ts_recent) into a packet when it hands it over. Without a queue
+below TCP the packet leaves at once, and echoes the latest ACK; a packet that waited in fq echoes an older one. A busy
+host may process an ACK later than it was captured, but seldom, and by less than a millisecond.
 """
 
 import numpy as np
@@ -10,13 +10,13 @@ import numpy as np
 from cctrace.flows.flow import Flow
 from cctrace.replaying.engine.waiting import SOON_NS
 
-# Of the packets with data. In captures without fq .2 % at most, with fq 3 % of a BBR's or more; of others' fewer, where
-# windows and ACKs hold back nearly all.
+# Share of the packets with data that echo an older ACK. Without fq at most 0.2 %; with fq 3 % or more if a BBR sent
+# them, and fewer of other controllers, whose packets mostly wait for ACKs.
 STALE = 0.01
 
 
 def waits_in_queue(flow: Flow) -> bool:
-    """Return whether packets echo stale time stamps: an ACK with a newer one had come SOON_NS before they left."""
+    """Return whether packets echo stale time stamps, although an ACK with a newer one came SOON_NS before they left."""
     if not flow.facts["timestamps"]:
         return False
     capture, k = flow.capture, flow.index

@@ -1,13 +1,16 @@
-"""What the socket and the kernel add to a controller's pacing: SO_MAX_PACING_RATE, pacing without a rate, long bursts.
+"""How the socket and the kernel pace, from counters or departure times: limit, pacing of CUBIC and Reno, super-packets.
 
-`socket_limit` takes the first from attached counters, or from departure times; these decide the others, too.
+`socket_limit`: SO_MAX_PACING_RATE, from attached counters or else from departure times.
 
-Under fq, with SO_MAX_PACING_RATE, or after a BBR, the stack paces Reno and CUBIC, at twice cwnd / RTT in slow start
-and 1.2 times later [Linux618] tcp_update_pacing_rate; otherwise they send at once what an ACK makes room for. Both
-are replayed from the start, and scored by departure times and room in cwnd (`likelihood.timed_send`; not by
-super-packet sizes, which depend on more than this). Intervals of 0.2 s count once. If the recorded sender ran
-another controller, neither explains the sends, and the result is open (`likely_paced`). `likely_gso` compares the
-two sizes of bursts that a BBRv2 has on kernels before and after Linux 5.19.
+`likely_paced`: whether the stack paces a controller that sets no rate. It does under fq, with SO_MAX_PACING_RATE, or
+after a BBR on the same socket: at twice cwnd / RTT in slow start and 1.2 times later [Linux618] tcp_update_pacing_rate.
+Otherwise what an ACK makes room for is sent at once. Both are replayed from the start and scored by departure times and
+room in cwnd (`likelihood.timed_send`), not by sizes of super-packets, which depend on more than this. Intervals of
+0.2 s count once. If the recorded sender ran another controller, neither explains the sends, and the answer is 0.
+
+`likely_gso`: which of two lengths the super-packets of a BBRv2 have, of kernels before and after Linux 5.19.
+
+`may_heed_marks`: whether ``ecn_enable`` of a BBRv2 or v3 can make a difference.
 """
 
 import math
@@ -32,14 +35,16 @@ from cctrace.replaying.intervals import stops_until
 from cctrace.tcp.pacing import UNPACED_SEGMENTS, near_peer_bytes
 
 TEMPER = 0.5  # successive intervals are correlated
-MAX_ROWS = 60_000  # of the stream
-# Super-packets whose rate is measured together: the first may follow by half its length what left late [Linux618]
+MAX_ROWS = 60_000  # of the stream that are replayed
+# Super-packets over which a rate is measured: after a late one, the next may follow half its length sooner [Linux618]
 # tcp_update_skb_after_send.
 TOGETHER = 8
-SAME_RATE = 0.005  # relative error of such a rate, by the timer's lateness
-FEW = 0.02  # of the super-packets, or of what is sent
-MARGIN = 0.02  # relative, twice a BBR's pacing margin: at the limit, or paced by the bandwidth measured there
-_evident: weakref.WeakKeyDictionary[Events, int | None] = weakref.WeakKeyDictionary()  # as `_evident_limit` found it
+SAME_RATE = 0.005  # relative error of such a rate, as the timer is late
+FEW = 0.02  # share of super-packets, or of packets, that may be exceptions
+MARGIN = (
+    0.02  # relative; twice a BBR's pacing margin, so that a rate within it is the limit or the bandwidth measured at it
+)
+_evident: weakref.WeakKeyDictionary[Events, int | None] = weakref.WeakKeyDictionary()  # results of `_evident_limit`
 EXPLAINED = -0.5  # mean log likelihood of a send: some +2 for the sender's own controller, -1 and far less for others
 
 
@@ -77,10 +82,10 @@ def behind_fq(cls: type[Controller]) -> dict[str, int]:
 
 
 def _evident_limit(flow: Flow) -> int | None:
-    """Return the rate that no send of a flow exceeds and most have; None without one.
+    """Return the rate that no send of a flow exceeds and most have, bytes/s; None if there is none.
 
-    A BBR exceeds the rate that it has most of the time in STARTUP, by 2.77 times, and in each probe; ACKs at the
-    bottleneck's rate release data by that rate, but at the times of the ACKs, and twice as fast in slow start.
+    Without a limit, a BBR exceeds its usual rate in STARTUP, by 2.77 times, and in each probe. ACKs that come at the
+    bottleneck's rate release data at that rate, but just after the ACKs, and twice as fast in slow start.
     """
     if not flow.facts["complete"] or flow.taken_at != "sender" or "start_ns" in flow.facts["inferred"]:
         return None
@@ -89,20 +94,20 @@ def _evident_limit(flow: Flow) -> int | None:
     bytes_before, tx_ns = np.zeros((2, len(answers)), np.int64)
     number, partly = _find_paced(sends, max(events.meta["mss"], 1), bytes_before, tx_ns)
     if number < 2 * TOGETHER or partly / len(sends) > FEW:
-        return None  # ends of writes: the application had no more, whose rate it is then
+        return None  # short ends of writes: the rate is then the application's
     bytes_before, tx_ns, answers = bytes_before[:number], tx_ns[:number], answers[len(answers) - number :]
     took_ns = tx_ns[TOGETHER:] - tx_ns[:-TOGETHER]
     if took_ns.sum() <= 0:
-        return None  # the clock was set back, by more than the flow lasted
+        return None  # the clock was set back by more than the flow lasted
     rate_Bps = _rates(bytes_before, tx_ns, TOGETHER)
-    # Where even MARGIN above the usual rate is exceeded, the limit is, too: most flows need not be sorted for that.
+    # Most flows have no limit, which shows without sorting: the greatest rate exceeds most rates by more than MARGIN.
     exceeded = rate_Bps * ((1 + MARGIN) * (1 + 1 / TOGETHER)) < (1 - 1e-9) * rate_Bps.max()
     if took_ns.min() >= 0 and 2 * took_ns[exceeded].sum() >= took_ns.sum():
         return None
     order = np.argsort(rate_Bps)
     usual_Bps = rate_Bps[order][np.searchsorted(np.cumsum(took_ns[order]), took_ns.sum() / 2)]
     at_it = np.abs(rate_Bps / usual_Bps - 1) < MARGIN
-    # A BBR is at its limit in probes alone, otherwise a percent below; shorter super-packets seem faster, but are few.
+    # A BBR is at its limit only while it probes, and a percent below it otherwise. Short super-packets seem faster.
     highest = np.sort(rate_Bps[at_it])[::-1]
     few = max(2 * TOGETHER, round(FEW * len(rate_Bps)))
     several = highest[few:] > (1 - SAME_RATE) * highest[:-few]
@@ -110,30 +115,30 @@ def _evident_limit(flow: Flow) -> int | None:
         return None
     first = int(np.argmax(several))
     top_Bps = highest[first]
-    # A BBR that measured nearly the limit has most of its rates within SAME_RATE of it; fq's scatter less.
+    # The rates of a BBR that measured nearly the limit are within SAME_RATE of it; those that fq paces scatter less.
     scatter = min(2 * (1 - highest[first + few] / top_Bps), SAME_RATE)
     limit_Bps = float(np.median(highest[np.abs(highest / top_Bps - 1) <= scatter]))
     if rate_Bps.max() > limit_Bps * (1 + 1 / TOGETHER):
         return None
-    # Without a queue ACKs return at the limit, too, each at the same time before a send: slower ones show what clocks.
+    # Without a queue ACKs return at the limit, too, each just before a send; earlier sends show what clocks them.
     slower = int(np.argmax(rate_Bps > (1 - MARGIN) * limit_Bps))
     if np.mean(answers[: slower if slower >= 2 * TOGETHER else len(answers)]) > 1 / 2:
         return None
     together = TOGETHER
-    while number > 4 * together:  # the longer, the less lateness counts; an error adds up in a replay's schedule
+    while number > 4 * together:  # over more super-packets lateness matters less; errors add up in a replay
         together *= 2
         longer_Bps = _rates(bytes_before, tx_ns, together)
         near = np.abs(longer_Bps / limit_Bps - 1) < SAME_RATE * TOGETHER / together
         if 2 * np.count_nonzero(near) < np.count_nonzero(at_it):
-            break  # the flow was not at its limit for so long
+            break  # the flow was not at its limit for as long as this
         limit_Bps = float(np.median(longer_Bps[near]))
     return round(limit_Bps)
 
 
 def find_paced(sends: Any, mss: int, bytes_before: Ints, tx_ns: Ints) -> tuple[int, int]:
-    """Fill in when each super-packet left that may have been paced, all but the first ones, and the bytes before it.
+    """Fill in when each super-packet left, and the bytes sent before it, but for the first ones, which are not paced.
 
-    Return how many there are, and of how many packets the payload is no whole segments.
+    Returns how many there are, and how many packets end in less than a segment.
     """
     sent, segments = np.int64(0), np.int64(0)
     number, partly = 0, 0
@@ -154,15 +159,15 @@ _find_paced = Machine(find_paced)
 
 
 def _rates(bytes_before: Ints, tx_ns: Ints, together: int) -> Floats:
-    """Return the rate of each so many successive super-packets, bytes/s."""
+    """Return the rate of each run of so many successive super-packets, bytes/s."""
     took_ns = np.maximum(tx_ns[together:] - tx_ns[:-together], 1)
     return (bytes_before[together:] - bytes_before[:-together]) / took_ns * 1e9
 
 
 def likely_paced(follower: Follower) -> int:
-    """Return 1 if a pacing socket explains the sends, and clearly better than one that does not, else 0.
+    """Return 1 if pacing by the stack explains the sends, and clearly better than no pacing, else 0.
 
-    Where each send answers an ACK, no timer is seen, and pacing would only excuse a window that is not filled.
+    If each send follows an ACK at once, there was no pacing timer; pacing would only excuse a window that is not full.
 
     `follower`: compiled, at row 0, of a controller that sets no pacing rate; it is left there.
     """
@@ -171,7 +176,7 @@ def likely_paced(follower: Follower) -> int:
         return 0  # estimated times are not informative
     if shows_no_timer(follower.events, follower.sends):
         return 0
-    own = own_sends(follower.events, follower.sends)  # the others show nothing of a timer
+    own = own_sends(follower.events, follower.sends)  # the application timed the others
     sent = np.diff(np.searchsorted(follower.sends["row"][own], stops), prepend=0)
     if not sent.any():
         return 0
@@ -187,7 +192,7 @@ def likely_paced(follower: Follower) -> int:
 
 
 def may_heed_marks(follower: Follower) -> bool:
-    """Whether ``ecn_enable`` makes a difference to a BBRv2 or v3: marks were counted on a path short enough for it."""
+    """Whether ``ecn_enable`` of a BBRv2 or v3 makes a difference: marks were counted, and the path is short enough."""
     rows = follower.events
     if "ecn_enable" not in follower.cls.params or not len(follower.sends):
         return False
@@ -201,8 +206,8 @@ def may_heed_marks(follower: Follower) -> bool:
 def gso_choices(follower: Follower) -> tuple[int, ...]:
     """Return the values of ``gso_max_bytes`` that a BBRv2 may have had, beginning with that of its parameters.
 
-    The release took GSO_MAX_SIZE for 64 kB; ported to Linux 5.19 and later, it has longer super-packets over short
-    paths, and with them larger windows.
+    When it was released GSO_MAX_SIZE was 64 kB. On Linux 5.19 and later it is more, which makes super-packets over
+    short paths longer, and windows larger.
     """
     param = follower.cls.params.get("gso_max_bytes")
     if param is None or not len(follower.sends):

@@ -1,10 +1,10 @@
-"""With which loss BBR v1 began to look for a policer, where an application-limited sample made it begin anew.
+"""At which loss of STARTUP BBR v1 began the interval sampling by which it detects a policer.
 
-From the first loss on BBR v1 computes the rates of intervals of four rounds or more, each from loss to loss, and takes
-them for a policer's as soon as two agree. An application-limited sample makes it begin anew with the next loss. In
-STARTUP a sender that fills its send buffer each time room returns may be application-limited, which the capture does
-not show (`startup`), so the search may have begun with any loss of STARTUP. Each gives other intervals, thus a policer
-that is found with another ACK, at another rate. BBR paces 48 rounds by that rate: the sends tell which it was.
+bbr_lt_bw_sampling begins at a loss, computes the rates of intervals of four rounds or more, each from loss to loss, and
+takes them for a policer's as soon as two agree. An application-limited sample resets it to the next loss. In STARTUP a
+sender that fills its send buffer each time room returns may be application-limited, and the capture does not show it
+(`startup`), so the sampling may have begun at any loss of STARTUP. Each gives other intervals, and thus a policer that
+is detected at another ACK, with another rate. BBR paces 48 rounds by that rate: the sends tell which it was.
 
 Sources: [Linux618] net/ipv4/tcp_bbr.c bbr_lt_bw_sampling.
 """
@@ -22,28 +22,28 @@ from cctrace.replaying.inference.hypotheses import FALSE_ALARM, LARGEST_DRAW, In
 
 POLICED, POLICED_BW, SAMPLING = "lt_use_bw", "lt_bw", "lt_is_sampling"
 SEARCH = (SAMPLING, POLICED_BW, "lt_rtt_cnt", "lt_last_delivered", "lt_last_stamp", "lt_last_lost")
-LONGEST_SEARCH = 2 * 4 * LT_MIN_ROUNDS  # rounds of two intervals
-MAX_SEARCHES = 128  # of more losses, evenly spaced ones: each is followed for up to `LONGEST_SEARCH` rounds
+LONGEST_SEARCH = 2 * 4 * LT_MIN_ROUNDS  # rounds of two intervals, at most
+MAX_SEARCHES = 128  # losses at which sampling is tried to begin; of more, evenly spaced ones
 SPAN_RTTS = 2 * CYCLE_LEN  # over which sends show a policer's rate
 
 
 class Policers:
-    """Policers that a BBR v1 would find if its search had begun with another loss of STARTUP."""
+    """The policers that a BBR v1 would detect if its sampling had begun at other losses of STARTUP."""
 
     def __init__(self, work: Inference, follower: Follower) -> None:
         self._work, self._follower, self._beginning = work, follower, follower.save()
-        self._found: dict[int, list[dict[str, int]]] = {}  # by the row that finds one: the search before it
+        self._found: dict[int, list[dict[str, int]]] = {}  # {row at which one is detected: fields (SEARCH) before it}
         self._tried = 1
 
     @property
     def next_row(self) -> int:
-        """The next row with which one would be found; the number of rows if there is none, or if one was found."""
+        """The next row at which one would be detected; the number of rows if none would, or one has been."""
         if self._found and self._follower.get(POLICED):
             self._found.clear()
         return min(self._found, default=len(self._follower.rows))
 
     def look(self) -> None:
-        """Find out when each search would find one; the follower, in STARTUP or where that ends, stays where it is."""
+        """Find out when each would be detected; the follower, in STARTUP or at its end, stays where it is."""
         follower = self._follower
         if POLICED not in follower.fields or not np.any(follower.stream.tables[2]["rs_losses"]):
             return
@@ -64,7 +64,7 @@ class Policers:
         follower.restore(here)
 
     def likeliest(self) -> Mapping[str, int]:
-        """Return what to add to fields for the likeliest search of those that find one with the call at `next_row`."""
+        """Return what to add to fields so that the sends are likeliest, of those samplings that end at `next_row`."""
         follower = self._follower
         now = [follower.get(name) for name in SEARCH]
         changes: list[dict[str, int]] = [{}]
@@ -87,9 +87,9 @@ class Policers:
         return int(follower.trials(len(follower.rows), [(LARGEST_DRAW,)], score=cx.NOTHING, watch=watch)[1][0])
 
     def _losses(self, end: int) -> tuple[Ints, int]:
-        """Return ACKs before row `end` that report losses, and the row at which their searches end at the latest.
+        """Return ACKs before row `end` that report losses, and the row at which samplings from there end at the latest.
 
-        No ACKs if nothing later loses as much as at a policer; the first and some others, if there are many.
+        No ACKs if no later round loses as much as at a policer; evenly spaced ones if there are many.
         """
         follower, events = self._follower, self._follower.events
         losses = np.flatnonzero(follower.stream.is_ack[:end] & (events.stream.column("rs_losses", 0, end) > 0))
@@ -105,9 +105,9 @@ class Policers:
         return losses[some], self._work.rounds_after(LONGEST_SEARCH, srtt_us, end)
 
     def _search(self, last: int) -> tuple[int, dict[str, int]] | None:
-        """Search anew from the follower's row, at most up to row `last`.
+        """Begin the sampling anew at the follower's row, and follow it up to row `last`.
 
-        Return the row that finds a policer, and the search before its call; None if there is none.
+        Returns the row at which a policer is detected, and the fields before its call; None if none is.
         """
         follower = self._follower
         follower.set(SAMPLING, 0)
@@ -121,6 +121,6 @@ class Policers:
         return None
 
     def _run(self, stop: int) -> None:
-        """Run up to `stop`, whatever is drawn: a search does not depend on it."""
+        """Run up to `stop` with any draws: the sampling does not depend on them."""
         while self._follower.run(stop) < stop:
             self._follower.draw((LARGEST_DRAW,))

@@ -1,8 +1,9 @@
-"""The hand-over of a flow to fq, and when the kernel of BBRv2 or v3 renewed its minimum RTT before a PROBE_RTT.
+"""The hand-over of a flow to fq by its controller, with the PROBE_RTTs of BBRv2 and v3 where the sends show them.
 
-A sample within microseconds of the minimum may have renewed it or not, which no capture of a host with such delays
-shows, and PROBE_RTT comes a lifetime of the minimum later. But PROBE_RTT itself is seen (`midflow.probe_rtts`). Where
-the replay lacks one that such a sample explains, the sample renews the minimum, if the sends are clearly likelier so.
+PROBE_RTT comes when the minimum RTT is probe_rtt_win_ms old (bbr_update_min_rtt). Whether a sample within microseconds
+of the minimum renewed it cannot be told from a capture in which RTT samples have such errors. But PROBE_RTT itself is
+seen (`midflow.probe_rtts`). If the replay lacks one that such a renewal explains, the renewal is made, provided that it
+makes the sends clearly likelier.
 """
 
 import itertools
@@ -34,10 +35,10 @@ def hand_over(
     script: Timed,
     marks: NDArray[np.uint8] | None = None,
 ) -> tuple[NDArray[np.int64], Script | None]:
-    """Return a controller's decisions over a flow sent through fq, as `Flow.paced_by` takes them, and what it inferred.
+    """Return a controller's decisions over a flow through fq, as `Flow.paced_by` takes them, and what was inferred.
 
-    See `Leader` for the arguments. `script` has the unrecorded values, except when BBRv2 and v3 probe, which the
-    pass infers: it depends on when BBR fills the pipe, and thus on what is handed over.
+    See `Leader` for the arguments. The draws of BBR v1 are those of `script`. Those of BBRv2 and v3 are inferred in the
+    pass, as they depend on when BBR fills the pipe, and thus on what is handed over.
     """
     if not cls.probe_draws:
         leader = Leader(flow, cls, params, script, marks)
@@ -57,13 +58,13 @@ def hand_over(
 
 
 def _renewed(flow: Flow, leader: Leader, lead: Callable[..., Leader]) -> Leader:
-    """Return the pass of a flow in which PROBE_RTT comes where it is seen, if the sends are clearly likelier so."""
+    """Return a pass with further renewals of the minimum RTT, those that make the sends clearly likelier."""
     renewals: list[Renewal] = []
     likelihood = None
-    dips = flow.events["time_ns"][midflow.probe_rtts(flow.events, leader.params)]
-    times_ns = np.append(leader.decided[:1, 0], dips)  # the handshake's RTT is the first minimum
-    for last_us, dip_us in itertools.pairwise(leader.clock_us(times_ns).tolist()):
-        renewal = _renewal(leader, last_us, dip_us)
+    seen_ns = flow.events["time_ns"][midflow.probe_rtts(flow.events, leader.params)]
+    times_ns = np.append(leader.decided[:1, 0], seen_ns)  # the handshake's RTT is the first minimum
+    for last_us, seen_us in itertools.pairwise(leader.clock_us(times_ns).tolist()):
+        renewal = _renewal(leader, last_us, seen_us)
         if renewal is None:
             continue
         likelihood = _likelihood(leader, lead) if likelihood is None else likelihood
@@ -74,33 +75,33 @@ def _renewed(flow: Flow, leader: Leader, lead: Callable[..., Leader]) -> Leader:
     return leader
 
 
-def _renewal(leader: Leader, last_us: int, dip_us: int) -> Renewal | None:
-    """Return the renewal that lets PROBE_RTT come where it is seen, next after `last_us`.
+def _renewal(leader: Leader, last_us: int, seen_us: int) -> Renewal | None:
+    """Return the renewal after the PROBE_RTT at `last_us` that lets the next come where it is seen, at `seen_us`.
 
-    None if it does, or if no RTT sample explains it.
+    None if it comes there anyway, or if no RTT sample explains it.
     """
     time_us, life_us = leader.clock_us(leader.decided[:, 0]), midflow.lifetime_us(leader.params)
     begins, ends = (time_us[np.minimum(rows, len(time_us) - 1)] for rows in runs_of_true(leader.decided[:, 3] != 0))
-    near_us = max(midflow.HELD_US, int(leader.srtt_us(int(leader.now_us.searchsorted(dip_us)) - 1)))
-    wrong = (begins > last_us + near_us) & (begins < dip_us - near_us)
-    if not wrong.any() and (np.abs(begins - dip_us) <= near_us).any():
+    near_us = max(midflow.HELD_US, int(leader.srtt_us(int(leader.now_us.searchsorted(seen_us)) - 1)))
+    wrong = (begins > last_us + near_us) & (begins < seen_us - near_us)
+    if not wrong.any() and (np.abs(begins - seen_us) <= near_us).any():
         return None
     before_us = max(ends[np.abs(begins - last_us) <= near_us], default=last_us)
     sampled_us, rtt_us = leader.samples()
-    some = (sampled_us > before_us) & (sampled_us < dip_us) & (rtt_us >= 0)
+    some = (sampled_us > before_us) & (sampled_us < seen_us) & (rtt_us >= 0)
     ties = some & (rtt_us <= np.min(rtt_us[some], initial=1 << 40) + midflow.TIE_US)
     renewed_us = np.append(sampled_us[ties], before_us)
-    renewed = int(renewed_us[np.abs(renewed_us - dip_us + life_us).argmin()])
-    if abs(renewed - dip_us + life_us) > midflow.EARLY_US:
+    renewed = int(renewed_us[np.abs(renewed_us - seen_us + life_us).argmin()])
+    if abs(renewed - seen_us + life_us) > midflow.EARLY_US:
         return None
     return Renewal(_place(leader.now_us, begins[begins > before_us], renewed, life_us), _ticks(leader, renewed))
 
 
 def _place(now_us: Ints, begins: Ints, renewed_us: int, life_us: int) -> int:
-    """Return the packet before which the minimum counts as renewed at `renewed_us`.
+    """Return the packet before which the renewal at `renewed_us` is made in the replay.
 
-    It is the next one, or that of a PROBE_RTT that came too early; where the replay renewed it later than the kernel,
-    that which follows this.
+    That is the next packet; or the one at which a PROBE_RTT begins too early; or, if the replay renewed the minimum
+    later than the kernel, the one after that.
     """
     wrong = next(iter(begins.tolist()), None)
     if wrong is None:
@@ -115,7 +116,7 @@ def _ticks(leader: Leader, time_us: int) -> int:
 
 
 def _likelihood(leader: Leader, lead: Callable[..., Leader]) -> float:
-    """Return the log likelihood of all sends with what a pass inferred."""
+    """Return the log likelihood of all sends with the values that a pass inferred."""
     time_ns, script = leader.decided[:, 0], leader.script
     draws = np.array(script.draws, np.int64).reshape(-1, 5)
     draws[:, 0] = time_ns[np.minimum(draws[:, 0], len(time_ns) - 1)]

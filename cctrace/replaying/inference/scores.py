@@ -1,7 +1,7 @@
-"""Scores of a controller on a flow's sends, per interval: a replay, scored by `likelihood.any_send`.
+"""How well a controller explains the sends of a flow in each interval: a replay, scored by `likelihood.any_send`.
 
-The sends of an interval are correlated, so their mean counts once. Unrecorded values (draws, ticks) are inferred
-anew for each controller and each choice of its parameters, as in any replay.
+The sends of an interval are correlated, so their mean counts once. Draws and ticks are inferred for each controller and
+each choice of its parameters, as in any replay.
 """
 
 from typing import Any

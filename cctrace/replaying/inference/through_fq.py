@@ -1,17 +1,16 @@
 """Whether a flow was sent through fq, and the sender's view if so, inferred from departure times.
 
-A paced sender either waits for its own timer, or hands packets to fq with their departure times, and fq waits. Both
-space packets alike. But packets handed over early leave at the rate of the hand-over: when the rate changes, a
-sender with a timer follows at once, one with fq two super-packets later. Both are therefore replayed over the
-beginning of the flow, with each controller that may have sent it, and scored by departure times
-(`likelihood.timed_send`), as in `paced` for controllers that set no rate. If no controller explains the sends, or
-pacing held back too few of them (but the application or its send buffer did), it was fq if stale echoes show a queue
-before the tap (`echoed`). Otherwise the result is open, unless attached counters of packets in flight decide: these
-include what waits in fq.
+A paced sender either waits for its own timer (tcp_internal_pacing), or hands packets to fq with their departure times,
+and fq waits. Both space packets alike. But what was handed over early leaves at the rate of its hand-over: when the
+rate changes, a sender with a timer follows at once, one with fq two super-packets later. So both ways are replayed over
+the beginning of the flow, with each controller that may have sent it, and compared by departure times
+(`likelihood.timed_send`). If no controller explains the sends, or pacing delayed too few of them (because the
+application or its send buffer did), it was fq if echoes of time stamps show a queue before the tap (`echoed`).
+Otherwise attached counters of packets in flight, which include what waits in fq, may decide; if not, it stays unknown.
 
-The hand-over depends on cwnd and pacing rate, which the controller computes from samples of what was handed over:
-both run in one pass (`one_pass`). Unrecorded values, such as random draws, are inferred from the resulting stream,
-which may require another pass.
+The hand-over depends on cwnd and pacing rate, which the controller computes from rate samples of what was handed over:
+both run in one pass (`one_pass`). Random draws are inferred from the resulting stream, which may require another pass;
+passes are repeated until they agree (`_converged`).
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from cctrace.flows.sender.handover import PATIENCE_NS
 from cctrace.flows.state import DIRECTLY, LATE_TIMER, THROUGH_FQ
 from cctrace.io.counters.tcpinfo import TcpInfo
 from cctrace.replaying.engine.stream import stream_of
-from cctrace.replaying.inference.block_replay import BlockReplay, block_us, play
+from cctrace.replaying.inference.block_replay import BlockReplay, block_us, replay_in_blocks
 from cctrace.replaying.inference.echoed import waits_in_queue
 from cctrace.replaying.inference.handover_scripts import remember_script
 from cctrace.replaying.inference.hypotheses import FALSE_ALARM
@@ -40,19 +39,18 @@ from cctrace.replaying.inference.renewals import hand_over
 from cctrace.replaying.senders import Sender, registered, senders_of
 
 T = TypeVar("T")
-BELIEVED = 1.0  # least log likelihood of a send, for the presumed sender to be accepted
-# Log likelihood of a send when its own sender is replayed. Where ACKs wait in a busy host's backlog, its rate follows
-# them late, too, but less regularly than through fq.
+BELIEVED = 1.0  # mean log likelihood of a send, at least, for the presumed sender to be accepted
+# Mean log likelihood of a send if its own controller is replayed. With less, ACKs may have waited in a busy host's
+# backlog, so that the rate followed them late, as through fq, but less regularly.
 OWN_SENDER_FITS = 1.75
-FAR_BETTER = 1.0  # log likelihood of a send: no backlog mimics fq that closely
-CLOSE = 1.5  # log likelihood of a send by which fq mostly makes the true sender look worse than another, at most
-# Packets used, and rounds of reconstruction and replay: slow start, in which rates change with every ACK, and more if
-# that is not decisive.
+FAR_BETTER = 1.0  # difference of mean log likelihoods: no backlog resembles fq that closely
+CLOSE = 1.5  # difference of mean log likelihoods by which the true sender may look worse than another because of fq
+# Packets used, and passes: slow start, in which rates change with every ACK, and more if that does not decide.
 STAGES = (5_000, 3), (25_000, 6)
-MAX_ROUNDS = 12  # of passes and inference; usually two or three suffice
-# Rows of all rounds together, unless fewer than MIN_ROUNDS would remain: a round takes 4 us a row.
+MAX_ROUNDS = 12  # passes, each with inference; two or three mostly suffice
+# Rows of all passes together, as a pass takes 4 us a row; but at least MIN_ROUNDS passes are made.
 MAX_ROWS, MIN_ROUNDS = 4_000_000, 3
-RIGHT = 0.95  # of the polls, at which packets in flight are right without fq, if there was none
+RIGHT = 0.95  # share of the polls at which packets in flight are right without fq if there was none
 FEW_SENDS = 50  # super-packets; fewer are uninformative
 SENT_THROUGH_FQ = (
     "sent through fq (the tap is behind this qdisc): what TCP had handed to it counts as sent from then on"
@@ -75,17 +73,17 @@ class Passage(NamedTuple):
     # log likelihood ratio of fq to the sender's own timer, under that controller; NaN if departure times are
     # uninformative
     likelihood: float
-    alike: tuple[Sender, ...] = ()  # others that explain the beginning, and how it passed, as their own sends
+    alike: tuple[Sender, ...] = ()  # other controllers that explain the beginning as well, in the same way
 
 
 UNKNOWN = Passage(None, None, math.nan)
 
 
 class _Compared(NamedTuple):
-    """What is known of senders over a beginning, which is asked again once one is identified: see `_passage`."""
+    """Results of `_passage` for each sender, kept because it is called again once a sender is identified."""
 
     plain: dict[Sender, float]  # mean log likelihood of a send, as captured
-    through: dict[Sender, float]  # and after a round of the hand-over to fq
+    through: dict[Sender, float]  # the same after a pass through fq
     passages: dict[Sender, tuple[float, Passage]]
 
 
@@ -93,8 +91,8 @@ def at_hand_over(flow: Flow, believed: type[Controller] | None = None) -> Flow:
     """Return a captured flow in its sender's view: packets sent through fq count from their hand-over by TCP.
 
     `believed`: the presumed Linux controller; others are tried if it does not explain the sends, or is a user's class,
-    which may not compile. The flow's ``through_fq`` has the result; unless that is True, events are those of `flow`.
-    What was open for other senders is asked again for one that was identified since.
+    which may not compile. ``through_fq`` of the result tells what was found; unless that is True, its events are those
+    of `flow`. If that was None for other senders, it is tried again for one that has been identified since.
     """
     if flow.through_fq is not None:
         return flow
@@ -115,29 +113,29 @@ def at_hand_over(flow: Flow, believed: type[Controller] | None = None) -> Flow:
 
 
 def handed_over_at(flow: Flow, cls: type[Controller], hz: int) -> Flow:
-    """Return a captured flow sent through fq as a controller hands it over whose kernel has so many ticks a second."""
+    """Return a captured flow sent through fq, as a controller hands it over on a kernel with this HZ."""
     name = registered(cls)
     if name is None:
         return at_hand_over(flow, cls)
-    return _converged(flow.at_hz(hz).by_echoes(), f"{name}:hz={hz}", judged=False)[0]
+    return _converged(flow.at_hz(hz).by_echoes(), f"{name}:hz={hz}", is_scored=False)[0]
 
 
 def handed_over_with(handed: Flow, cls: type[Controller], marks: NDArray[np.uint8]) -> Flow:
-    """Return a flow of the sender's view, handed over anew where it is known which packets were application-limited."""
+    """Return a flow of the sender's view, handed over anew with known marks of application-limited packets."""
     name = registered(cls)
     if not handed.through_fq or name is None:
         return handed
-    return _converged(handed.paced_by(DIRECTLY).by_echoes(), name, marks=marks, judged=False)[0]
+    return _converged(handed.paced_by(DIRECTLY).by_echoes(), name, marks=marks, is_scored=False)[0]
 
 
 def _handed_over(flow: Flow, sender: Sender, others: Sequence[Sender]) -> Flow:
-    """Return the flow as a sender hands it to fq or, unless that explains all of it, as the likeliest of `others`.
+    """Return the flow as a sender hands it to fq or, if it does not explain all of it, as the likeliest of `others`.
 
-    On a path of many packets the beginning is slow start alone, in which CUBIC and Reno send alike. Echoes date the
-    hand-overs only now: any flow's fit fq, as they let go nothing before it left.
+    On a path of many packets the beginning is slow start alone, in which CUBIC and Reno send alike. Echoes of time
+    stamps are used to time hand-overs only here, once fq is known: they fit fq in any flow.
     """
     flow = flow.by_echoes()
-    handed, played = _converged(flow, sender, judged=bool(others))
+    handed, played = _converged(flow, sender, is_scored=bool(others))
     for one in others:
         if played.mean > OWN_SENDER_FITS:
             break
@@ -148,10 +146,10 @@ def _handed_over(flow: Flow, sender: Sender, others: Sequence[Sender]) -> Flow:
 
 
 def _as_counted(flow: Flow, sender: Sender, polls: TcpInfo) -> Flow:
-    """Return the flow, which departures do not take for one through fq, as counters of packets in flight have it.
+    """Return the flow through fq or not, as counters of packets in flight tell, if departure times do not show fq.
 
     `tcpi_unacked` includes what waits in fq, which the capture shows later. Polls at which both ways are right, or
-    neither, say nothing; neighbours are correlated.
+    neither, say nothing; neighbouring polls are correlated.
     """
     begun = polls["time_ns"] > flow.row["start_ns"]
     times = np.column_stack([polls["time_ns"] - 1, polls["time_after_ns"]])[begun]
@@ -165,7 +163,7 @@ def _as_counted(flow: Flow, sender: Sender, polls: TcpInfo) -> Flow:
     plain = right(directly)
     if flow.through_fq is False and plain >= RIGHT * len(times):
         return flow
-    handed = _converged(flow.by_echoes(), sender, judged=False)[0]
+    handed = _converged(flow.by_echoes(), sender, is_scored=False)[0]
     better = right(handed)
     sure = TEMPER * abs(better - plain) > math.log(1 / FALSE_ALARM) and 2 * max(plain, better) > len(times)
     return (handed if better > plain else directly) if sure else flow
@@ -201,7 +199,7 @@ def passage(flow: Flow, believed: type[Controller] | None = None, alone: bool = 
 
 
 def _queued(beginning: Flow, known: tuple[Sender, ...], senders: tuple[Sender, ...], rounds: int) -> Passage:
-    """Return the `Passage` through fq by the sender that explains the beginning best, dated by its echoes."""
+    """Return the `Passage` through fq by the sender that explains the beginning best, with hand-overs by echoes."""
     means = {one: _converged(beginning, one, rounds=rounds)[1].mean for one in known}
     if max(means.values(), default=-math.inf) <= BELIEVED:
         means |= {one: _converged(beginning, one, rounds=rounds)[1].mean for one in senders if one not in known}
@@ -211,9 +209,9 @@ def _queued(beginning: Flow, known: tuple[Sender, ...], senders: tuple[Sender, .
 
 
 def leans_to_fq(flow: Flow, sender: type[Controller]) -> bool:
-    """Return whether fq is likelier than not, for what must be counted in one way or the other: a sure answer or not.
+    """Return whether fq is likelier than not, sure or not, for callers that need a decision.
 
-    `sender`: identified since; where it was unknown, another may have seemed likelier and left fq open.
+    `sender`: the identified controller; before that, another may have seemed likelier and left the question open.
     """
     passed = passage(flow, sender)
     return passed.likelihood > 0 if passed.through_fq is None else passed.through_fq
@@ -239,10 +237,10 @@ def _passage(
     is_start: bool,
     compared: _Compared,
 ) -> tuple[Passage, tuple[Sender, ...]]:
-    """Return the `Passage` of a beginning, and those of `senders` that more of the flow may show to have sent it."""
+    """Return the `Passage` of a beginning, and those of `senders` that are still possible with more of the flow."""
     passed = UNKNOWN
     stream = stream_of(beginning.events, beginning.events.sends)  # noqa: F841 - kept for all replays
-    plain = _once(lambda one: play(beginning, one, block_us(beginning)))
+    plain = _once(lambda one: replay_in_blocks(beginning, one, block_us(beginning)))
     through = _once(lambda one: _converged(beginning, one, plain(one), 1)[1])
     mean = _once(lambda one: plain(one).mean, compared.plain)
     mean_through = _once(lambda one: through(one).mean, compared.through)
@@ -255,7 +253,7 @@ def _passage(
         passages = {one: comparison(one) for one in close}
         explained = max(found[0] for found in passages.values())
         if is_start and explained <= OWN_SENDER_FITS:
-            # fq may make the true sender look far worse than others
+            # fq may make the true sender look far worse than others, so those are tried that fit well through fq.
             hidden = [one for one in some if one not in close and mean_through(one) > explained]
             passages |= {one: comparison(one) for one in hidden}
         explained, passed = max(passages.values(), key=lambda found: found[0])
@@ -269,7 +267,7 @@ def _passage(
 
 
 def _may_tell(flow: Flow) -> bool:
-    """Return whether departure times can show it: they are the sender's, and a round trip outlasts a host's delays."""
+    """Return whether departure times can tell: they are the sender's, and an RTT is longer than delays in a host."""
     if not flow.facts["complete"] or flow.taken_at != "sender" or "start_ns" in flow.facts["inferred"]:
         return False
     enough = np.count_nonzero(flow.events.sends["begins"]) >= FEW_SENDS
@@ -281,23 +279,23 @@ def _compare(
 ) -> tuple[float, Passage]:
     """Return how well a controller explains the sends, and the `Passage` if it is the sender's.
 
-    `through`: its replay after the first of so many rounds of the hand-over to fq.
+    `plain`: its replay over the flow as captured. `through`: after the first of `rounds` passes through fq.
     """
     ratio = TEMPER * _evidence(plain, plain, through)
     far_worse = through.mean <= plain.mean - FAR_BETTER
-    # A late timer is no alternative then.
+    # Then it does not matter whether a late timer explains the sends still better.
     if plain.mean > BELIEVED and far_worse and ratio < -math.log(1 / FALSE_ALARM):
         return plain.mean, Passage(False, controller, ratio)
-    late = play(flow.paced_by(LATE_TIMER, plain.decided), controller, block_us(flow))
+    late = replay_in_blocks(flow.paced_by(LATE_TIMER, plain.decided), controller, block_us(flow))
     timer = max(plain, late, key=lambda one: one.mean)
-    if through.mean > timer.mean - FAR_BETTER:  # otherwise no further round makes up for it
+    if through.mean > timer.mean - FAR_BETTER:  # otherwise no further pass makes up for it
         through = _converged(flow, controller, through, rounds - 1)[1]
     ratio = TEMPER * _evidence(plain, timer, through)
     sure = abs(ratio) > math.log(1 / FALSE_ALARM)
     far_better = through.mean - timer.mean > FAR_BETTER
     if ratio > 0:
         sure &= through.mean > OWN_SENDER_FITS or far_better
-    elif ratio == 0:  # nearly every block had another limit, whose timing may be wrong, but not by as much
+    elif ratio == 0:  # pacing limited too few blocks; in the others the timing may be wrong, but not by FAR_BETTER
         sure = through.mean > OWN_SENDER_FITS and far_better
     return max(timer.mean, through.mean), Passage(ratio >= 0 if sure else None, controller, ratio)
 
@@ -306,9 +304,9 @@ def _evidence(plain: BlockReplay, timer: BlockReplay, through: BlockReplay) -> f
     """Return the log likelihood ratio of fq to a timer, over the blocks in which pacing limited the sender.
 
     Only sends that pacing delays, or would delay, leave at other times through fq; n such sends count as sqrt(n).
-    Blocks limited by the application, its send buffer or the receive window do not count, nor do the next blocks,
-    which are paced by the rate that BBR sampled from them. What follows a long pause does. Consecutive blocks of
-    one rate count as one, because an error of the replayed rate lasts.
+    Blocks limited by the application, its send buffer or the receive window do not count, nor do the blocks after them,
+    which are paced by the rate that BBR sampled in them; those after a long pause do. Consecutive blocks of one rate
+    count as one, because an error of the replayed rate lasts.
     """
     held = plain.number[plain.held]
     held = held[np.isin(held - 1, held) | ~np.isin(held - 1, plain.number)]
@@ -330,29 +328,29 @@ def _converged(
     played: BlockReplay | None = None,
     rounds: int = MAX_ROUNDS,
     marks: NDArray[np.uint8] | None = None,
-    judged: bool = True,
+    is_scored: bool = True,
 ) -> tuple[Flow, BlockReplay]:
-    """Return a flow as a controller hands it to fq, and its replay: the fixpoint, or the likeliest iteration.
+    """Return a flow as a controller hands it to fq, and its replay: after as many passes as change it, or the best one.
 
-    `judged`: whether the replay is asked for; a pass that infers all draws itself needs none.
+    `is_scored`: whether the replay's blocks are needed; a pass that infers all draws itself needs no replay before it.
     """
     each_us, seen = block_us(flow), set[bytes]()
-    played = played or play(flow, controller, each_us, marks, judged)
+    played = played or replay_in_blocks(flow, controller, each_us, marks, is_scored)
     best = played.decided, played
     for number in range(min(rounds, max(MAX_ROWS // len(flow.events), MIN_ROUNDS))):
         decided, script = hand_over(flow, played.cls, played.params, played.timed, marks)
         if (digest := hashlib.sha256(decided.data).digest()) in seen:
-            break  # what follows would repeat what followed then
+            break  # the passes repeat themselves
         seen.add(digest)
         handed = flow.paced_by(THROUGH_FQ, decided)
         if script is not None:
             remember_script(handed, played.cls, played.asked, script, played.script)
-            if not judged:
+            if not is_scored:
                 return handed, played
-        played = play(handed, controller, each_us, marks)
+        played = replay_in_blocks(handed, controller, each_us, marks)
         if script is not None or np.array_equal(played.decided, decided[:, :4]):
             return handed, played
-        if number == 0 or played.mean > best[1].mean:  # the first replaces the flow as captured, whatever it explains
+        if number == 0 or played.mean > best[1].mean:  # the first one replaces the flow as captured in any case
             best = decided, played
-        del handed  # its stream takes as much memory as all else
+        del handed  # before the next pass, as its stream takes as much memory as all else
     return flow.paced_by(THROUGH_FQ, best[0]), best[1]

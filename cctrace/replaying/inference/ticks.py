@@ -1,12 +1,12 @@
-"""Tick rate and phase of the sender's kernel: CUBIC measures time in jiffies.
+"""HZ and the phase of jiffies of the kernel of a recorded CUBIC, which measures time in jiffies (bictcp_update).
 
-A capture does not show the ticks: at HZ = 250 a step of CUBIC's curve may come up to 4 ms early or late, and cwnd
-be one segment off, which the next ssthresh inherits. But a cwnd-limited sender fills its window: before each ACK in
-Open or Disorder, in flight = cwnd (`likelihood.full_flight`). If the recorded sender ran another controller, no
-ticks are better than others.
+No capture contains them. At HZ = 250 a step of CUBIC's curve may come up to 4 ms early or late, and cwnd be one segment
+off, which the next ssthresh inherits. But a cwnd-limited sender fills its window: before each ACK in Open or Disorder,
+the data in flight equal cwnd (`likelihood.full_flight`), with the right ticks. If the recorded sender ran another
+controller, no ticks are better than others.
 
-Through fq, TCP Small Queues and longer super-packets mostly keep the flight below cwnd. But there the stack paces by
-cwnd, so that the times of departure show each of its steps.
+Through fq, TCP Small Queues and longer super-packets mostly keep the data in flight below cwnd. But there the stack
+paces by cwnd, so that departure times show each of its steps (`likelihood.paced_send`).
 """
 
 from __future__ import annotations
@@ -27,16 +27,19 @@ from cctrace.replaying.engine.trying import LOWEST
 from cctrace.replaying.inference.hypotheses import FALSE_ALARM
 from cctrace.replaying.inference.tick_offsets import TickOffsets
 
-TICKS = 40  # tick phases that are tried, 100 us apart at HZ = 250
-FIRST_ROWS = 2_000  # of the stream, tried first
-CLEARLY = 3 * math.log(TICKS / FALSE_ALARM)  # less likely ones are dropped; a wrong flight stays wrong for a round
-MANY_ROWS, FEW = 8_000, 4  # for the first choice; and flights without which it is open
-NEAR = 4  # refinement factor of the last choice
-LAST_ROWS = 16_000  # for the last choice, that of HZ, and the first through fq: a step changes the rate by a hundredth
-MAX_ROWS = 64_000  # for a choice that fewer leave open
-ALMOST = 0.01  # of the flights may not fill the window of the right ticks
-FOREIGN = 1.4  # times as unlikely, if all flights were: another controller sent them
-ENOUGH = 100  # flights, for that conclusion
+PHASES = 40  # that are tried first, 100 us apart at HZ = 250
+FIRST_ROWS = 2_000  # of the stream, with which the search begins
+# Log likelihood ratio by which a phase must be less likely to be dropped; times 3, as a wrong window stays wrong for a
+# round trip.
+CLEARLY = 3 * math.log(PHASES / FALSE_ALARM)
+MANY_ROWS = 8_000  # after which equally likely phases are not told apart any more
+FEW = 4  # phases that are compared first: if they are equal, more rows are needed
+NEAR = 4  # refinement of the phases that are tried last
+LAST_ROWS = 16_000  # by which HZ is chosen; through fq also the phase, as a step changes the rate by only a hundredth
+MAX_ROWS = 64_000  # by which a phase is chosen if fewer do not decide
+ALMOST = 0.01  # share of the ACKs before which the window may not be full with the right ticks
+FOREIGN = 1.4  # times as unlikely as if the window was never full: another controller sent the flow
+ENOUGH = 100  # ACKs, at least, for that conclusion
 CONFIG_HZ = (250, 1000, 300, 100)  # [Linux618] kernel/Kconfig.hz, by frequency of use
 
 
@@ -46,16 +49,16 @@ def is_paced_by_fq(follower: Follower) -> bool:
 
 
 def limited_flights(follower: Follower, rows: int) -> int:
-    """Return how many of the first rows show a flight that cwnd limited: ACKs in Open or Disorder."""
+    """Return how many of the first rows are ACKs in Open or Disorder before which cwnd limited the data in flight."""
     some = follower.events.stream.part(0, rows, ("event", "ca_state", "is_cwnd_limited"))
     acks = (some["event"] == schema.ON_ACK) & (some["ca_state"] <= CA_DISORDER)
     return int(np.count_nonzero(acks & (some["is_cwnd_limited"] != 0)))
 
 
 def likeliest_ticks(follower: Follower, rates: Sequence[int]) -> tuple[int, int]:
-    """Return the tick rate of the sender's kernel, and the lead of its ticks over the connection's clock.
+    """Return HZ of the sender's kernel, and the offset of its ticks from the connection's clock, us.
 
-    If the flights are uninformative, the first rate is kept.
+    If the data in flight do not tell, it is the first rate.
 
     `follower`: compiled, at row 0; it is left there. `rates`: possible HZ, the most likely first.
     """
@@ -75,41 +78,40 @@ def likeliest_ticks(follower: Follower, rates: Sequence[int]) -> tuple[int, int]
 
 
 def _fits(likelihood: float, flights: int) -> bool:
-    """Return whether so many flights are so likely, or so unlikely, that no other tick rate is to be tried."""
+    """Return whether the log likelihood of so many ACKs is so high, or so low, that no other rate need be tried."""
     return likelihood / math.log(NOT_FULL) <= ALMOST * flights or is_foreign(likelihood, flights)
 
 
 def is_foreign(likelihood: float, flights: int) -> bool:
-    """Return whether so many flights are so unlikely that another controller must have sent them."""
+    """Return whether the log likelihood of so many ACKs is so low that another controller must have sent the flow."""
     return flights >= ENOUGH and likelihood / math.log(NOT_FULL) > FOREIGN * flights
 
 
-def _near(leads: Sequence[int], hz: int) -> tuple[int, ...]:
-    """Return the leads around some of ticks at a rate, for the last choice."""
-    return _around(tuple(leads), 1_000_000 // (hz * TICKS))
+def _near(offsets: Sequence[int], hz: int) -> tuple[int, ...]:
+    """Return the offsets around given ones, which are tried last."""
+    return _around(tuple(offsets), 1_000_000 // (hz * PHASES))
 
 
 @functools.lru_cache(maxsize=64)
-def _around(leads: tuple[int, ...], step: int) -> tuple[int, ...]:
+def _around(offsets: tuple[int, ...], step: int) -> tuple[int, ...]:
     around = np.arange(-2 * NEAR, 2 * NEAR + 1) * step // NEAR
-    return tuple(dict.fromkeys(np.add.outer(leads, around).ravel().tolist()))
+    return tuple(dict.fromkeys(np.add.outer(offsets, around).ravel().tolist()))
 
 
 class _RefutedError(Exception):
-    """No phase of ticks at a rate is likely enough."""
+    """No phase at a tick rate is likely enough."""
 
 
 class Phases:
-    """The phases of ticks at a rate, of a follower at row 0, which is left there.
+    """The phases of ticks at one rate, for a follower at row 0, which is left there.
 
-    `low`, `high`: bounds of the log likelihood of the flights in the first `LAST_ROWS` rows with the phase that is
-    chosen.
+    `low`, `high`: bounds of the log likelihood of the first `LAST_ROWS` rows with the phase that will be chosen.
     """
 
     def __init__(self, follower: Follower, hz: int) -> None:
         self.follower, self.hz = follower, hz
-        self._left = [k * 1_000_000 // (hz * TICKS) for k in range(TICKS)]
-        self._rows, self._reached = FIRST_ROWS, 0  # that told the phases apart, and that were looked at
+        self._left = [k * 1_000_000 // (hz * PHASES) for k in range(PHASES)]
+        self._rows, self._reached = FIRST_ROWS, 0  # rows that first told phases apart, and rows looked at so far
         self._likeliest = self._left[0]
         self._chosen: int | None = None
         self._enough, self._roughly = -math.inf, False
@@ -119,27 +121,27 @@ class Phases:
 
     @functools.cached_property
     def _full(self) -> TickOffsets:
-        return self._race(cx.FULL_FLIGHTS)
+        return self._offsets(cx.FULL_FLIGHTS)
 
     @functools.cached_property
     def _timed(self) -> TickOffsets | None:
-        return self._race(cx.PACED_SENDS) if is_paced_by_fq(self.follower) else None
+        return self._offsets(cx.PACED_SENDS) if is_paced_by_fq(self.follower) else None
 
-    def _race(self, score: int) -> TickOffsets:
-        """Return a race of all that may be tried: leads around those of every phase, and the same within a tick."""
-        return TickOffsets(self.follower, self.hz, score, 2 * (2 * NEAR * 2 + 1) * TICKS)
+    def _offsets(self, score: int) -> TickOffsets:
+        """Return likelihoods of all offsets that may be tried: those around every phase, as such and within a tick."""
+        return TickOffsets(self.follower, self.hz, score, 2 * (2 * NEAR * 2 + 1) * PHASES)
 
-    def likelihoods(self, leads: Sequence[int], rows: int, margin: float | None = None) -> Floats:
-        """Return the log likelihoods of the first rows under ticks of some leads, see `TickOffsets.likelihoods`.
+    def likelihoods(self, offsets: Sequence[int], rows: int, margin: float | None = None) -> Floats:
+        """Return the log likelihoods of the first rows with some offsets, see `TickOffsets.likelihoods`.
 
-        Of the flights and, where they show cwnd, of the times of sends.
+        They count the data in flight and, if fq paces by cwnd, departure times.
         """
-        if self._timed is None:  # to run the likeliest first, as a margin does, takes longer than these few rows
-            return self._full.likelihoods(leads, rows, None if self._is_short else margin)
-        return self._full.likelihoods(leads, rows) + self._timed.likelihoods(leads, rows)
+        if self._timed is None:  # with a margin, one offset is run first, which in so few rows takes longer
+            return self._full.likelihoods(offsets, rows, None if self._is_short else margin)
+        return self._full.likelihoods(offsets, rows) + self._timed.likelihoods(offsets, rows)
 
     def chosen(self) -> int:
-        """Return the lead of the kernel's ticks over the connection's clock, us."""
+        """Return the offset of the kernel's ticks from the connection's clock, us."""
         self._narrow()
         if self._chosen is None:
             self._choose()
@@ -147,36 +149,36 @@ class Phases:
         return self._chosen
 
     def begin(self, flights: int, others: Sequence[Phases]) -> None:
-        """Settle the likelihood, of so many flights, or only bound it where another rate seems likelier.
+        """Find the likelihood of this rate, of so many ACKs; only its bounds if another rate seems likelier.
 
-        To choose a phase may take many rows, which are not needed if the other rate is likelier with any choice.
+        To choose a phase may take many rows, which are not needed if the other rate is likelier whatever the choice.
         """
         self._narrow()
         if self._chosen is None and len(self._left) > 1 and self._reached < min(MAX_ROWS, len(self.follower.rows)):
-            much = self._most(self._left, LAST_ROWS) + CLEARLY
-            if any(other._seems_likelier(much) for other in others):
+            enough = self._most(self._left, LAST_ROWS) + CLEARLY
+            if any(other._seems_likelier(enough) for other in others):
                 period = 1_000_000 // self.hz
-                choices = [lead % period for lead in _near(self._left, self.hz)]
-                found = self._full.likelihoods(choices, LAST_ROWS)
-                self.low, self.high = float(found.min()), float(found.max())
+                choices = [offset % period for offset in _near(self._left, self.hz)]
+                likelihoods = self._full.likelihoods(choices, LAST_ROWS)
+                self.low, self.high = float(likelihoods.min()), float(likelihoods.max())
                 if not _fits(self.high, flights) and not _fits(self.low, flights):
                     return
         self.settle()
 
     def _seems_likelier(self, enough: float) -> bool:
-        """Return whether a phase is likelier than `enough`, those around it left aside."""
+        """Return whether one of the phases, without those around them, is likelier than `enough`."""
         if not self._narrow(enough, roughly=True) or self._chosen is not None:
             return False
         return self._most(self._left, LAST_ROWS, enough) > enough
 
     def settle(self) -> None:
-        """Choose a phase; `low` and `high` are then its likelihood."""
+        """Choose a phase; `low` and `high` are both its likelihood then."""
         if not self.is_settled:
             self.low = self.high = self._most([self.chosen()], LAST_ROWS)
             self.is_settled = True
 
     def is_likelier(self, other: Phases) -> bool:
-        """Return whether this rate is clearly likelier than another, which is settled if that matters."""
+        """Return whether this rate is clearly likelier than another, whose phase is chosen if that matters."""
         if not self._narrow(other.low + CLEARLY):
             return False
         if self._chosen is None:
@@ -190,15 +192,15 @@ class Phases:
             other.settle()
         return self.low > other.high + CLEARLY
 
-    def _most(self, leads: Sequence[int], rows: int, least: float = LOWEST) -> float:
-        """Return the greatest log likelihood of the flights in the first rows; below `least`, an upper bound of it."""
-        return float(self._full.likelihoods(leads, rows, least=least).max())
+    def _most(self, offsets: Sequence[int], rows: int, least: float = LOWEST) -> float:
+        """Return the greatest log likelihood of the data in flight in the first rows; below `least`, an upper bound."""
+        return float(self._full.likelihoods(offsets, rows, least=least).max())
 
     def _narrow(self, enough: float = -math.inf, roughly: bool = False) -> bool:
-        """Find the phases that the first `LAST_ROWS` rows leave.
+        """Find the phases that the first `LAST_ROWS` rows do not rule out.
 
-        Return False, as soon as it shows, where no lead that could still be chosen is likelier than `enough`, or
-        `roughly`, none of the phases.
+        Returns False as soon as it shows that no offset that could be chosen (`roughly`: none of the phases themselves)
+        is likelier than `enough`.
         """
         self._enough, self._roughly = enough, roughly
         try:
@@ -211,16 +213,16 @@ class Phases:
         return True
 
     def _find(self) -> None:
-        """Find the phases that the first `LAST_ROWS` rows leave; any will do for the flights of another controller."""
+        """Find the phases that the first `LAST_ROWS` rows do not rule out; for another controller, any will do."""
         left, rows = self._left, FIRST_ROWS
-        if self._is_short and self._enough > -math.inf:  # one look at all that may be chosen mostly decides
-            looked_at = left if self._roughly else _near(left, self.hz)
-            if self._most(looked_at, rows, self._enough) <= self._enough:
+        if self._is_short and self._enough > -math.inf:  # to try all that may be chosen at once mostly decides
+            tried = left if self._roughly else _near(left, self.hz)
+            if self._most(tried, rows, self._enough) <= self._enough:
                 raise _RefutedError
         apart = len(left) // FEW
         while rows < len(self.follower.rows):
             if rows <= MANY_ROWS:
-                self.likelihoods(left, rows)  # most are one by then, and have to be tried anyway
+                self.likelihoods(left, rows)  # by then most form one group (`together`), and they are needed anyway
                 self.refute(left, rows)
             if np.ptp(likelihood := self.likelihoods(left[::apart], rows)) != 0:
                 break
@@ -232,7 +234,7 @@ class Phases:
         self._likeliest, self._left, self._reached = _likeliest(self, left, rows, many, LAST_ROWS)
 
     def refute(self, left: Sequence[int], rows: int) -> None:
-        """Raise `_RefutedError` if the first rows, which no later one makes likelier, refute what is left."""
+        """Raise `_RefutedError` if the first rows rule out the phases that are left: no later row adds likelihood."""
         enough = self._enough
         if enough == -math.inf or self._most(left, rows) > enough:
             return
@@ -240,7 +242,7 @@ class Phases:
             raise _RefutedError
 
     def _choose(self) -> None:
-        """Choose among the phases that are left, and those around them."""
+        """Choose among the phases that are left, and then among offsets around the best one."""
         likeliest, many = self._likeliest, LAST_ROWS if self._timed else MANY_ROWS
         if len(self._left) > 1 and self._reached < MAX_ROWS:
             likeliest, _, _ = _likeliest(self, self._left, 2 * self._reached, many, MAX_ROWS)
@@ -250,10 +252,10 @@ class Phases:
 
 
 def _likeliest(phases: Phases, left: list[int], rows: int, least: int, most: int) -> tuple[int, list[int], int]:
-    """Return the likeliest lead after as many rows as decide, up to `most`; what is left then; and the rows.
+    """Return the likeliest offset after as many rows as decide, up to `most`; the offsets left then; and the rows.
 
-    Clearly less likely ones are dropped. If only equally likely ones are left after `least` rows, nothing came between
-    their ticks, and more rows would hardly tell them apart: one is left.
+    Clearly less likely ones are dropped. If those left after `least` rows are equally likely, no call came between
+    their ticks, and more rows would hardly tell them apart: the middle one is returned.
     """
     while True:
         likelihood = phases.likelihoods(left, rows, CLEARLY)

@@ -1,12 +1,15 @@
-"""The application's writes, on a clock or into a buffer of fixed size (SO_SNDBUF), re-enacted beside the sends.
+"""Re-enactment of the application's writes and the socket's send buffer (SO_SNDBUF), beside the recorded sends.
 
-The kernel marks what it sends as application-limited if the application found less than a segment unsent, and room in
-cwnd, when it wrote. A capture shows no writes, but they can be computed, as `cctrace.sim.core.write_queue` and
-`sendmsg` do: on a clock they come when they are due; and an application that always has data writes as soon as a third
-of its buffer is free, until it is full, whose memory follows from what was sent and acknowledged, if its size is known.
-What was sent before it had been written refutes a size. Plain functions, compiled by `writes`.
+The kernel marks what it sends as application-limited if, at a write, less than a segment is unsent and cwnd has room
+(tcp_rate_check_app_limited). A capture shows no writes, but they can be computed, as `cctrace.sim.core.write_queue` and
+`sendmsg` do in simulations. Periodic writes come when they are due. An application that always has data writes as soon
+as a third of the send buffer is free, until it is full; if the size of the buffer is given, how full it is follows from
+what was sent and acknowledged. Data that were sent before they had been written refute a size (`writes`).
 
-Positions are bytes of the sequence space. [Linux612] net/ipv4/tcp.c tcp_sendmsg_locked; net/core/stream.c.
+Plain functions. Positions are bytes of the sequence space. `m` is the socket; `queue` has the end of each skb of the
+write queue, `ends` of the retransmission queue; `sacked` the SACKed ranges; `marks` is filled as in `engine.context`.
+
+Sources: [Linux612] net/ipv4/tcp.c tcp_sendmsg_locked; net/ipv4/tcp_output.c tcp_write_xmit; net/core/stream.c.
 """
 
 from cctrace.replaying.engine.context import APP_LIMITED, MANY, WAITS
@@ -14,27 +17,72 @@ from cctrace.tcp.rate import WRITE_BYTES, app_limited_after, app_limited_until
 from cctrace.tcp.sequence import first_not_below
 from cctrace.tcp.small_queue import is_throttled
 
-SOON_NS = 5_000  # within which what is due has left
-SURE = 8  # super-packets that left before they were written, beside one in `ONE_IN`, do not refute a size
+SOON_NS = 5_000  # within which packets leave that are due
+SURE = 8  # super-packets that left before they were written, beyond one in `ONE_IN`, that do not refute a size yet
 
-# Columns of an event: an ACK and what leaves with it, or what leaves upon a timer.
-# fmt: off
+# Columns of an event: an ACK and the super-packets that leave with it, or those that leave at a timer.
 (
-    ACKS, UNA, DELIVERED, FLIGHT, MISSING, CWND, GOAL, PUSH_BYTES, PROBING, TIME_NS, BLOCK, BLOCKS_END, SKB, SKBS_END,
-    RATE_BPS, EVENT_SIZE,
+    ACKS,  # whether it is an ACK
+    UNA,  # tp->snd_una
+    DELIVERED,  # tp->delivered
+    FLIGHT,  # tcp_packets_in_flight
+    MISSING,  # segments marked lost and not sent again
+    CWND,
+    GOAL,  # bytes up to which tcp_sendmsg fills an skb (size_goal)
+    PUSH_BYTES,  # half the largest receive window so far (forced_push)
+    PROBING,  # whether BBR is in PROBE_RTT
+    TIME_NS,
+    BLOCK,  # first of its SACK blocks
+    BLOCKS_END,  # after the last one
+    SKB,  # first of its super-packets
+    SKBS_END,  # after the last one
+    RATE_BPS,  # sk->sk_pacing_rate
+    EVENT_SIZE,
 ) = range(16)
 # Columns of a super-packet that was sent.
-END, BEGIN, IS_NEW, FIRST, LAST, SEGMENTS, LEFT_NS, SENT_NS, SKB_SIZE = range(9)
-# The socket: positions, memory, the mark, how many of each list, what was found.
 (
-    SND_BUF, WRITTEN, NXT, AT_UNA, MEMORY, PUSHED, LIMIT, IN_FLIGHT, QUEUED, KEPT, SACKS, NOW_NS, LEAVES_NS, MSS,
-    OVERHEAD, BY_ACKS, LATE, DONE, NEXT_SIZE, ONE_IN, TOO_LATE, HAS, NEXT_DUE, LOST, SOCKET_SIZE,
+    END,
+    BEGIN,
+    IS_NEW,
+    FIRST,  # its packets
+    LAST,  # after the last one
+    SEGMENTS,
+    LEFT_NS,  # when it left fq, 0 without fq
+    SENT_NS,  # when TCP sent it
+    SKB_SIZE,
+) = range(9)
+# The socket.
+(
+    SND_BUF,  # sk->sk_sndbuf
+    WRITTEN,  # tp->write_seq
+    NXT,  # tp->snd_nxt
+    AT_UNA,  # tp->snd_una
+    MEMORY,  # sk->sk_wmem_queued
+    PUSHED,  # tp->pushed_seq
+    LIMIT,  # tp->app_limited
+    IN_FLIGHT,  # tcp_packets_in_flight
+    QUEUED,  # number of skbs in the write queue
+    KEPT,  # and in the retransmission queue
+    SACKS,  # number of SACKed ranges
+    NOW_NS,
+    LEAVES_NS,  # when the last super-packet leaves fq
+    MSS,
+    OVERHEAD,  # bytes that an skb takes besides its data
+    BY_ACKS,  # whether each ACK checks for application-limited, too (BBRv2 and v3)
+    LATE,  # super-packets that left before they were written
+    DONE,  # super-packets that have left
+    NEXT_SIZE,  # the next greater size of the buffer with which a comparison would have turned out otherwise
+    ONE_IN,  # of so many super-packets, one may be LATE
+    TOO_LATE,  # number of LATE ones from which on the run stops
+    HAS,  # position up to which the application has data
+    NEXT_DUE,  # next of the periodic writes
+    LOST,  # segments marked lost and not sent again
+    SOCKET_SIZE,
 ) = range(25)
-# fmt: on
 
 
 def cut(m, ends, at):
-    """An skb of the retransmission queue ends at a position, if the list has room, as it has for any real sender's."""
+    """Let an skb of the retransmission queue end at a position. The list has room for any real sender's."""
     k = first_not_below(ends, m[KEPT], at)
     if at > m[AT_UNA] and (k == m[KEPT] or ends[k] != at) and m[KEPT] < ends.size:
         for j in range(m[KEPT], k, -1):
@@ -45,7 +93,7 @@ def cut(m, ends, at):
 
 
 def join(m, ends, at):
-    """No skb ends at a position any more."""
+    """Let no skb of the retransmission queue end at a position: it is joined with the next."""
     k = first_not_below(ends, m[KEPT], at)
     if k < m[KEPT] and ends[k] == at:
         for j in range(k, m[KEPT] - 1):
@@ -55,7 +103,7 @@ def join(m, ends, at):
 
 
 def drop(m, count, ends, at):
-    """No skb of a queue ends before a position any more, nor there. `count`: where the socket has their number."""
+    """Drop the skbs of a queue that end up to a position. `count`: QUEUED or KEPT."""
     gone = 0
     while gone < m[count] and ends[gone] <= at:
         gone += 1
@@ -66,7 +114,7 @@ def drop(m, count, ends, at):
 
 
 def acknowledge(m, ends, sacked, una):
-    """tcp_clean_rtx_queue."""
+    """Process snd_una: tcp_clean_rtx_queue."""
     if una <= m[AT_UNA]:
         return
     m[MEMORY] -= una - m[AT_UNA]
@@ -89,7 +137,7 @@ def is_sacked(m, sacked, at):
 
 
 def sack(m, ends, sacked, left, right):
-    """tcp_sacktag_walk: what a block SACKs anew is cut from its skbs, and joined with SACKed neighbours."""
+    """Process a SACK block, tcp_sacktag_walk: newly SACKed data are cut from skbs and joined with SACKed neighbours."""
     at = max(left, m[AT_UNA])
     right = min(right, m[NXT])
     while at < right:
@@ -105,7 +153,7 @@ def sack(m, ends, sacked, left, right):
 
 
 def take_block(m, ends, sacked, left, right):
-    """Take in a range that is SACKed for the first time."""
+    """Process a range that is SACKed for the first time."""
     if left > m[AT_UNA]:
         if is_sacked(m, sacked, left - 1):
             join(m, ends, left)
@@ -125,7 +173,7 @@ def take_block(m, ends, sacked, left, right):
 
 
 def merge(m, sacked):
-    """Join the ranges that touch the newest one with it."""
+    """Merge the newest SACKed range with those that it touches."""
     last = m[SACKS] - 1
     j = 0
     while j < last:
@@ -140,7 +188,7 @@ def merge(m, sacked):
 
 
 def may_write(m):
-    """The application has more, and sk_stream_is_writeable: a third of the buffer is free. Else a larger might be."""
+    """Whether the application has data and a third of the buffer is free (sk_stream_is_writeable); notes NEXT_SIZE."""
     if m[HAS] <= m[WRITTEN]:
         return False
     needed = m[MEMORY] + (m[MEMORY] >> 1)
@@ -156,14 +204,14 @@ def tail_bytes(m, queue):
 
 
 def check_app_limited(m, event):
-    """tcp_rate_check_app_limited: less than a segment is unsent, nothing is in fq, window and recovery allow a send."""
+    """tcp_rate_check_app_limited: less than a segment is unsent, fq is empty, cwnd has room, nothing lost is unsent."""
     idle = m[WRITTEN] - m[NXT] < m[MSS] and m[LEAVES_NS] < m[NOW_NS]
     if idle and m[IN_FLIGHT] < event[CWND] and m[LOST] <= 0:
         m[LIMIT] = app_limited_until(event[DELIVERED], m[IN_FLIGHT])
 
 
 def leave(m, skb, queue, ends, marks):
-    """A super-packet was sent."""
+    """Send a super-packet."""
     if skb[IS_NEW] != 0:
         drop(m, QUEUED, queue, skb[END])
         m[NXT] = skb[END]
@@ -179,9 +227,10 @@ def leave(m, skb, queue, ends, marks):
 
 
 def is_held(m, event, skbs, at, begun):
-    """tcp_small_queue_check: whether a super-packet waits until others have left fq.
+    """Whether TCP Small Queues hold super-packet `at` until others have left fq (tcp_small_queue_check).
 
-    What leaves at once is freed at once if a process sends, else when the softirq ends, from `begun` on.
+    Those that leave at once are freed at once if a process sends them; in a softirq, those from `begun` on are freed
+    only when it ends.
     """
     queued, k = 0, at - 1
     while k >= 0 and skbs[k, LEFT_NS] >= m[NOW_NS] and (skbs[k, LEFT_NS] > m[NOW_NS] + SOON_NS or k >= begun):
@@ -192,9 +241,9 @@ def is_held(m, event, skbs, at, begun):
 
 
 def hold(m, event, skb, queue):
-    """What waits for others to leave fq became an skb of its own, as far as cwnd has room [Linux612] tcp_write_xmit.
+    """Make a held super-packet an skb of its own, as far as cwnd has room [Linux612] tcp_write_xmit.
 
-    It was split off (tso_fragment), or took from the next one what it lacked (tcp_grow_skb, since 6.10).
+    It was split off from a longer skb (tso_fragment), or took from the next one (tcp_grow_skb, since 6.10).
     """
     at = min(skb[END], m[NXT] + (event[CWND] - m[IN_FLIGHT]) * m[MSS])
     if skb[IS_NEW] == 0 or at <= m[NXT]:
@@ -209,12 +258,12 @@ def hold(m, event, skb, queue):
 
 
 def may_wait(m, event, skb):
-    """Whether fq may hold already what leaves it later: the view, which knows of no writes, hands it over later."""
+    """Whether a super-packet that leaves later may be in fq already: the re-enactment knows of no writes."""
     return skb[LEFT_NS] > m[NOW_NS] and m[IN_FLIGHT] + skb[SEGMENTS] <= event[CWND]
 
 
 def push(m, event, skbs, at, until, most, writes, queue, ends, marks):
-    """Let what was sent leave, at most so many super-packets, as far as it has been written; return the next one."""
+    """Send super-packets that have been written, at most `most`; return the next one."""
     sent, begun = 0, until if writes else at
     while at < skbs.shape[0] and sent < most and (skbs[at, IS_NEW] == 0 or skbs[at, END] <= m[WRITTEN]):
         if is_held(m, event, skbs, at, begun):
@@ -229,7 +278,7 @@ def push(m, event, skbs, at, until, most, writes, queue, ends, marks):
 
 
 def write(m, event, skbs, at, until, queue, ends, marks):
-    """The application writes until its buffer is full; return the first super-packet that has not left by then."""
+    """Let the application write until its buffer is full (tcp_sendmsg_locked); return the next super-packet."""
     going = True
     while going:
         check_app_limited(m, event)
@@ -262,7 +311,7 @@ def write(m, event, skbs, at, until, queue, ends, marks):
 
 
 def admit(m, skb, queue):
-    """A super-packet left that cannot have been written: the size is wrong, or something before was."""
+    """Let a super-packet be written that left too early: the size is wrong, or an error was made before."""
     m[LATE] += 1
     missing = skb[END] - m[WRITTEN]
     if m[QUEUED] == 0:
@@ -273,7 +322,7 @@ def admit(m, skb, queue):
 
 
 def write_due(m, due, event, skbs, at, by_ns, queue, ends, marks):
-    """The application writes what is `due` by a time; return the first super-packet that has not left by then."""
+    """Let the application write what is `due` by a time; return the next super-packet to leave."""
     while m[NEXT_DUE] < due.shape[0] and due[m[NEXT_DUE], 0] <= by_ns:
         m[NOW_NS], m[HAS] = due[m[NEXT_DUE], 0], due[m[NEXT_DUE], 1]
         m[NEXT_DUE] += 1
@@ -283,9 +332,10 @@ def write_due(m, due, event, skbs, at, by_ns, queue, ends, marks):
 
 
 def happen(m, due, event, skbs, blocks, queue, ends, sacked, marks):
-    """One event: the ACK is processed, what was written leaves, and the application writes if it can.
+    """Process an event: take the ACK, send what has been written, and let the application write if it can.
 
-    What fq let go much later may have been handed over later than the view says, which knows of no writes.
+    A super-packet that left fq much later may have been handed over later than at the event, as the re-enactment knows
+    of no writes.
     """
     m[NOW_NS] = event[TIME_NS]
     at, until = m[DONE], event[SKBS_END]
@@ -317,12 +367,12 @@ def happen(m, due, event, skbs, blocks, queue, ends, sacked, marks):
         at += 1
         if may_write(m):
             at = write(m, event, skbs, at, until, queue, ends, marks)
-        else:  # nor does the next one leave yet, but it may have become an skb of its own
+        else:  # the next one does not leave yet, but it may become an skb of its own
             at = push(m, event, skbs, at, at, 1, False, queue, ends, marks)
 
 
 def run(m, due, happened, queue, room, marks):
-    """All events, or until the size is refuted, or explains no more than another one (`TOO_LATE`)."""
+    """Process all events; stop where the size of the buffer is refuted, or worse than another one (TOO_LATE)."""
     events, skbs, blocks = happened
     ends, sacked = room
     for k in range(events.shape[0]):

@@ -1,12 +1,12 @@
-"""Which packets the application limited: by writes on a clock, or into a send buffer of fixed size (`writer`).
+"""Which packets were sent application-limited, from the application's writes: periodic, or limited by SO_SNDBUF.
 
-Writes on a clock are known to the byte (`flows.periodic_writes`). A buffer's size is found, and so are the writes into
-it. The size is that of the smallest buffer which the sends do not refute: in a smaller one they would not have been
-written when they left. A larger one is refuted by what the replay saw of the real one: ACKs that nothing answered,
-although cwnd and pacing would have. If the computed writes explain these, they are the better account of them, because
-they tell also of marks that no silence shows.
+Periodic writes are known to the byte (`flows.periodic_writes`). For a send buffer, its size is inferred, and the writes
+follow from it (`writer`): it is the smallest one that the sends do not refute, as with a smaller one some data would
+have been sent before they were written. It must also explain what the replay saw: ACKs after which nothing was sent,
+although cwnd and pacing allowed it. If it does, the computed marks replace those of the replay, because they include
+packets that were application-limited without such a silence.
 
-Distinct sizes are few: each comparison of memory and size names the next size that would decide otherwise.
+Few sizes need to be tried: each comparison with the size gives the next one with which it would turn out otherwise.
 """
 
 from __future__ import annotations
@@ -31,26 +31,27 @@ from cctrace.tcp.small_queue import SKB_OVERHEAD_BYTES, SKB_OVERHEAD_BYTES_6_1
 if TYPE_CHECKING:
     from cctrace.replaying.run import Run
 
-EXPLAINED = 0.9  # of the packets marked for silence, at least: for ten applications that paused at most .17
-FEW = 64  # super-packets, of which one may seem to have left before it was written; of right sizes one in 245 did
-RARE = 1e-4  # of the packets: so few silent ones are not worth the search
-MAX_SENDS = 400_000  # of a flow that is looked at: what is known of them takes some 200 bytes each
-# Times the flow, that sizes are tried on until one is not refuted (right ones took 6 at most), and in all (27).
+EXPLAINED = 0.9  # share of the packets that the replay marked, at least; 0.17 at most for ten applications that paused
+FEW = 64  # one in so many super-packets may seem to leave before it was written; with right sizes one in 245 did
+RARE = 1e-4  # share of packets marked by the replay with which the search is not worthwhile
+MAX_SENDS = 400_000  # of a flow, as the tables take some 200 bytes a packet
+# Super-packets processed, in multiples of the flow's: until a size is not refuted (6 at most for right ones), and in
+# all (27).
 FIRST_WORK, MAX_WORK = 10, 60
 MIN_BYTES = 4_608  # SOCK_MIN_SNDBUF
-NEAR = 1.03  # times the best size so far: what misjudged events let pass
-NEVER = 1 << 40  # super-packets
-BEYOND = 1.04, 1.2, 12  # times that size, and how many: larger buffers, with which packets seem to leave too early
-MAX_FLIGHTS = 4  # times the largest flight: a larger buffer never runs dry
+NEAR = 1.03  # times the smallest size that is not refuted; up to there, one with fewer errors may be the right one
+NEVER = 1 << 40  # bytes, or super-packets: more than there are
+BEYOND = 1.04, 1.2, 12  # larger sizes, in multiples of the best (first, last, number), which must explain less
+MAX_FLIGHTS = 4  # times the most that was in flight; a larger buffer never runs dry
 
 _run = Machine(wr.run)
 
 
 def marks_of_writes(run: Run) -> NDArray[np.uint8] | None:
-    """Return which packets the writes of its application made application-limited, and what waited behind each.
+    """Return `marks` of packets as in `engine.context`, computed from the application's writes.
 
-    As `ctx.APP_LIMITED` and `ctx.WAITS`; None if neither a clock nor a fixed send buffer explains the sends.
-    A capture elsewhere than at the sender does not show the order of ACKs and sends well enough.
+    None if neither periodic writes nor a fixed send buffer explain the sends, or if the capture was not taken at the
+    sender, so that the order of ACKs and sends is uncertain.
     """
     flow = run.source
     if not isinstance(flow, Flow) or run.marked is None or not 0 < len(run.marked) <= MAX_SENDS:
@@ -60,15 +61,15 @@ def marks_of_writes(run: Run) -> NDArray[np.uint8] | None:
         return None
     if len(due := flow.events.due):
         return Writer(run, flow).on_clock(due)
-    if np.mean(silent(run, flow)) <= RARE:  # a full buffer silences a sender again and again
+    if np.mean(silent(run, flow)) <= RARE:  # a sender whose buffer limits it is silent again and again
         return None
     return Writer(run, flow).marks()
 
 
 def silent(run: Run, flow: Flow) -> Bools:
-    """Return which packets the replay marked since ACKs went unanswered.
+    """Return which packets the replay marked because nothing was sent after ACKs.
 
-    The first flight is always marked, as nothing had been written, and in PROBE_RTT the controller marks itself.
+    Not those of the first flight, before which nothing had been written, nor those that BBR itself marks in PROBE_RTT.
     """
     marked, row = run.marked != 0, flow.events.sends["row"]
     begins, states = np.diff(marked, prepend=False) & marked, run.controller.states
@@ -76,16 +77,16 @@ def silent(run: Run, flow: Flow) -> Bools:
     if "PROBE_RTT" in states:
         before = np.clip(row[begins] - 1, 0, run.held.count - 1)
         probing = run.recorded("mode").at("mode", before) == states.index("PROBE_RTT")
-    since = np.cumsum(begins)  # which time that marks began
+    since = np.cumsum(begins)  # number of the run of marked packets
     return marked & ~np.append(False, probing)[since] & (row > first_ack(flow.events))
 
 
 class Writer:
-    """What is known of a flow's sends and ACKs, as `writer` takes it."""
+    """A flow's sends and ACKs in the tables that `writer` takes."""
 
     def __init__(self, run: Run, flow: Flow) -> None:
         self.flow = flow
-        self.silent = silent(run, flow)  # packets that the replay marked
+        self.silent = silent(run, flow)
         events = flow.events
         self.mss, self.start_ns, self.isn = (int(events.meta[name]) for name in ("mss", "start_ns", "isn"))
         capture, k = flow.capture, flow.index
@@ -105,9 +106,10 @@ class Writer:
         room = np.zeros(outstanding, np.int64), np.zeros((outstanding, 2), np.int64)
         self._happened, self._room = Prepared((self.events, self.skbs, self.blocks)), Prepared(room)
 
-    # ---- what happened ----------------------------------------------------------------------------------------------
+        """Return the super-packets, the rows after which they left, and whether a timer sent them."""
+
     def _super_packets(self) -> tuple[Ints, Ints, Bools]:
-        """Return the super-packets that left; after which row of the stream; whether a timer let them."""
+        """Return the super-packets, the rows of the stream after which they left, and whether a timer sent them."""
         sends, packets = self.flow.events.sends, self.flow.capture.packets
         end, row = sends["snd_nxt"], sends["row"]
         is_new = np.diff(end, prepend=np.int64(1)) > 0
@@ -132,12 +134,12 @@ class Writer:
         return skbs, after, (sends["time_ns"][first] - since > wr.SOON_NS) & (not through_fq)
 
     def _last_rows(self) -> Ints:
-        """Return the last row of each ACK: rows of one have its time, and nothing leaves between them."""
+        """Return the last row of each ACK; its rows have one time, and nothing leaves between them."""
         time_ns, snd_nxt = self.flow.events["time_ns"], self.flow.events["snd_nxt"]
         return np.flatnonzero(np.append((time_ns[1:] != time_ns[:-1]) | (snd_nxt[1:] != snd_nxt[:-1]), True))
 
     def _order(self, run: Run, rows: Ints, at: Ints, timed: Bools) -> None:
-        """Put ACKs and what timers let out in order; `at`: the ACK before each super-packet."""
+        """Fill the table of events: ACKs, and super-packets that left at a timer; `at`: the ACK before each."""
         stream, timers = self.flow.events, np.flatnonzero(timed)
         kinds = np.append(np.full(len(rows), -1), timers)
         order = np.lexsort((kinds, np.append(2 * np.arange(len(rows)), 2 * at[timers] + 1)))
@@ -163,7 +165,7 @@ class Writer:
         self.events = events
 
     def _windows_and_blocks(self, wscale: int) -> None:
-        """Note the largest window seen by each event, and which SACK blocks an ACK brought."""
+        """Fill in the largest window before each event, and the SACK blocks of each ACK."""
         packets, acks, events = self.flow.capture.packets, self._acks, self.events
         window = packets["window"][acks].astype(np.int64)
         window = np.maximum.accumulate(np.where(packets["flags"][acks] & SYN != 0, window, window << wscale))
@@ -182,11 +184,11 @@ class Writer:
         events[:, wr.BLOCK] = np.where(acked, total[np.minimum(before, seen)], 0)
         events[:, wr.BLOCKS_END] = np.where(acked, total[seen], 0)
 
-    # ---- what a size explains ---------------------------------------------------------------------------------------
+    # ---- sizes of the buffer ---------------------------------------------------------------------------------------
     def marks(self) -> NDArray[np.uint8] | None:
-        """Return the marks of the smallest buffer not refuted, if it alone explains the sends and the replay's marks.
+        """Return the marks of the smallest buffer not refuted, if it explains the replay's and larger ones do not.
 
-        A size a little larger that explains more of the sends is the better one.
+        A slightly larger one (NEAR) is preferred if it has fewer errors.
         """
         size, work, found, least, best = MIN_BYTES, 0, 0, 1 + len(self.skbs), None
         most = 2 * MAX_FLIGHTS * self._most_out * self.mss
@@ -201,21 +203,21 @@ class Writer:
         return best if self._is_worse_beyond(found, least) else None
 
     def _is_worse_beyond(self, size: int, least: int) -> bool:
-        """Return whether larger buffers explain the sends less well; where none limits, any large enough one does."""
+        """Return whether larger buffers explain the sends less well; they do not if no buffer limits the sender."""
         others = [self.write(int(size * times), least + 1)[0] for times in np.linspace(*BEYOND)]
         worse = [socket[wr.DONE] < len(self.skbs) or socket[wr.LATE] > least for socket in others]
         return bool(np.mean(worse) > 1 / 2)
 
     def on_clock(self, due: Ints) -> NDArray[np.uint8] | None:
-        """Return the marks of writes on a clock, if these explain the sends."""
+        """Return the marks of periodic writes, if these explain the sends."""
         socket, marks = self.write(NEVER, due=due)
         return marks if socket[wr.DONE] == len(self.skbs) else None
 
     def write(self, size: int, too_late: int = NEVER, due: Ints = NOTHING_DUE) -> tuple[Ints, NDArray[np.uint8]]:
-        """Return the socket at the end, and each packet's mark, for a buffer of `size` bytes.
+        """Re-enact the writes into a buffer of `size` bytes; return the socket at the end, and each packet's mark.
 
-        `due`: when the application has data to write, and up to which position; always, if empty. It ends early where
-        the size is refuted, or where `too_late` super-packets left before they were written.
+        `due`: when the application has data to write, and up to which position; empty: always. It stops where the size
+        is refuted, or where `too_late` super-packets left before they were written.
         """
         socket = np.zeros(wr.SOCKET_SIZE, np.int64)
         socket[[wr.WRITTEN, wr.NXT, wr.AT_UNA, wr.PUSHED]], socket[wr.TOO_LATE] = 1, too_late
