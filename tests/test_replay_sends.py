@@ -253,7 +253,7 @@ def test_which_peaks_of_the_wait_for_a_probe_are_refined(likelihood, refined):
     acks = np.arange(5 * 250)
     follower = SimpleNamespace(passed=list, save=tuple, restore=lambda before: None)
     searched = SimpleNamespace(
-        kept=[],
+        saved=[],
         return_to=lambda row: 0.0,
         now_us=acks * 200,
         acks=acks,
@@ -272,7 +272,7 @@ def test_a_sharp_peak_beside_many_equal_instants_is_found():
     fits[1900:] = -50.0
     run = SimpleNamespace(passed=list, save=tuple, restore=lambda before: None, srtt_us=lambda rows: 120_000)
     searched = Probes.__new__(Probes)
-    searched.kept, searched.return_to = [], lambda row: 0.0
+    searched.saved, searched.return_to = [], lambda row: 0.0
     searched.follower, searched.now_us, searched.acks = run, np.arange(2000) * 1000, np.arange(2000)
     searched.acks_us = searched.now_us
     searched.scan = lambda rows, rtt_us, lower: {row: float(fits[row]) for row in rows}
@@ -412,7 +412,7 @@ def test_an_ack_that_finds_nothing_to_send_marks_what_is_sent_again_after_it(
     ack[sk.A_PRIOR_IN_FLIGHT], ack[sk.A_DELIVERED], ack[sk.A_LOST_OUT] = 16 - lost, 100, 3  # three lost by this ACK
     slots, stack = np.zeros(8, np.int64), np.zeros(sk.STACK_SIZE, np.int64)
     slots[sk.CWND], stack[sk.NEXT_SEND], stack[sk.NEW_SENT] = 30, 1, 1
-    sk.mark_rest(tables, 1, send, hands_over, ack, slots, stack)
+    sk.mark_app_limited_by_ack(tables, 1, send, hands_over, ack, slots, stack)
     assert slots[sk.APP_LIMITED] == (116 if marked else 0)
 
 
@@ -433,7 +433,7 @@ def test_an_ack_that_finds_only_the_short_end_of_a_write_marks_it_also_if_more_i
     ack[sk.A_PRIOR_IN_FLIGHT], ack[sk.A_DELIVERED], ack[sk.A_MSS] = 16, 100, 1448
     slots, stack = np.zeros(8, np.int64), np.zeros(sk.STACK_SIZE, np.int64)
     slots[sk.CWND], stack[sk.NEXT_SEND], stack[sk.NEW_SENT] = 30, 1, 1
-    sk.mark_rest(tables, 1, send, hands_over, ack, slots, stack)
+    sk.mark_app_limited_by_ack(tables, 1, send, hands_over, ack, slots, stack)
     assert slots[sk.APP_LIMITED] == (116 if marked else 0)
 
 
@@ -458,7 +458,7 @@ def test_a_long_run_of_retransmissions_is_passed_once_and_not_with_every_ack():
     slots[sk.CWND], stack[sk.NEW_SENT] = 30, 1
     for k in range(1, count):
         slots[sk.APP_LIMITED], stack[sk.NEXT_SEND] = 0, k
-        sk.mark_rest(tables, 1, Sends(), False, ack, slots, stack)
+        sk.mark_app_limited_by_ack(tables, 1, Sends(), False, ack, slots, stack)
         assert slots[sk.APP_LIMITED] > 0
     assert len(reads) < 10 * count
 
@@ -481,6 +481,6 @@ def test_acks_of_one_instant_are_not_read_again_with_every_one_of_them():
     slots[sk.CWND], stack[sk.NEXT_SEND], stack[sk.NEW_SENT] = 30, 1, 1
     for i in range(1, count):
         slots[sk.APP_LIMITED] = 0
-        sk.mark_rest((Calls(), *others), i, send, False, ack, slots, stack)
+        sk.mark_app_limited_by_ack((Calls(), *others), i, send, False, ack, slots, stack)
         assert slots[sk.APP_LIMITED] > 0
     assert len(reads) < 10 * count

@@ -47,9 +47,9 @@ def of_sends(marks: NDArray[np.uint8] | None, sends: int) -> NDArray[np.uint8]:
 class Follower:
     """A Linux controller that has been replayed up to `row` of a recorded flow.
 
-    `sends`: rows of `schema.SENDS`, None for counters. `record`: fields to record after every row; they are read as
-    `held` if recorded `in_runs` of equal values, which takes less memory, else as `recorded`, also on the way. `mode`:
-    "compiled", "interpreted" or "debug". `marks`: which sends were application-limited (`context`); None: not known.
+    `sends`: rows of `schema.SENDS`, None for counters. `record`: fields to record after every row, `in_runs` of equal
+    values (`held`) or, to be read on the way, as columns (`recorded`). `mode`: "compiled", "interpreted" or "debug".
+    `marks`: which sends were application-limited (`context`); None: not known.
     """
 
     def __init__(
@@ -87,12 +87,15 @@ class Follower:
         self.stack[sk.STATE] = self.slots.ctypes.data
         self.ctx = new_context(cls, params, events, self.sends, self._machine, self.slot)
         self.ctx[cx.MARKED] = self.is_marked
+        # The argument `replay` of the functions of `loop`.
+        self.replay_arrays = self.ctx, self.stream.tables, self.sends, self.marks, self.ack, self.likelihood
         self.counts_ticks = self._machine.counts_ticks  # the compiled controller reads the kernel's ticks
         self.reads = self._machine.reads  # columns that its entry points read
         self.may_pace = bool(self.ctx[cx.PACED_SLOT] >= 0)  # the socket, although the controller sets no rate
         # PROBE_RTT starts when the replayed min_rtt expires, not where the flight was seen to fall.
         self.times_probe_rtt = bool(self.ctx[cx.STAMP_SLOT] < 0)
-        self.checkpoint = np.zeros(self.slots.size + self.stack.size if self.may_draw else 0, np.int64)
+        words = self.slots.size + self.stack.size
+        self.checkpoint = np.zeros(words if self.may_draw else 0, np.int64)
         self.places = {name: recordable(cls, name) for name in record}
         self.record_slots = slots_of(self.places)
         self._recording = Recording(self.places, len(self.rows)) if record and in_runs else None
@@ -104,20 +107,13 @@ class Follower:
         self._start_slots, self._start_stack = np.zeros_like(self.slots), np.zeros_like(self.stack)
         self._trial_draws = np.full((MOST, 1, 5), -1, np.int64)
         self._changes, self._results = np.zeros((MOST, CHANGES, 2), np.int64), np.zeros((MOST, 3))
-        scratch = branches.scratch(self.slots.size + self.stack.size, len(self.sends))
-        self._starts, self._start_states, self._stored = scratch
-
-    @property
-    def replay_arrays(self) -> tuple[Any, ...]:
-        """The argument `replay` of the functions of `loop`."""
-        return self.ctx, self.stream.tables, self.sends, self.marks, self.ack, self.likelihood
+        self._starts, self._start_states, self._stored = branches.scratch(words, len(self.sends))
 
     # ---- the committed run ------------------------------------------------------------------------------------------
     def run(self, stop: int | None = None, score: int = cx.NOTHING, function: str = "run") -> int:
         """Call rows up to `stop` (default: all), or up to the first call that takes an unknown random number.
 
-        With `score`, the log likelihood of the sends on the way is added to ``likelihood[0]``. `function`: "run" or
-        "score", of `loop`.
+        With `score`, the log likelihood of the sends is added to ``likelihood[0]``. `function`: of `loop`.
         """
         stop = len(self.rows) if stop is None else min(stop, len(self.rows))
         while True:
@@ -159,9 +155,8 @@ class Follower:
         replay, trial = self.replay_arrays, (self._trial_slots, self._trial_stack, self._results)
         args: tuple[Any, ...]
         if name in ("run", "score"):
-            sums = self._sums if name == "score" else ()
-            recording = self.record_slots, self.out
-            args = (*sums, replay, self.draws, self.slots, self.stack, self.checkpoint, recording)
+            state = self.slots, self.stack, self.checkpoint, (self.record_slots, self.out)
+            args = (*(self._sums if name == "score" else ()), replay, self.draws, *state)
         elif name == "trials":
             args = (replay, self._trial_draws, self.slots, self._start_stack, self._changes, *trial)
         else:
@@ -203,7 +198,7 @@ class Follower:
         self._run_with_any_draws(stop, score, function)
 
     def _run_with_any_draws(self, stop: int, score: int, function: str) -> None:
-        """Call rows up to `stop`; a call that takes random numbers in another row than inferred gets the next ones.
+        """Call rows up to `stop`; a draw in another row than inferred gets the next numbers.
 
         Through fq, `cx.TIMED_SENDS` stamps packets otherwise than inference does (`loop.process_sends`), and a BBRv2
         reads these stamps: a round of its cycle may begin an ACK sooner or later.
@@ -299,11 +294,11 @@ class Follower:
 
         `draws`: the random numbers of the call at `row` under each hypothesis. `changes`: what each adds to fields (or,
         at -1 - k, to element k of the stack) before that call. `watch`: a field and the value with which a trial ends.
-        `margin`: a trial may stop early if it cannot exceed the first one's likelihood by so much (if below 0: if it
-        must miss the best one's by more); its likelihood is then an upper bound, which does not reach that either.
+        `margin`: trials that cannot beat the first one's likelihood by so much (below 0: that miss the best one's by
+        more) may stop early; theirs are upper bounds.
 
-        Returns per hypothesis the log likelihood of the sends; the row after the last one called, since each trial ends
-        at its next draw; and whether the watched field ended it.
+        Returns, of each, the log likelihood of the sends; the row after the last one called, as a trial ends at its
+        next draw; and whether the watched field ended it.
         """
         number = len(draws or changes or ())
         self._trial_draws[:number] = -1
@@ -326,10 +321,9 @@ class Follower:
     ) -> Floats:
         """Make `change` at each of the rows `starts` (ascending, up to MOST) and run it up to row `end`.
 
-        `base` is applied at once; a run with it alone is the alternative to each branch. Calls on the way that take
-        random numbers get the largest possible. Returns the log likelihood ratio of each branch to the base. `total`:
-        log likelihood of the base before this row, see `passed`. Ratios that do not reach the part `best.lower` of the
-        best one are upper bounds, which do not reach it either.
+        `base` is applied at once; a run with it alone is the alternative to each branch. Draws on the way are the
+        largest possible. Returns the log likelihood ratio of each branch to the base; ratios that do not reach the part
+        `best.lower` of the best one are upper bounds. `total`: log likelihood of the base before this row (`passed`).
         """
         number = len(starts)
         self._start_slots[:], self._start_stack[:] = self.slots, self.stack
@@ -351,19 +345,14 @@ class Follower:
         return self._results[:number, 0].copy()
 
     def passed(self) -> list[Passed]:
-        """Return the base's state before each start of the last scan, and its log likelihood up to there.
-
-        A scan that begins there with this `total` gives the same ratios as from where the last one began.
-        """
+        """Return the base's state before each start of the last scan, and the `total` of a scan that begins there."""
         number, size = int(self.ctx[cx.HYPOTHESES]), self.slots.size
         states = self._start_states[:number].copy()
         states[:, [size + sk.STATE, size + sk.NEXT_DRAW]] = self.stack[[sk.STATE, sk.NEXT_DRAW]]
         rows, totals = self._starts[0, :number].tolist(), self._results[:number, 1].tolist()
         draws = self.draws[: self.drawn].copy()
-        return [
-            ((row, state[:size], state[size:], draws), total)
-            for row, state, total in zip(rows, states, totals, strict=True)
-        ]
+        before = [(row, state[:size], state[size:], draws) for row, state in zip(rows, states, strict=True)]
+        return list(zip(before, totals, strict=True))
 
     def _set_changes(self, changes: Sequence[Mapping[Any, int]]) -> None:
         self._changes[: len(changes)] = 0

@@ -253,7 +253,7 @@ def call_row(replay, draws, i, slots, stack):
         sk.mark_app_limited(sends[stack[sk.NEXT_SEND]], ack[sk.A_DELIVERED], slots, stack, ctx[cx.BY_ACKS] != 0)
     if event == schema.ON_ACK:
         if ctx[cx.BY_ACKS] != 0:
-            sk.mark_rest(rows, i, sends, ctx[cx.HANDS_OVER] != 0, ack, slots, stack)
+            sk.mark_app_limited_by_ack(rows, i, sends, ctx[cx.HANDS_OVER] != 0, ack, slots, stack)
         if ctx[cx.SCORE] == cx.FULL_FLIGHTS:
             likelihood[0] += full_flight(row, slots[sk.CWND])
         stack[sk.ACKED_NS], stack[sk.WAITING] = ack[A_CLOCK], 1

@@ -24,13 +24,13 @@ A replay carries the controller's own outputs from call to call; between the cal
     cong_avoid
     ==================  ==============================================================  ============================
 
-Data sent in recovery, in flight and delivered come from the recording; ssthresh is the controller's. `slots` are
-the first fields of every Linux controller's record, `stack` is the stack's own state, `ack` is a row of
-`schema.LINUX_VIEW`. The functions are plain: `loop` runs them interpreted or compiled.
+Data sent in recovery, in flight and delivered come from the recording; ssthresh is the controller's. Plain functions,
+with the arguments that `loop` describes: `slots` begin with the fields that every Linux controller has, `stack` is the
+state below.
 
-Left out: tcp_cwnd_application_limited. It waits for an RTO after the last ACK that let cwnd grow, and by then
-either nothing is outstanding (CWND_RESTART) or the retransmission timer has fired. An undo that may not restore
-cwnd (after an ECN echo) leaves no trace in the event stream: cwnd then ends at ssthresh, too.
+Left out: tcp_cwnd_application_limited. It acts an RTO after the last ACK that let cwnd grow, and by then either nothing
+is outstanding (CWND_RESTART) or the retransmission timer has fired. An undo that may not restore cwnd (after an ECN
+echo) leaves no trace in the event stream; cwnd then ends at ssthresh anyway.
 
 Sources: [Linux618] net/ipv4/tcp_input.c, tcp_output.c, tcp_rate.c, tcp_recovery.c; RFC 6937 (PRR), RFC 2861.
 """
@@ -62,7 +62,7 @@ A_ACKED_SACKED, A_LOSSES, A_PRIOR_IN_FLIGHT = (
 # The first slots of every Linux controller's record [cctrace.cc.base] Controller, LinuxController.
 DRAWS, CWND, CWND_CNT, SSTHRESH, PACING, APP_LIMITED = range(6)
 
-# The stack's state, and the replay's position in the sends.
+# The stack's state, `stack`, and the replay's position in sends and draws.
 (
     PRIOR_CWND,  # tp->prior_cwnd
     PRIOR_SSTHRESH,  # tp->prior_ssthresh
@@ -70,42 +70,42 @@ DRAWS, CWND, CWND_CNT, SSTHRESH, PACING, APP_LIMITED = range(6)
     SENT_BEFORE,  # tp->data_segs_out at the start of the reduction; the increase since then is tp->prr_out
     SND_UNA,  # tp->snd_una at the previous call
     CAN_UNDO,  # tp->undo_marker != 0
-    NEXT_SEND,  # next row of the sends
-    NEW_SENT,  # row after the last send of new data
-    NEXT_NEW,  # row from which on the next one was looked for
-    BEFORE,  # last row of an earlier time
-    NEXT_DRAW,  # next row of the known draws
+    NEXT_SEND,  # next row of `sends`
+    NEW_SENT,  # the row of `sends` after the last one with new data
+    NEXT_NEW,  # the next row of `sends` with new data, as far as it has been looked for
+    BEFORE,  # last row of the stream with an earlier time
+    NEXT_DRAW,  # next row of `draws`
     SEGMENTS,  # tp->data_segs_out
     WSTAMP_NS,  # tp->tcp_wstamp_ns
-    SKB_NS,  # when the super-packet being sent was stamped
-    SKB_BYTES,  # and its bytes so far
-    PRIOR_WSTAMP_NS,  # when it was due
-    ACKED_NS,  # when the previous ACK was handled
+    SKB_NS,  # departure time of the super-packet that is being sent
+    SKB_BYTES,  # its bytes so far
+    PRIOR_WSTAMP_NS,  # tp->tcp_wstamp_ns before it: when it was due
+    ACKED_NS,  # when the last ACK was processed
     CA_STATE,  # icsk_ca_state at the previous call
     HZ,  # of the sender's kernel
-    TICK_US,  # lead of the kernel's ticks over the connection's clock
+    TICK_US,  # offset of the kernel's ticks from the connection's clock: jiffies = (time + offset) * HZ
     MIN_RTT_US,  # tcp_min_rtt() at the previous call
     MSS,  # tp->mss_cache
     IS_CWND_LIMITED,  # tp->is_cwnd_limited, of a paced sender
     MAX_PACKETS_OUT,  # tp->max_packets_out
     CWND_USAGE_SEQ,  # tp->cwnd_usage_seq
-    WAS_FULL,  # the last ACK found no room for a super-packet in cwnd
-    WAITING,  # no send has followed the last ACK
-    UNANSWERED,  # ACKs without a send so far, although pacing and cwnd allowed one
-    BEFORE_DRAIN_US,  # last time at which a BBR was not yet in DRAIN, where flights are estimates
-    RATE_BPS,  # sk->sk_pacing_rate set by the stack if the controller sets none; also sizes bursts
+    WAS_FULL,  # at the last ACK, cwnd had no room for a super-packet
+    WAITING,  # nothing has been sent since the last ACK
+    UNANSWERED,  # ACKs since the last send after which pacing and cwnd allowed one
+    BEFORE_DRAIN_US,  # last time at which BBR was not in DRAIN; if data in flight are estimates
+    RATE_BPS,  # sk->sk_pacing_rate that the stack sets if the controller sets none; it also sizes super-packets
     GSO_MAX,  # bytes by which the super-packets of BBRv2 and v3 would be longer at a min_rtt of 0
-    OLDEST,  # row of the sends before which all data are acknowledged
-    PROBE_RTT_US,  # when PROBE_RTT was seen to start, where flights are estimates; 0: none, or its flight was reached
+    OLDEST,  # row of `sends` before which all data are acknowledged
+    PROBE_RTT_US,  # when PROBE_RTT was seen to start; 0: no, or its flight was reached; if data in flight are estimates
     NEXT_PROBE_RTT,  # next of the rows at which PROBE_RTT was seen to start
-    STATE,  # address of its slots
+    STATE,  # address of `slots`
     STACK_SIZE,
 ) = range(36)
 
 ONE_GAIN = 256  # BBR_UNIT
-LEAN_SEGMENTS, LEAN_PERCENT = 2, 3  # error of flights estimated from a capture taken elsewhere
+LEAN_SEGMENTS, LEAN_PERCENT = 2, 3  # error of data in flight, in a capture not taken at the sender
 LONG_DRAIN = 2  # smoothed RTTs, within which DRAIN empties STARTUP's queue, and PROBE_RTT's cwnd is reached
-FEW_UNANSWERED = 3  # ACKs; one or two may cross the packets that they release
+FEW_UNANSWERED = 3  # ACKs after which nothing was sent; the packets that one or two release may be on their way
 
 
 def packets_in_flight(ack):
@@ -114,12 +114,12 @@ def packets_in_flight(ack):
 
 
 def flight_of(row):
-    """Segments in flight after a row [Linux618] tcp_packets_in_flight."""
+    """Segments in flight in a state of the stream [Linux618] tcp_packets_in_flight."""
     return np.int64(row.packets_out) - np.int64(row.sacked_out) - np.int64(row.lost_out) + np.int64(row.retrans_out)
 
 
 def lean(gain, outlasts, ack):
-    """Let an estimated flight reach the end of a probe or a drain slightly early: an error may keep it from it."""
+    """Let estimated data in flight end a probe or a drain slightly early: an error might keep them from ending it."""
     in_flight = ack[A_PRIOR_IN_FLIGHT]
     margin = in_flight if outlasts else LEAN_SEGMENTS + in_flight * LEAN_PERCENT // 100
     if gain > ONE_GAIN:
@@ -129,7 +129,7 @@ def lean(gain, outlasts, ack):
 
 
 def end_drain(gain, stack, ack):
-    """Limit DRAIN to a few RTTs: errors of the flight may hide that the queue is empty."""
+    """Limit DRAIN to a few RTTs, as errors of the data in flight may hide that the queue is empty."""
     if 2 * gain > ONE_GAIN:  # only DRAIN sends at less than half the rate
         stack[BEFORE_DRAIN_US] = ack[A_NOW]
     elif ack[A_NOW] - stack[BEFORE_DRAIN_US] > LONG_DRAIN * ack[A_SRTT] // 8:
@@ -137,7 +137,7 @@ def end_drain(gain, stack, ack):
 
 
 def reach_probe_rtt(starts, done, stack, ack):
-    """Let PROBE_RTT reach its flight within a few RTTs: an error of the flight must not keep it there for ever.
+    """Let PROBE_RTT reach its window within a few RTTs: an error of the data in flight must not keep it there for ever.
 
     `starts`: whether PROBE_RTT starts with this ACK. `done`: when it may end, 0 if the flight was not reached.
     """
@@ -197,7 +197,7 @@ def update_pacing_rate(event, ack, slots, stack, paced, most_Bps):
 
 
 def usual_burst(slots, stack, own_min_rtt, slow_burst):
-    """Segments of a super-packet at the current rate [Linux618] tcp_tso_segs; for the last two see `context`."""
+    """Segments of a super-packet at the current rate [Linux618] tcp_tso_segs; for the last two, see `context`."""
     if own_min_rtt >= 0:
         more = pacing.near_peer_bytes(stack[GSO_MAX], slots[own_min_rtt])
     else:
@@ -208,13 +208,13 @@ def usual_burst(slots, stack, own_min_rtt, slow_burst):
 
 
 def least_burst(slots, stack, own_min_rtt, slow_burst):
-    """Segments for which a sender waits until cwnd has room [Linux618] tcp_tso_should_defer."""
+    """Segments for which cwnd must have room before TCP sends any [Linux618] tcp_tso_should_defer."""
     third = (slots[CWND] + pacing.TSO_WIN_DIVISOR - 1) // pacing.TSO_WIN_DIVISOR
     return min(usual_burst(slots, stack, own_min_rtt, slow_burst), third)
 
 
 def oldest_outstanding(sends, last, stack):
-    """Return the first of the sends up to `last` whose data are not acknowledged; after `last` if there is none."""
+    """Return the first of the sends up to `last` whose data are not acknowledged; one after `last` if there is none."""
     k = stack[OLDEST]
     while k <= last and (sends[k].retransmitted != 0 or sends[k].snd_nxt <= stack[SND_UNA]):
         k += 1
@@ -257,10 +257,10 @@ def restart_from_idle(ack, slots, hz):
 
 
 def mark_app_limited(send, delivered, slots, stack, by_acks):
-    """Mark that the application had no data before this send [Linux618] tcp_rate_check_app_limited.
+    """Set app_limited if the application had no data before this send [Linux618] tcp_rate_check_app_limited.
 
-    It let the pipe run empty, or waited for room in the send buffer, during which ACKs go unanswered. That is
-    marked at its next write or, `by_acks` (kernels of BBRv2 and v3), also before retransmissions.
+    Either the pipe ran empty, or the application waited for room in the send buffer while nothing was sent after ACKs.
+    The kernel checks at the next write; `by_acks` (kernels of BBRv2 and v3), also before retransmissions.
     """
     silent = stack[UNANSWERED] >= FEW_UNANSWERED and (by_acks or send.retransmitted == 0)
     if send.app_limited != 0 or silent:
@@ -268,16 +268,16 @@ def mark_app_limited(send, delivered, slots, stack, by_acks):
 
 
 def state_of(rows, i):
-    """Return the state of row `i` of a stream (`flows.packed`), which it may share with the rows around it."""
+    """Return the state of row `i` of the stream, which rows around it may share (`flows.packed`)."""
     calls, states, _ = rows
     return states[calls[i].of]
 
 
-def mark_rest(rows, i, sends, hands_over, ack, slots, stack):
-    """The ACK of row `i` arrives while less than a segment waits, or nothing: application-limited [BBRv3] tcp_ack.
+def mark_app_limited_by_ack(rows, i, sends, hands_over, ack, slots, stack):
+    """Set app_limited if the ACK of row `i` arrives while less than a segment is unsent [BBRv3] tcp_ack.
 
-    It checks before it processes the ACK, which may mark more as lost, and not while fq holds packets. The short end of
-    a write may wait for pacing, for what is sent again first, or for the ACK of a small segment (tcp_nagle_test).
+    tcp_ack checks before it processes the ACK, which may mark more as lost, and not while fq holds packets. The short
+    end of a write may be unsent because of pacing, retransmissions that go first, or tcp_nagle_test.
     """
     k = stack[NEXT_SEND]
     time_ns = state_of(rows, i).time_ns
@@ -286,7 +286,7 @@ def mark_rest(rows, i, sends, hands_over, ack, slots, stack):
     last, new = stack[NEW_SENT] - 1, max(stack[NEXT_NEW], k)
     while new < sends.size and sends[new].retransmitted != 0:
         new += 1
-    stack[NEXT_NEW] = new  # what is sent again is passed once, not with every ACK
+    stack[NEXT_NEW] = new  # so that retransmissions are skipped only once
     nothing = last >= 0 and sends[last].ends_write != 0
     ends = new < sends.size and sends[new].begins != 0 and sends[new].ends_write != 0
     alone = ends and sends[new].payload < ack[A_MSS]
@@ -301,12 +301,13 @@ def mark_rest(rows, i, sends, hands_over, ack, slots, stack):
         slots[APP_LIMITED] = app_limited_until(delivered, ack[A_PRIOR_IN_FLIGHT])
 
 
-def begin_skb(tx_ns, asked_ns, stack):
-    """A super-packet is stamped; nothing leaves before its time, so a later estimate was wrong.
+def begin_skb(tx_ns, handed_over_ns, stack):
+    """Begin a super-packet that leaves at `tx_ns`, and set when it was due.
 
-    So was an earlier one if TCP had handed it over by then (`asked_ns`) and it waited in fq: it is not late.
+    Nothing leaves before it is due, so a later computed time was wrong. So was an earlier one if TCP had handed the
+    packet to fq by then (`handed_over_ns`), which would have let it go.
     """
-    stack[PRIOR_WSTAMP_NS] = tx_ns - max(min(asked_ns, tx_ns) - stack[WSTAMP_NS], 0)
+    stack[PRIOR_WSTAMP_NS] = tx_ns - max(min(handed_over_ns, tx_ns) - stack[WSTAMP_NS], 0)
     stack[SKB_NS] = tx_ns
     stack[SKB_BYTES] = 0
 
