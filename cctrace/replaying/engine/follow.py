@@ -200,8 +200,8 @@ class Follower:
     def _run_with_any_draws(self, stop: int, score: int, function: str) -> None:
         """Call rows up to `stop`; a draw in another row than inferred gets the next numbers.
 
-        Through fq, `cx.TIMED_SENDS` stamps packets otherwise than inference does (`loop.process_sends`), and a BBRv2
-        reads these stamps: a round of its cycle may begin an ACK sooner or later.
+        Through fq, `cx.TIMED_SENDS` stamps packets otherwise than inference does (`loop.process_sends`), so that a
+        round of a BBRv2, which reads the stamps, may begin an ACK sooner or later.
         """
         while self.run(stop, score, function) < stop:
             k = int(self.stack[sk.NEXT_DRAW])
@@ -295,10 +295,8 @@ class Follower:
         `draws`: the random numbers of the call at `row` under each hypothesis. `changes`: what each adds to fields (or,
         at -1 - k, to element k of the stack) before that call. `watch`: a field and the value with which a trial ends.
         `margin`: trials that cannot beat the first one's likelihood by so much (below 0: that miss the best one's by
-        more) may stop early; theirs are upper bounds.
-
-        Returns, of each, the log likelihood of the sends; the row after the last one called, as a trial ends at its
-        next draw; and whether the watched field ended it.
+        more) may stop early, with an upper bound. Returns, of each, the log likelihood of the sends; the row after the
+        last one called, as a trial ends at its next draw; and whether the watched field ended it.
         """
         number = len(draws or changes or ())
         self._trial_draws[:number] = -1
