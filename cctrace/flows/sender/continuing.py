@@ -19,7 +19,7 @@ from cctrace.tcp.sequence import unwrap
 from cctrace.tcp.small_queue import SKB_OVERHEAD_BYTES
 
 BEFORE = 2  # of `at.asks`: before the next packet, not after the last one
-HANDED_SEGMENTS = 256  # that TCP hands to fq at a time: two of the largest super-packets, or an initial window
+HANDED_SEGMENTS = 256  # that TCP hands to fq at a time, at most: two of the largest super-packets, or an initial window
 
 
 def decide(tp, decided, i):
@@ -36,7 +36,7 @@ def mark(tp, told):
 
 
 def precede(tp, seg, rs, out, snap, p, at, sequence, k, packets, polls, told):
-    """Process what happened before the packet at place `k`: RACK's timer, writes, and hand-overs that echoes show.
+    """Process what happened before the packet at place `k`: RACK's timer, writes, and hand-overs shown by echoes.
 
     `at.asks` is BEFORE if TCP may have handed over data then.
     """

@@ -1,9 +1,9 @@
-"""Where an unpaced sender runs out of data: it leaves ACKs unanswered.
+"""When the write queue of an unpaced sender was empty, as ACKs show after which it sent nothing.
 
-A sender that cwnd limits answers an ACK at once, unless the room is too little for a super-packet [Linux618]
-tcp_tso_should_defer. So where ACKs for a super-packet and more go unanswered although the receive window is open, the
-write queue was empty: the application waited for room in its send buffer, which an ACK made, or had written nothing.
-What leaves at another time than upon an ACK may have waited for a timer.
+A sender that cwnd limits sends at once when an ACK makes room, unless the room is too little for a super-packet
+[Linux618] tcp_tso_should_defer. If nothing is sent after ACKs for a super-packet or more, although the receive window
+is open, the write queue was empty: the application waited for an ACK to make room in its send buffer, or had written
+nothing. Data that are not sent just after an ACK say nothing, as they may have waited for a timer.
 """
 
 import numpy as np
@@ -19,10 +19,10 @@ SAME_LOOP_NS = 5_000  # within which the next super-packet of the same loop foll
 def runs_dry(tp, p, sequence, k, packets):
     """Return whether the write queue is empty after the send at place `k`, as what follows it shows.
 
-    An unpaced sender then sends at once what the unanswered ACKs allow, more than one super-packet; a timer lets out
-    one at a time. A segment that is short waited for the ACK of another short one, or had not been written: cwnd would
-    have let it out with the first ACK. To the stack, less than a segment is nothing [Linux618]
-    tcp_rate_check_app_limited.
+    If it was empty, an unpaced sender later sends at once what all these ACKs allow, more than one super-packet, where
+    a timer releases one at a time. If a short segment comes first, it waited for tcp_nagle_test or had not been
+    written, as cwnd would have let it go at the first ACK; either way less than a segment was unsent, which is what
+    counts [Linux618] tcp_rate_check_app_limited.
     """
     time_ns, direction, flags, _, ack, window, payload, _, _, _, _, sack_count, _ = packets
     if tp.hands_over or tp.paced > PACED or tp.ca_state > CA_DISORDER or tp.srtt8 == 0:
@@ -57,7 +57,7 @@ def runs_dry(tp, p, sequence, k, packets):
 
 
 def longest_wait(tp):
-    """Return the segments for which the sender waits at most if cwnd is what limits it: a super-packet."""
+    """Return the segments for which cwnd must have room, at most, before the sender sends: a super-packet."""
     rate_Bps = stack_pacing_rate(tp.mss, tp.packets_out, TCP_INFINITE_SSTHRESH, tp.packets_out, tp.srtt8)
     made = tso_autosize(rate_Bps, near_peer_bytes(SK_GSO_MAX_SIZE, tp.min0), tp.mss, MIN_TSO_SEGS)
     longest = max(made, tp.burst)

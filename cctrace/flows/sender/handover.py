@@ -1,4 +1,4 @@
-"""Hand-over of super-packets to fq: captures behind this queue only show when fq released them.
+"""When TCP handed super-packets to fq, of which a capture behind this queue only shows when fq released them.
 
 With fq, TCP does not wait for pacing. It stamps a packet with its departure time (`tcp_wstamp_ns`), hands it to the
 queue and counts it as sent; fq holds it until then. The capture point is behind the queue, so the sender's state when
@@ -7,8 +7,8 @@ it sent a packet (data delivered, in flight) belongs to an earlier time than the
     when an ACK arrives, and when a packet leaves fq while the next one is held back by TCP Small Queues,
     as long as cwnd and the receive window have room and the data waiting in fq do not exceed `tcp.small_queue`.
 
-Packets leave in the order of hand-over. A packet that leaves later than this explains was not there before: the
-application had not written it, and TCP handed it over when it left.
+Packets leave in the order of hand-over. A packet that leaves later than pacing explains had not been handed over
+before: the application had not written it, and TCP handed it over when it left.
 
 Sources: [Linux61] net/ipv4/tcp_output.c tcp_write_xmit, tcp_tsq_write, __tcp_transmit_skb; net/sched/sch_fq.c.
 """
@@ -25,16 +25,16 @@ from cctrace.tcp.pacing import TSO_WIN_DIVISOR, UNPACED_SEGMENTS, near_peer_byte
 from cctrace.tcp.sequence import unwrap
 from cctrace.tcp.small_queue import TIMER_SLACK_NS, is_throttled
 
-HELD_PACKETS = 256  # more than a small queue and the ACKs between them
-# Tolerance for a packet's lateness beyond its rate, besides a gap: the replay's rate may be wrong.
+HELD_PACKETS = 256  # more than wait in a small queue, with the ACKs between them
+# By how much a packet may be later than pacing allows, besides a gap, as the replayed rate may be wrong.
 PATIENCE_NS = 50_000
-TASKLET_NS = 2_000  # until TCP continues after a packet has left: a process woken by the same interrupt may come first
-AT_ONCE_NS = 1_000  # not by a timer: a few clock readings in steps of 256 ns
-SAME_PASS_NS = 300  # in one pass of softirqs; a clock may have steps of 256 ns
-LATEST_NS = TIMER_SLACK_NS + SAME_PASS_NS  # after its time, a packet for which the timer waits
-DOUBTFUL = 32  # super-packets
-FEW_GROWN = 2  # segments of the next skb, at most, where an ACK makes room for two to four
-MAX_SURE = 4  # short ones at one place, beyond which more make it no likelier that skbs end there
+TASKLET_NS = 2_000  # from a departure until TCP continues, before which a process that the same interrupt woke may run
+AT_ONCE_NS = 1_000  # within which no timer is involved: a few readings of a clock in steps of 256 ns
+SAME_PASS_NS = 300  # within which packets are processed in one pass of softirqs; a clock may have steps of 256 ns
+LATEST_NS = TIMER_SLACK_NS + SAME_PASS_NS  # by which fq's timer may be late
+DOUBTFUL = 32  # super-packets for which the replayed rate is in doubt, after one that left too early
+FEW_GROWN = 2  # segments that tcp_grow_skb takes from the next skb, at most, if an ACK makes room for two to four
+MAX_SURE = 4  # short super-packets at one place of an skb, after which more are no further evidence that it ends there
 
 
 def handled_ns(p, time_ns, mine):
@@ -71,22 +71,22 @@ def super_packet(p, sequence, first, time_ns, direction, flags, seq, payload):
 
 
 def paced_until_ns(tp):
-    """Return the earliest departure time of the next super-packet, capture clock, where the rate is known."""
+    """Return the earliest departure time of the next super-packet, capture clock, if the pacing rate is known."""
     return tp.wstamp_ns + tp.start_ns - CLOCK_START_US * 1000
 
 
 def due_ns(tp):
-    """Return when pacing lets the next super-packet go, capture clock: as a replay says, else as the last ones went."""
+    """Return when pacing releases the next super-packet, capture clock: by the replayed rate, else by the last gap."""
     if tp.rate_Bps > 0:
         return max(tp.clock_ns, paced_until_ns(tp))
     return max(tp.clock_ns, tp.group_end_ns + tp.gap_ns)
 
 
 def waited_in_timer(tp, p, ns):
-    """Return the lateness of a packet that left at `ns`: fq's timer may be late by its slack and a step of the clock.
+    """Return how late fq's timer released a packet that left at `ns`: at most its slack and a step of the clock.
 
-    A packet due at its hand-over leaves at once, without that timer [Linux61] net/sched/sch_fq.c fq_dequeue, as do the
-    first ones of a connection, which are not paced: the application wrote them later than their hand-over is assumed.
+    A packet that is due at its hand-over leaves at once, without the timer [Linux61] net/sched/sch_fq.c fq_dequeue. So
+    do the first ones of a connection, which are not paced; if they seem late, the application wrote them later.
     """
     if p.fq == THROUGH_FQ and data_segs_out(tp) < UNPACED_SEGMENTS:
         return 0
@@ -104,10 +104,11 @@ def waited_in_timer(tp, p, ns):
 
 
 def timer_late_ns(tp, late_ns):
-    """Return the lateness of a packet that fq's timer let go; `late_ns` by the replayed rate.
+    """Return the lateness of a packet that fq's timer released; `late_ns` by the replayed rate.
 
-    The timer uses its slack to the end, unless another interrupt comes before [Linux61] hrtimer_interrupt. If a packet
-    left before its time, the replayed rate is too low for a while, and the lateness is believed to be the usual one.
+    The timer fires at the end of its slack, unless another interrupt comes before [Linux61] hrtimer_interrupt. A packet
+    that left before it was due shows that the replayed rate is too low; for the next DOUBTFUL ones the usual lateness
+    is taken instead.
     """
     whole = late_ns >= TIMER_SLACK_NS - SAME_PASS_NS
     tp.whole_slacks += 1 if whole else -1
@@ -119,14 +120,15 @@ def timer_late_ns(tp, late_ns):
 
 
 def waits_in_fq(tp, ns):
-    """Return whether data written at `ns` wait in fq; if they leave at once, their departure dates the write better."""
+    """Return whether data written at `ns` wait in fq; if not, their departure is a better estimate of the write."""
     return tp.hands_over and (tp.queued > 0 or paced_until_ns(tp) > ns)
 
 
 def may_wait_ns(tp):
-    """Return how much longer than pacing explains a packet may wait in fq: a super-packet's time, as rates may be off.
+    """Return how much longer than pacing explains a packet may wait in fq: a super-packet's time, as rates have errors.
 
-    An empty queue lets go at once what is due; what left later had not been handed over [Linux61] sch_fq.c fq_dequeue.
+    If fq is empty and the packet is due, it leaves at once: one that left later had not been handed over [Linux61]
+    sch_fq.c fq_dequeue.
     """
     if tp.rate_Bps <= 0:
         return tp.gap_ns
@@ -144,12 +146,12 @@ def leaves_with_ack(p, sequence, k, first, time_ns, direction):
 
 
 def longest(tp, rate_Bps):
-    """Return the bytes of the longest super-packet that any TCP makes at a pacing rate; `tp.longest` is this one's."""
+    """Return the bytes of the longest super-packet at a pacing rate of any kernel; `tp.longest` is this one's."""
     return tso_autosize(rate_Bps, near_peer_bytes(GSO_MAX_SIZE_5_19, tp.min0), tp.mss, MIN_TSO_SEGS) * tp.mss
 
 
 def written_by_now(tp, due):
-    """Return where what is written ends, if it is known when writes were `due`."""
+    """Return up to which position the application has written, if it is known when its writes were `due`."""
     while tp.due < due.shape[0] and due[tp.due, 0] <= tp.clock_ns:
         tp.due += 1
     if due.shape[0] == 0:
@@ -158,30 +160,30 @@ def written_by_now(tp, due):
 
 
 def is_too_short(tp, seg, size, written):
-    """Return whether TCP, had it handed over new data now, would have made more than this, or waited for more room.
+    """Return whether TCP would have made a longer super-packet than `size` now, or waited for more room in cwnd.
 
-    It makes what rate and cwnd allow of what is `written`, of which a short end may wait. But it keeps what it had cut
-    off when TCP Small Queues held it back.
+    A super-packet has what rate and cwnd allow of the data that are `written`, but for a short end, which may wait. One
+    that was split off when TCP Small Queues held it back keeps its size.
     """
     full, left = tp.longest * tp.mss, left_of_skb(tp, tp.snd_nxt)
     room = (tp.cwnd - sb.in_flight(tp)) * tp.mss
     made = min(full, room, written // tp.mss * tp.mss)
     if tp.cut_seq == tp.snd_nxt or left == size or left < size == made:  # an skb ends, or grows into the room
         return False
-    ends = size % tp.mss != 0  # a write, which may wait for room, too, unless it is one segment
+    ends = size % tp.mss != 0  # it ends a write, and may wait for room, too, unless it is one segment
     if full <= size or tp.ca_state >= CA_RECOVERY or (ends and (size < tp.mss or tp.head == tp.tail)):
         return False
     if not ends and (size < made or tp.head == tp.tail):
-        return size < made and 2 * size != made  # an skb ends between two that make up one
+        return size < made and 2 * size != made  # two of half the size: an skb ends between them
     third = min(tp.cwnd * tp.mss, tp.snd_wnd) // TSO_WIN_DIVISOR
     age_ns = (tp.now_us - seg[tp.head & (seg.size - 1)].tx_us) * 1000
     return waits_for_ack(room, full, third, tp.now_us * 1000 - tp.wstamp_ns, age_ns, tp.srtt8 * 125)
 
 
 def ends_skb(tp, p, sequence, last, end, size, packets):
-    """Return whether a super-packet that ends at place `last` was cut by the end of its skb: the next one is longer.
+    """Return whether the end of its skb cut a super-packet that ends at place `last`: the next one is longer.
 
-    Had TCP handed it over later, at a lower rate, this would have cut the next one as well.
+    If TCP had handed it over later, at a lower rate, the next one would be as short.
     """
     time_ns, direction, flags, seq, _, _, payload, _, _, _, _, _, _ = packets
     first = next_data(p, sequence, last + 1, direction, payload)
@@ -194,9 +196,9 @@ def ends_skb(tp, p, sequence, last, end, size, packets):
 def may_hand_over(tp, seg, ns, a, b, flag, with_ack):
     """Return whether TCP hands over, now, the super-packet [a, b) that left at `ns` [Linux61] tcp_write_xmit.
 
-    What fits does not wait for a longer super-packet (tcp_tso_should_defer): with more room it would have been longer.
-    `flag`: the flags of its last segment. `with_ack`: whether it left as a later ACK came; of what had been handed over
-    before, this lets go what the timer was about to.
+    tcp_tso_should_defer need not be asked: had TCP waited for more room, the super-packet would have been longer.
+    `flag`: the flags of its last segment. `with_ack`: whether it left when a later ACK came, whose interrupt runs a
+    timer that is about to fire.
     """
     size = b - a
     if size <= tp.mss and flag & PSH:
@@ -228,12 +230,12 @@ def may_hand_over(tp, seg, ns, a, b, flag, with_ack):
 
 
 def note_made(tp, a, size, since_ns):
-    """Note that TCP hands over a super-packet from `a` on, which leaves `since_ns` after the packet before it.
+    """Note the hand-over of a super-packet that begins at `a` and leaves `since_ns` after the packet before it.
 
-    Learn where skbs of a long write end: the last super-packet, which ends at `a`, is shorter than both its neighbours.
-    Since Linux 6.10 it may take a little of the next skb, to fill the room in cwnd (tcp_grow_skb): the earlier of two
-    counts. Other reasons for short ones rarely come twice at the same place of an skb, and do not outweigh a place at
-    which many have ended.
+    From sizes, learn where the skbs of a long write end: where a super-packet is shorter than both its neighbours (the
+    one that ends at `a`). Since Linux 6.10 such a one may take a little of the next skb to fill the room in cwnd
+    (tcp_grow_skb), so the earlier of two places counts. Other short ones rarely end twice at the same place of an skb,
+    and do not outweigh a place at which many ended.
     """
     tp.woken = 1 if since_ns <= AT_ONCE_NS else 0
     if a < tp.snd_nxt:
@@ -254,9 +256,10 @@ def note_made(tp, a, size, since_ns):
 
 
 def is_ack_first(p, sequence, k, time_ns, direction):
-    """Return whether an ACK comes before TCP continues because the packet at place `k` has left.
+    """Return whether an ACK is processed before TCP continues because the packet at place `k` has left.
 
-    That is a tasklet's work, and receiving comes before tasklets [Linux61] include/linux/interrupt.h NET_RX_SOFTIRQ.
+    TCP continues in a tasklet, which runs after packets are received [Linux61] include/linux/interrupt.h
+    NET_RX_SOFTIRQ.
     """
     until_ns = time_ns[sequence[k]] + SAME_PASS_NS
     for j in range(k + 1, sequence.size):
@@ -268,13 +271,13 @@ def is_ack_first(p, sequence, k, time_ns, direction):
 
 
 def is_single(tp, seg):
-    """Return whether all that is outstanding is one super-packet."""
+    """Return whether the outstanding data are a single super-packet."""
     mask = seg.size - 1
     return seg[tp.head & mask].skb_end == seg[(tp.tail - 1) & mask].skb_end
 
 
 def leave(tp, payload, is_last):
-    """A waiting segment leaves; return whether TCP, which waited for its super-packet to leave, continues."""
+    """Remove a segment that leaves fq; return whether TCP, which waited for its super-packet to leave, continues."""
     tp.queued -= payload
     if not is_last:
         return False
