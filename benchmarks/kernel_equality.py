@@ -26,7 +26,7 @@ import numpy as np
 from benchmarks import kernel_chance
 from benchmarks.kernel_lab import MSS, TIMER_STEP_NS, Recording, keep, kept, recordings
 from cctrace.cc import controller
-from cctrace.replaying.inference.hypotheses import LONGEST, raw_draw
+from cctrace.replaying.inference.hypotheses import LARGEST_DRAW, raw_draw
 from cctrace.sim.core.view import DRAWN
 from cctrace.units import parse_time_ns
 
@@ -103,7 +103,7 @@ def refine(recording, seconds, within_ns):
     while alike < len(theirs[0]):
         parts_s = theirs[1][alike] / 1e9
         if recording.draws and recording.used(parts_s) == len(recording.draws):
-            recording.draws += DRAWN * [raw_draw(0, count) if count else LONGEST for count in kinds_of(recording)]
+            recording.draws += DRAWN * [raw_draw(0, count) if count else LARGEST_DRAW for count in kinds_of(recording)]
             alike = together(recording.simulated(seconds), theirs, within_ns)
             continue
         until_s = min(parts_s + LOOK_S, seconds)
@@ -135,9 +135,9 @@ def choices(recording, used):
         for n in range(count):
             if raw_draw(n, count) != draws[k]:
                 yield draws, k, raw_draw(n, count)
-        for shift_us in WAITS_US if count == 0 and draws[k] < LONGEST else ():
+        for shift_us in WAITS_US if count == 0 and draws[k] < LARGEST_DRAW else ():
             for sign in (-1, 1):
-                yield draws, k, int(np.clip(draws[k] + sign * shift_us * DRAW_PER_US, 0, LONGEST))
+                yield draws, k, int(np.clip(draws[k] + sign * shift_us * DRAW_PER_US, 0, LARGEST_DRAW))
     for phase_ns in range(0, TIMER_STEP_NS, 64):
         yield recording.phase_ns, 0, phase_ns
 
