@@ -148,6 +148,14 @@ def test_where_many_retransmissions_were_spurious_packets_that_no_dsack_reported
     assert ("random_loss" in [one.name for one in judge(facts)]) == is_told
 
 
+@pytest.mark.parametrize(("spurious", "words"), [(0, "losses: 5 %"), (99, "losses: at most 5 %")])
+def test_a_share_of_losses_beside_spurious_retransmissions_is_a_bound(spurious, words):
+    """A D-SACK that the next one replaces leaves a late packet that looks lost."""
+    lost = LOST._replace(lost=500, loss_share=0.05)
+    facts = Facts(PACKETS, 10.0, 1e6, losses=lost, reordering=Reordering(0.5, 5000, spurious))
+    assert words in next(verdict(one).text for one in judge(facts) if one.name == "random_loss")
+
+
 @pytest.mark.parametrize(("late", "want"), [(8, ["reordering"]), (4, [])])
 def test_a_few_packets_that_arrived_late_are_reordering(late, want):
     facts = Facts(PACKETS, 10.0, 1e6, rtt_us=40e3, least_rtt_us=40e3, reordering=Reordering(late / 4000, late, 3))

@@ -14,7 +14,9 @@ from cctrace.flows.capture import Capture
 from cctrace.path.bottleneck import constant_rate
 from cctrace.path.delays import _place, delays_of
 from cctrace.path.evidence import evidence_of
+from cctrace.path.own_queue import base_rtt_us
 from cctrace.path.queue import constant
+from cctrace.path.sent import Sent
 from cctrace.path.shapers import shaper_of
 from cctrace.path.transmissions import DELIVERED, LOST, transmissions
 
@@ -160,3 +162,13 @@ def test_rtts_of_a_capture_that_begins_during_a_recovery_are_those_of_the_whole(
     cut, rest = transmissions(Capture(packets).flow(0)).rtt_us, whole.rtt_us[whole.sent_ns >= begin_ns]
     first = whole.sent_ns[whole.sent_ns >= begin_ns] < begin_ns + 5e7
     np.testing.assert_array_equal(cut[: first.sum()], rest[first])
+
+
+@pytest.mark.parametrize("every", [20, 100])
+def test_packets_that_pass_the_others_delay_do_not_show_the_base_rtt(every):
+    """A route that skips 15 of 30 ms for some packets, as netem's reordering does."""
+    number = np.arange(2000)
+    sent_us, yes = 1e3 * number, np.ones(2000, bool)
+    acked_us = sent_us + np.where(number % every == every - 1, 15e3, 30e3)
+    sent = Sent(sent_us, np.full(2000, 1514.0), acked_us, number, yes, yes)
+    assert base_rtt_us(sent, constant(1514.0)) == pytest.approx(30e3, rel=0.01)

@@ -201,8 +201,8 @@ CAUSES = {  # the most important first
     ),
     "random_loss": cause(
         "random loss",
-        "Random losses: {loss_share} of the packets, {whatever}[{answers_losses?}; each cuts the window of a "
-        "controller that takes losses for congestion].",
+        "Random losses: [{is_bound?}at most ]{loss_share} of the packets, {whatever}[{answers_losses?}; each cuts the "
+        "window of a controller that takes losses for congestion].",
         "Look for a bad link (wireless, cable, duplex)[{answers_losses?}; BBR or another model-based controller loses "
         "less rate to it].",
         "Losses only while the queue is long.",

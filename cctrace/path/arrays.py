@@ -1,4 +1,4 @@
-"""Helpers for arrays: last and single occurrences, a robust standard deviation, events apart, and medians of parts."""
+"""Helpers for arrays: last and single occurrences, order, robust deviation, events apart, medians of parts."""
 
 import itertools
 
@@ -28,6 +28,16 @@ def occur_once(values: Ints) -> Bools:
     if not len(again):
         return np.ones(len(values), bool)
     found: Bools = again[np.searchsorted(again[:-1], values)] != values
+    return found
+
+
+def in_order(arrived: Ints | Floats) -> Bools:
+    """Return which of the packets, given when they arrived, overtook none of those before them.
+
+    >>> in_order(np.array([1, 4, 2, 4, 5])).tolist()
+    [True, True, False, True, True]
+    """
+    found: Bools = arrived >= np.maximum.accumulate(arrived)
     return found
 
 

@@ -22,6 +22,7 @@ from cctrace.columns import LONG, Bools, Floats
 from cctrace.errors import FitError
 from cctrace.path import own_queue
 from cctrace.path.acks import Acks, acks_of
+from cctrace.path.arrays import in_order
 from cctrace.path.bottleneck import constant_rate, sent_behind
 from cctrace.path.buckets import Bucket, policer_of
 from cctrace.path.changes import Change, rate_changes, variation
@@ -117,10 +118,16 @@ class PathEvidence:
     def _known_rtts_us(self) -> Floats:
         return self.rtt_us[np.isfinite(self.rtt_us)]
 
+    @property
+    def rtts_in_order_us(self) -> Floats:
+        """Known RTTs of packets that overtook none: one that passes the others' delay does not show the path's."""
+        known = np.isfinite(self.rtt_us)
+        return self.rtt_us[known][in_order(self.transmissions.acked_ns[known])]
+
     @functools.cached_property
     def least_rtt_us(self) -> float:
         """Minimum RTT; NaN if none is known."""
-        known = self._known_rtts_us
+        known = self.rtts_in_order_us
         return float(known.min()) if len(known) else np.nan
 
     @functools.cached_property

@@ -13,7 +13,7 @@ import numpy as np
 
 from cctrace.columns import Floats, Ints
 from cctrace.path import constants as const
-from cctrace.path.arrays import central_sd
+from cctrace.path.arrays import central_sd, in_order
 from cctrace.path.bottleneck import ROUGHLY, constant_rate, deviation
 from cctrace.path.queue import Steps, constant
 from cctrace.path.sent import Sent, backlog_met, delivered_rate
@@ -28,8 +28,8 @@ class Bottleneck:
     """The bottleneck of a flow, inferred from its own queue; rates in bytes/us on the wire."""
 
     rate: float
-    # base RTT: 2 % quantile of the RTT minus the flow's own queueing delay (the minimum RTT if that is below half of
-    # it)
+    # base RTT: 2 % quantile of the RTT minus the flow's own queueing delay, of packets that overtook none (the minimum
+    # RTT if that is below half of it)
     base_us: float
     queue_us: np.ndarray  # delay of each packet of known RTT in the flow's own queue
     rest_us: np.ndarray  # its RTT minus that delay
@@ -166,20 +166,21 @@ def _with_rate(
     known = flow.acked[flow.first[flow.acked]]
     rest = flow.acked_us[known] - left[known]
     queue = np.maximum(left - flow.sent_us - flow.wire_bytes / rate, 0.0)[known]
-    base_us, timed = _base_us(flow, rest), np.isin(known, flow.timed)
+    base_us, timed = _base_us(flow, rest, flow.acked_us[known]), np.isin(known, flow.timed)
     return Bottleneck(rate, base_us, queue, rest, flow.sent_us[known], timed, explained, by_losses, bucket_bytes)
 
 
-def _base_us(flow: Sent, rest: Floats) -> float:
-    # A bucket that passes packets earlier than the queue can leave negative residuals; no RTT is that short.
-    least, base = float(np.nanmin(flow.rtt_us)), float(np.quantile(rest, 0.02))
+def _base_us(flow: Sent, rest: Floats, arrived_us: Floats) -> float:
+    # Packets that overtake others do not show the delay of those. A bucket that passes packets earlier than the queue
+    # can leave negative residuals; no RTT is that short.
+    least, base = float(np.nanmin(flow.rtt_us)), float(np.quantile(rest[in_order(arrived_us)], 0.02))
     return max(base if base >= const.MIN_BASE * least else least, 1.0)
 
 
 def base_rtt_us(flow: Sent, steps: Steps) -> float:
     """Return the RTT without a queue that is served at these rates: `Bottleneck.base_us` of a rate that changed."""
     known = flow.acked[flow.first[flow.acked]]
-    return _base_us(flow, flow.acked_us[known] - flow.departures(steps)[known])
+    return _base_us(flow, flow.acked_us[known] - flow.departures(steps)[known], flow.acked_us[known])
 
 
 def _shown_by_losses(path: PathEvidence, flow: Sent, found: Bottleneck) -> Bottleneck:

@@ -86,7 +86,7 @@ def _stale(record: Record, change: Change, limits: list[Limit]) -> Stale:
 def queue(record: Record) -> Queue:
     """Return the RTTs and the bottleneck's queue, as far as known."""
     bottleneck, (mean, spread) = record.path.require_bottleneck, record.path.uncongested
-    known = record.path.rtt_us[np.isfinite(record.path.rtt_us)]
+    known = record.path.rtts_in_order_us
     base_us, queue_us = mean, float(np.median(bottleneck.queue_us))
     # The sender takes RTTs of ACKs, and so do the tables; seen from elsewhere, they cover a part of the path only.
     of_acks = {} if is_elsewhere(record.flow) else record.flow.row

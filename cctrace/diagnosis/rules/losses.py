@@ -50,7 +50,8 @@ def losses(facts: Facts, found: Found) -> Iterator[Finding]:
     marks = facts.marks  # a buffer that overflows once, as where the rate falls, does not limit what marks cut often
     if marks is not None and "ecn_marking" in found.sure and marks.loss_episodes == 1:
         hidden = hidden | {"shallow_buffer"}
-    yield from (one for one in causes if one.name not in hidden)
+    some_late = late is not None and late.spurious_retransmissions > 0  # and not all of those are reported
+    yield from (one.saying(is_bound=some_late) for one in causes if one.name not in hidden)
 
 
 def are_open(lost: float, spurious: float) -> bool:
