@@ -241,7 +241,7 @@ def test_a_queue_is_what_the_rtt_of_the_table_exceeds_the_least_one_by(complete,
         path=SimpleNamespace(
             require_bottleneck=bottleneck,
             uncongested=(19_500.0, 0.0),
-            rtt_us=rtt_us,
+            rtts_in_order_us=rtt_us,
             median_rtt_us=float(np.median(rtt_us)),
             standing=np.zeros(3),
             lost=np.zeros(3),

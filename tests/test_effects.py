@@ -679,12 +679,13 @@ def test_jitter_that_no_verdict_names_is_asked_about_unless_a_hypothetical_compe
     assert not names(other, 3000, one("competition"), are_hypothetical=True)
 
 
-def test_acks_that_jitter_explains_are_no_cause_beside_it():
+@pytest.mark.parametrize("unlike", ["", "does not reproduce the recording"])
+def test_acks_that_jitter_explains_are_no_cause_beside_it_if_such_a_path_reproduces_the_recording(unlike):
     said = [replace(one(name), effect=None) for name in ("ack_compression", "path_full")]
-    effects = Effects({}, "reno", {}, {}, {"ack_compression": ACKS_AS_DUE}, [], [])
+    effects = Effects({}, "reno", {}, {}, {"ack_compression": ACKS_AS_DUE}, [], [], unlike=unlike)
     found = effects.joined(SimpleNamespace(verdicts=said, reordered=lambda found: found))
-    assert [each.name for each in found] == ["path_full", "ack_compression"]
-    assert found[1].confidence < 0.5
+    assert found[0].name == ("ack_compression" if unlike else "path_full")
+    assert [each.confidence < 0.5 for each in found] == [False, not unlike]
 
 
 def test_large_effects_over_a_path_that_does_not_reproduce_order_the_verdicts_and_are_not_stated():

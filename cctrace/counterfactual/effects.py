@@ -155,6 +155,8 @@ class Effects(Summarized, Jsonable):
         if (without := self.causes.get(one.name)) is not None:
             return replace(one, effect=without.effect)
         why = self.unanswered.get(one.name, "")
+        if self.unlike and why == ACKS_AS_DUE:  # a path that is not the recorded one does not explain its ACKs
+            why = ""
         sure = min(one.confidence, const.UNSURE) if why in (A_FULL_QUEUE, ACKS_AS_DUE) else one.confidence
         return replace(one, no_effect=why, confidence=sure)
 
