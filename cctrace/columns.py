@@ -141,12 +141,17 @@ def room(rows: int, dtype: DTypeLike) -> Values:
 def cut(column: Values, rows: int) -> Values:
     """Return the first rows of a column that `room` returned, and give back the memory of the others."""
     if isinstance(column.base, mmap.mmap):
-        used = -(-rows * column.itemsize // mmap.PAGESIZE) * mmap.PAGESIZE
-        if used < len(column.base):
-            column.base.madvise(mmap.MADV_DONTNEED, used, len(column.base) - used)
+        trim(column, rows)
         return column[:rows]
     column.resize(rows, refcheck=False)
     return column
+
+
+def trim(column: Values, rows: int) -> None:
+    """Give back the memory behind the first rows of a column that `room` returned, if it is in pages of its own."""
+    used = -(-rows * column.itemsize // mmap.PAGESIZE) * mmap.PAGESIZE
+    if isinstance(column.base, mmap.mmap) and used < len(column.base):
+        column.base.madvise(mmap.MADV_DONTNEED, used, len(column.base) - used)
 
 
 def give_back(rows: int = LONG + 1) -> None:

@@ -39,9 +39,11 @@ def others() -> None:
     """Use the table of a file, a fit, and replays."""
     import cctrace as cct
     from cctrace.flows.table import of_file
+    from cctrace.io.captures import halves
     from cctrace.path.transmissions import transmissions
 
     of_file(cct.datasets.path("tso_bbr_300m_veth", "sender.pcap.zst"))
+    halves.prepare()
     flow = cct.read(cct.datasets.path("jitter_bbr_sd2ms", "sender.pcap.zst")).flow(0)
     transmissions(flow)  # what every fit begins with
     cct.fit.Jitter(("normal",)).fit(flow)

@@ -8,6 +8,7 @@ messages count decompressed bytes.
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import io
 import json
@@ -95,6 +96,27 @@ class Source:
     def has_descriptor(self) -> bool:
         """Whether the bytes are those of a regular file that the C library's `read` can read."""
         return os.name == "posix" and self.is_plain and self.size > 0 and isinstance(self._file, io.FileIO)
+
+    def again(self, offset: int) -> Source | None:
+        """Open a file that `has_descriptor` once more, to read on from there; None if its path leads elsewhere now."""
+        file = cast(io.FileIO, self._file)
+        try:
+            other = open(file_path(str(self.path)), "rb", buffering=0)  # noqa: SIM115 (the Source closes it)
+        except OSError:
+            return None
+        if not os.path.samestat(os.fstat(other.fileno()), os.fstat(file.fileno())) or file.tell() != self.taken:
+            other.close()
+            return None
+        source = copy.copy(self)
+        source._file = source._stream = other
+        source._pending, source._reading = b"", threading.Lock()
+        source.go_on(offset)
+        return source
+
+    def go_on(self, offset: int) -> None:
+        """Read on from another place of a file that `has_descriptor`."""
+        cast(io.FileIO, self._file).seek(offset)
+        self.taken = offset
 
     @contextlib.contextmanager
     def descriptor(self) -> Iterator[int]:

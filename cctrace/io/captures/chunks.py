@@ -6,7 +6,7 @@ import queue
 import threading
 import weakref
 from collections.abc import Callable, Generator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,9 @@ from cctrace.io.layout import BAD_LENGTH
 from cctrace.io.source import Source
 from cctrace.lang.machine import Machine
 
+if TYPE_CHECKING:
+    from cctrace.io.captures.halves import Half
+
 CHUNK = 4 << 20  # bytes per chunk: fits the cache, and large enough that per-chunk costs vanish
 HEADROOM = 1 << 18  # unconsumed bytes that are kept in front of the next chunk
 _Free = queue.SimpleQueue[NDArray[np.uint8] | None]
@@ -25,6 +28,7 @@ _Filled = tuple[NDArray[np.uint8] | Exception, int, int]
 decode_packets = Machine(pieces.decode_packets)
 _READ = ctypes.cast(ctypes.CDLL(None).read, ctypes.c_void_p).value if os.name == "posix" else None  # of the C library
 Find = Callable[[], tuple[int, int, int]]  # fills `Frames`; returns (count, position after them, status)
+NEVER = 1 << 62  # an offset beyond any file
 _BUFFERS = 3  # one that is decoded, one that waits, and one that is being filled
 
 
@@ -104,8 +108,9 @@ class Chunks:
 class Window:
     """The bytes of a plain file, which compiled code itself reads into `data`; otherwise like `Chunks`."""
 
-    def __init__(self, source: Source) -> None:
-        self._source, self._base = source, 0
+    def __init__(self, source: Source, base: int = 0) -> None:
+        self.source, self._base = source, base
+        self.stop = NEVER  # offset at which compiled code stops reading
         self.data, self.pos, self.end = np.empty(4 * pieces.PIECE, np.uint8), 0, 0
 
     @property
@@ -116,7 +121,7 @@ class Window:
     @property
     def share(self) -> float:
         """The share of the source that precedes `pos`."""
-        return self.offset / max(self._source.size, 1)
+        return self.offset / max(self.source.size, 1)
 
     def more(self, need: int = 1) -> bool:
         """Make at least `need` bytes available from `pos` on; False if the source ends before."""
@@ -124,7 +129,7 @@ class Window:
             data = self.data if left + pieces.PIECE <= len(self.data) else np.empty(2 * len(self.data), np.uint8)
             data[:left] = self.data[self.pos : self.end]
             self._base, self.data, self.pos, self.end = self.offset, data, 0, left
-            count = self._source.readinto(self.data.data[left : left + pieces.PIECE])
+            count = self.source.readinto(self.data.data[left : left + pieces.PIECE])
             if not count:
                 return False
             self.end += count
@@ -133,10 +138,11 @@ class Window:
     def decode(self, decoder: Decoder, state: Ints, *args: Any) -> int:
         """Let a decoder read and decode; return why it ended, see `pieces.decode_packets`."""
         state[:3] = self.pos, self.end, self._base
-        with self._source.descriptor() as file:
+        state[pieces.STOP] = self.stop
+        with self.source.descriptor() as file:
             why = decoder.decode(decode_packets, _READ, file, self.data, self.data.ctypes.data, state, *args)
             self.pos, self.end, self._base = state[:3].tolist()
-            self._source.taken = self._base + self.end
+            self.source.taken = self._base + self.end
         return why
 
 
@@ -149,22 +155,37 @@ class Decoding:
     """Decodes the packets of a window, and remembers the frames that were found but not decoded yet."""
 
     def __init__(self, decoder: Decoder, window: Chunks | Window, link: int = -1) -> None:
-        self._decoder, self._window = decoder, window
-        self._state = np.zeros(pieces.STATE, np.int64)
+        self.decoder, self.window, self.link = decoder, window, link
+        self.state = np.zeros(pieces.STATE, np.int64)
         positions = (np.empty(pieces.FRAMES, np.int64) for _ in range(4))
-        self._frames = (*positions, np.full(pieces.FRAMES, link, np.int32))
+        self.frames: tuple[Any, ...] = (*positions, np.full(pieces.FRAMES, link, np.int32))
+        self._may_halve = isinstance(window, Window) and decoder.is_whole
 
     def on(self, rules: Sequence[int], interfaces: Ints, counts: Ints) -> Generator[None, None, int]:
         """Decode on, yield whenever the rows are full and more follows; return why it ended (`decode_packets`)."""
-        given = np.array(rules, np.int64), interfaces, counts, self._frames
-        decoder, window = self._decoder, self._window
-        while (why := window.decode(decoder, self._state, *given)) in (pieces.NO_ROOM, pieces.NO_CONNECTION):
+        given = np.array(rules, np.int64), interfaces, counts
+        half = None
+        while True:
+            why = self.window.decode(self.decoder, self.state, *given, self.frames)
             if why == pieces.NO_CONNECTION:
-                decoder.more_connections()
-            else:
+                self.decoder.more_connections()
+            elif half and (why != pieces.NO_ROOM or half.is_reached):
+                half = half.join(self)
+            elif why == pieces.NO_ROOM:
                 yield
-                decoder.make_room(pieces.FRAMES, window.share)
-        return why
+                self.decoder.make_room(pieces.FRAMES, self.window.share)
+                half = half or self._halved(given)
+            else:
+                return why
+
+    def _halved(self, given: tuple[Ints, Ints, Ints]) -> "Half | None":
+        """Let another thread decode the second half of a file, once; None if that is not possible or not worth it."""
+        if not (self._may_halve and self.decoder.rows):
+            return None
+        self._may_halve = False
+        from cctrace.io.captures import halves
+
+        return halves.begun(self, given)
 
 
 def frames_of_records(

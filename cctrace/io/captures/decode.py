@@ -327,6 +327,17 @@ def decode_frames(
     return f, row, s, n
 
 
+def find_all(c, table, key, others, n, found, flipped):
+    """Look `n` other connections up: which of `c` has the endpoints of each, or -1, and whether the other way round."""
+    for j in range(n):
+        ports = others[j, layout.PORTS]
+        a_hi, a_lo = others[j, layout.SRC_HI], others[j, layout.SRC_LO]
+        b_hi, b_lo = others[j, layout.DST_HI], others[j, layout.DST_LO]
+        sport, dport = (ports >> 16) & 65535, ports & 65535
+        back = (ports >> 32 << 32) | (dport << 16) | sport
+        _, found[j], flipped[j] = _find(c, table, key, a_hi, a_lo, b_hi, b_lo, ports, back, sport, dport)
+
+
 def rehash(c, n, table, key):
     """Fill an empty table with the connections, the latest of each pair of endpoints only; returns (connections,)."""
     for k in range(n):

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from cctrace.io.source import Source
 
 TUNNELS = {"ipip": 1, "gre": 2, "vxlan": 4, "geneve": 8}  # bits of the argument `tunnels` of `decode_frames`
-decode_frames, rehash = Machine(decode.decode_frames), Machine(decode.rehash)
+decode_frames, rehash, find_all = (Machine(f) for f in (decode.decode_frames, decode.rehash, decode.find_all))
 _SECRET = np.frombuffer(os.urandom(16), np.int64) | 1  # keys the hash table of connections
 _named: Any = namedtuple  # the fields come from the schema, which a type checker cannot follow
 _Rows: Any = _named("_Rows", [c.name for c in schema.PACKETS])
@@ -129,14 +129,37 @@ class Decoder:
             more = max(first, frames, min(frames + self._part, _TRUSTED))
             longer = _longer([getattr(self._rows, name) for name in self._wanted], self._n_rows, more, share)
             self._rows = self._rows._replace(**dict(zip(self._wanted, longer, strict=True)))
+        self._make_room_for_sacks(frames)
+
+    def _make_room_for_sacks(self, frames: int) -> None:
         if self._n_sacks + 4 * frames > len(self._sacks.left):
             self._sacks = Blocks(*_longer(self._sacks, self._n_sacks, 4 * frames))
 
     def more_connections(self) -> None:
         """Provide memory for twice as many connections."""
         (self._conns,) = _longer([self._conns], self._n_conns, self._n_conns)
-        self._table = np.full(4 * len(self._conns), -1, np.int64)
+        self._enter_connections()
+
+    def _enter_connections(self) -> None:
+        self._table = np.full(4 * len(self._conns), -1, np.int64)  # a power of 2, as a slot is found by a mask
         rehash(self._conns, self._n_conns, self._table, _SECRET)
+
+    def add_connections(self, others: Ints) -> None:
+        """Add connections, which are not those of earlier ones' endpoints any more."""
+        used, size = self._n_conns, len(self._conns)
+        self._n_conns += len(others)
+        while size < self._n_conns:
+            size *= 2
+        conns = np.empty((size, layout.CONN_FIELDS), np.int64)
+        conns[:used], conns[used : self._n_conns] = self._conns[:used], others
+        self._conns = conns
+        self._enter_connections()
+
+    def find(self, others: Ints) -> tuple[Ints, Ints]:
+        """Return which connection has the endpoints of each of the others, or -1, and 1 where the other way round."""
+        found = np.empty(len(others), np.int64), np.empty(len(others), np.int64)
+        find_all(self._conns, self._table, _SECRET, others, len(others), *found)
+        return found
 
     def take(self) -> Packets:
         """Return the packets decoded since the last call; connection numbers continue."""
@@ -166,6 +189,16 @@ class Decoder:
             self._rows, self._sacks = self._lent[0]
         self._lent.append((rows, sacks))
         return Rows(*(array[: self._n_rows] for array in rows)), Blocks(*(array[: self._n_sacks] for array in sacks))
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all rows are those of one file, to be taken at once and with all columns."""
+        return not (self._part or self._brief or self._n_rows)
+
+    @property
+    def room(self) -> int:
+        """For how many rows there is memory."""
+        return len(self._rows.time_ns)
 
     @property
     def rows(self) -> int:

@@ -62,12 +62,13 @@ def decode(source: Source, decoder: Decoder) -> Iterator[None]:
     decoding, need = Decoding(decoder, window, link), 1
     interfaces = np.array([[link, layout.MULTIPLY, unit_ns, 0, 0]])
     given = (0, big, header, swap, MAX_RECORD), interfaces, np.zeros(0, np.int64)
-    while window.more(need):
-        if (yield from decoding.on(*given)) == layout.BAD_LENGTH:
+    while decoding.window.more(need):
+        why, window = (yield from decoding.on(*given)), decoding.window
+        if why == layout.BAD_LENGTH:
             decoder.damaged(source, f"record at offset {window.offset} {_DAMAGE}; stopped there")
             return
         need = window.end - window.pos + 1
-    decoder.ended(source, window, "record")
+    decoder.ended(source, decoding.window, "record")
 
 
 def _begin(source: Source, decoder: Decoder, window: Chunks | Window) -> tuple[bool, int, int, int, int]:

@@ -57,12 +57,12 @@ def decode(source: Source, decoder: Decoder) -> Iterator[None]:
     """Decode a pcapng without showing its frames, which is faster; yield whenever the rows are full and more come."""
     window, section = window_of(source), _Section()
     decoding, need = Decoding(decoder, window), _MIN_BLOCK
-    while window.more(need):
+    while decoding.window.more(need):
         rules = 1, section.big, _PACKET_HEADER, 0, MAX_BLOCK
         status = yield from decoding.on(rules, section.described, section.counts)
-        if not (need := section.need(status, window, source, decoder)):
+        if not (need := section.need(status, decoding.window, source, decoder)):
             break
-    section.report(source, decoder, window)
+    section.report(source, decoder, decoding.window)
 
 
 class _Section:

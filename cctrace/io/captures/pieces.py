@@ -14,8 +14,8 @@ PIECE = 1 << 17
 FRAMES = 256  # frames found at a time
 _CLEAR = 1 << 12  # rows that are cleared before they are used
 # Words of the state: which bytes of the buffer are not consumed, the offset in the file of the buffer, and which of the
-# frames that were found are not decoded.
-POS, END, BASE, FRAME, COUNT, STATE = range(6)
+# frames that were found are not decoded; where in the file reading stops.
+POS, END, BASE, FRAME, COUNT, STOP, STATE = range(7)
 # Why `decode_packets` returns, besides a status of `find_packets`.
 NO_ROOM, NO_CONNECTION, NO_MORE = range(10, 13)
 
@@ -76,7 +76,10 @@ def decode_packets(
 
 
 def _read_more(read, file, b, address, state) -> bool:
-    """Read a piece behind what is not consumed, which moves to the buffer's beginning; return whether there was one."""
+    """Read a piece, or what is left up to the stop, behind what is not consumed, which moves to the buffer's beginning.
+
+    Returns whether there was one.
+    """
     rest = state[END] - state[POS]
     if file < 0 or rest + PIECE > len(b):
         return False
@@ -84,7 +87,7 @@ def _read_more(read, file, b, address, state) -> bool:
         b[0:rest] = b[state[POS] : state[END]]
         state[BASE] += state[POS]
         state[POS], state[END] = 0, rest
-    got = call(read, file, address + rest, PIECE)
+    got = call(read, file, address + rest, min(PIECE, state[STOP] - state[BASE] - rest))
     state[END] += max(got, 0)
     return got > 0
 

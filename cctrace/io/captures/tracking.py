@@ -1,6 +1,9 @@
 """Compiled: per direction of a connection, the latest packets (to find copies) and the highest sequence number."""
 
+import numpy as np
+
 from cctrace.io import layout
+from cctrace.io.captures.packets import OPT_COPY, OPT_TIMESTAMPS
 
 # Weights of a packet's words in its fingerprint: the products of a sum do not wait for each other, as mixing would.
 _PRINT = (0x3F58476D1CE4E5B9, 0x14D049BB133111EB, 0x1E3779B97F4A7C15, 0x2545F4914F6CDD1D)
@@ -67,3 +70,25 @@ def track(c, k, d, seq, seq_end, ack, has_ack, counters) -> None:
         _show_late(c, k, d, seq, seq_end, counters)
     if c[k, layout.SND_MAX + d] < 0 or s32(seq_end - c[k, layout.SND_MAX + d]) > 0:
         c[k, layout.SND_MAX + d] = seq_end
+
+
+def track_again(r, rows, place, c, counters) -> None:
+    """Pass rows through `is_copy` and `track` once more; `place`: which row of `c` is that of their connection."""
+    (
+        time_ns, conn, direction, flags, seq, ack, window, payload, _, _, _, ip_id, tsval, tsecr, options,
+        _, _, _, _, _, _,
+    ) = r  # fmt: skip
+    for n in range(rows.size):
+        i = rows[n]
+        k, d, have, bits = place[conn[i]], np.int64(direction[i]), np.int64(options[i]), np.int64(flags[i])
+        seq_no, ack_no, size, packet_id = np.int64(seq[i]), np.int64(ack[i]), np.int64(payload[i]), np.int64(ip_id[i])
+        have &= ~OPT_COPY
+        if packet_id or (have & OPT_TIMESTAMPS and (size or bits & 3)):
+            value, echo = np.int64(tsval[i]), np.int64(tsecr[i])
+            print_ = fingerprint(seq_no, ack_no, value, echo, packet_id, bits, np.int64(window[i]), size)
+            if is_copy(c, k, d, print_, time_ns[i], packet_id):
+                have |= OPT_COPY
+                counters[layout.DUPLICATES] += 1
+        options[i] = have
+        seq_end = (seq_no + size + (bits & 1) + (bits >> 1 & 1)) & 0xFFFFFFFF
+        track(c, k, d, seq_no, seq_end, ack_no, bits & 16 != 0, counters)
