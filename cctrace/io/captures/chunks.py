@@ -6,7 +6,7 @@ import queue
 import threading
 import weakref
 from collections.abc import Callable, Generator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +18,6 @@ from cctrace.io.layout import BAD_LENGTH
 from cctrace.io.source import Source
 from cctrace.lang.machine import Machine
 
-if TYPE_CHECKING:
-    from cctrace.io.captures.halves import Half
-
 CHUNK = 4 << 20  # bytes per chunk: fits the cache, and large enough that per-chunk costs vanish
 HEADROOM = 1 << 18  # unconsumed bytes that are kept in front of the next chunk
 _Free = queue.SimpleQueue[NDArray[np.uint8] | None]
@@ -29,6 +26,7 @@ decode_packets = Machine(pieces.decode_packets)
 _READ = ctypes.cast(ctypes.CDLL(None).read, ctypes.c_void_p).value if os.name == "posix" else None  # of the C library
 Find = Callable[[], tuple[int, int, int]]  # fills `Frames`; returns (count, position after them, status)
 NEVER = 1 << 62  # an offset beyond any file
+Given = tuple[Ints, Ints, Ints]  # how packets are found: `pieces.decode_packets`
 _BUFFERS = 3  # one that is decoded, one that waits, and one that is being filled
 
 
@@ -152,14 +150,23 @@ def window_of(source: Source) -> Chunks | Window:
 
 
 class Decoding:
-    """Decodes the packets of a window, and remembers the frames that were found but not decoded yet."""
+    """Decodes the packets of a window, and remembers the frames that were found but not decoded yet.
 
-    def __init__(self, decoder: Decoder, window: Chunks | Window, link: int = -1) -> None:
+    `halve`: `halves.begun`, if the file may be decoded by two threads.
+    """
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        window: Chunks | Window,
+        link: int = -1,
+        halve: Callable[["Decoding", Given], Any] | None = None,
+    ) -> None:
         self.decoder, self.window, self.link = decoder, window, link
         self.state = np.zeros(pieces.STATE, np.int64)
         positions = (np.empty(pieces.FRAMES, np.int64) for _ in range(4))
         self.frames: tuple[Any, ...] = (*positions, np.full(pieces.FRAMES, link, np.int32))
-        self._may_halve = isinstance(window, Window) and decoder.is_whole
+        self._halve, self._may_halve = halve, halve is not None and decoder.is_whole
 
     def on(self, rules: Sequence[int], interfaces: Ints, counts: Ints) -> Generator[None, None, int]:
         """Decode on, yield whenever the rows are full and more follows; return why it ended (`decode_packets`)."""
@@ -178,14 +185,12 @@ class Decoding:
             else:
                 return why
 
-    def _halved(self, given: tuple[Ints, Ints, Ints]) -> "Half | None":
+    def _halved(self, given: Given) -> Any:
         """Let another thread decode the second half of a file, once; None if that is not possible or not worth it."""
         if not (self._may_halve and self.decoder.rows):
             return None
         self._may_halve = False
-        from cctrace.io.captures import halves
-
-        return halves.begun(self, given)
+        return self._halve(self, given) if self._halve else None
 
 
 def frames_of_records(

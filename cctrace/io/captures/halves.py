@@ -29,7 +29,7 @@ from cctrace import schema
 from cctrace.columns import Ints, trim
 from cctrace.io import layout
 from cctrace.io.captures import pieces, tracking
-from cctrace.io.captures.chunks import NEVER, Decoding, Window
+from cctrace.io.captures.chunks import NEVER, Decoding, Given, Window
 from cctrace.io.captures.decode import REUSE_SILENCE_NS
 from cctrace.io.captures.frames import Blocks, Decoder, Rows
 from cctrace.lang.machine import Machine
@@ -50,7 +50,6 @@ _COMPARED = 1 << 12  # connections, one by one
 _BLOCK = 1 << 15  # rows
 _FILLED = 0.9  # most of the rows' memory that the whole file may fill, as far as its beginning shows
 track_again = Machine(tracking.track_again)
-Given = tuple[Ints, Ints, Ints]  # of `Decoding.on`
 
 # Fields of a connection: those that its SYNs and FINs set, and those of `tracking`.
 _OPENING = [layout.CLOSED, layout.ISN, layout.ISN + 1, *range(layout.MSS, layout.LATE)]

@@ -12,7 +12,7 @@ import numpy as np
 
 from cctrace.errors import FormatError
 from cctrace.io import layout
-from cctrace.io.captures import records
+from cctrace.io.captures import halves, records
 from cctrace.io.captures.chunks import CHUNK, Chunks, Decoding, Window, frames_of_records, window_of
 from cctrace.io.captures.frames import Decoder, FrameIterator, Frames
 from cctrace.io.layout import ByteOrder
@@ -59,7 +59,7 @@ def decode(source: Source, decoder: Decoder) -> Iterator[None]:
     """Decode a pcap without showing its frames, which is faster; yield whenever the rows are full and more follows."""
     window = window_of(source)
     big, unit_ns, header, swap, link = _begin(source, decoder, window)
-    decoding, need = Decoding(decoder, window, link), 1
+    decoding, need = Decoding(decoder, window, link, halves.begun), 1
     interfaces = np.array([[link, layout.MULTIPLY, unit_ns, 0, 0]])
     given = (0, big, header, swap, MAX_RECORD), interfaces, np.zeros(0, np.int64)
     while decoding.window.more(need):

@@ -14,7 +14,7 @@ import numpy as np
 from cctrace.columns import Ints
 from cctrace.errors import FormatError
 from cctrace.io import layout
-from cctrace.io.captures import records
+from cctrace.io.captures import halves, records
 from cctrace.io.captures.chunks import CHUNK, Chunks, Decoding, Window, window_of
 from cctrace.io.captures.frames import Decoder, FrameIterator, Frames
 from cctrace.io.counters import bblog
@@ -56,7 +56,7 @@ def frames_of(source: Source, decoder: Decoder, chunk: int = CHUNK) -> FrameIter
 def decode(source: Source, decoder: Decoder) -> Iterator[None]:
     """Decode a pcapng without showing its frames, which is faster; yield whenever the rows are full and more come."""
     window, section = window_of(source), _Section()
-    decoding, need = Decoding(decoder, window), _MIN_BLOCK
+    decoding, need = Decoding(decoder, window, halve=halves.begun), _MIN_BLOCK
     while decoding.window.more(need):
         rules = 1, section.big, _PACKET_HEADER, 0, MAX_BLOCK
         status = yield from decoding.on(rules, section.described, section.counts)
