@@ -93,7 +93,7 @@ def stream(
 
 def _row(name: str, found: Any) -> tuple[Any, ...]:
     ended = "" if found["complete"] else " (left)"
-    again = found.get("retransmit_ratio")
+    retransmitted = found.get("retransmit_ratio")
     return (
         name,
         f"{found['average_quality']:.2f}",
@@ -103,5 +103,5 @@ def _row(name: str, found: Any) -> tuple[Any, ...]:
         f"{format_percent(found['rebuffering_ratio'], 2)}{ended}",
         found["stalls"],
         f"{found['startup_s']:.2f} s",
-        "-" if again is None else format_percent(again, 2),
+        "-" if retransmitted is None else format_percent(retransmitted, 2),
     )

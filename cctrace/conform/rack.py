@@ -41,7 +41,7 @@ class Sent(NamedTuple):
 
     sent_ns: Values
     acked_ns: Values
-    again: Values
+    retransmitted: Values
     earlier: Values
     newest: Values
     head_ns: Values
@@ -58,7 +58,7 @@ class Sent(NamedTuple):
     @property
     def probes(self) -> Values:
         """Retransmissions without such a sign, outside of recoveries and timeouts."""
-        return self.again & (self.earlier >= 0) & ~self.overtaken & (self.ca_state <= CA_CWR)
+        return self.retransmitted & (self.earlier >= 0) & ~self.overtaken & (self.ca_state <= CA_CWR)
 
     @property
     def known(self) -> Values:
@@ -101,7 +101,7 @@ def _all(s: Sent, where: Values, holds: Values, value: Values, expected: str) ->
 @requirement("rack.overtaken", "6.2 (5)", "Fast recovery retransmits only what data sent later have overtaken.")
 def _overtaken(r: Trace) -> Found:
     s = sent(r)
-    where = s.again & (s.earlier >= 0) & (s.ca_state == CA_RECOVERY)
+    where = s.retransmitted & (s.earlier >= 0) & (s.ca_state == CA_RECOVERY)
     return _all(s, where, s.overtaken, s.sent_ns - s.sent_ns[s.earlier], "after an ACK of what was sent later")
 
 
@@ -109,7 +109,7 @@ def _overtaken(r: Trace) -> Found:
              "transmission.")  # fmt: skip
 def _elapsed(r: Trace) -> Found:
     s = sent(r)
-    where = s.again & (s.earlier >= 0) & (s.ca_state == CA_RECOVERY) & s.overtaken & (s.least_rtt_ns > 0)
+    where = s.retransmitted & (s.earlier >= 0) & (s.ca_state == CA_RECOVERY) & s.overtaken & (s.least_rtt_ns > 0)
     passed = s.sent_ns - s.sent_ns[s.earlier]
     return _all(s, where, passed >= EARLY * s.least_rtt_ns - 1e6, passed, "a round trip")
 
@@ -118,8 +118,8 @@ def _elapsed(r: Trace) -> Found:
              "retransmission before, without a timeout.", level=SHOULD)  # fmt: skip
 def _repairs(r: Trace) -> Found:
     s = sent(r)
-    again = np.flatnonzero(s.again & (s.earlier >= 0) & (s.ca_state == CA_RECOVERY))
-    first = s.earlier[again]
+    retransmitted = np.flatnonzero(s.retransmitted & (s.earlier >= 0) & (s.ca_state == CA_RECOVERY))
+    first = s.earlier[retransmitted]
     # When the first ACK came of something sent after it.
     known = np.flatnonzero(s.acked_ns >= 0)
     late = np.full(len(s.sent_ns) + 1, np.iinfo(np.int64).max)
@@ -127,10 +127,10 @@ def _repairs(r: Trace) -> Found:
     soonest = np.minimum.accumulate(late[::-1])[::-1]
     waited = np.zeros(len(s.sent_ns), np.int64)
     # Many losses of a small window take longer: they wait for the repair of those before them.
-    before = np.concatenate([[0], s.sent_ns[again]])[:-1]
-    waited[again] = s.sent_ns[again] - np.maximum(soonest[first + 1], before)
+    before = np.concatenate([[0], s.sent_ns[retransmitted]])[:-1]
+    waited[retransmitted] = s.sent_ns[retransmitted] - np.maximum(soonest[first + 1], before)
     where = np.zeros(len(s.sent_ns), bool)
-    where[again] = True
+    where[retransmitted] = True
     timeouts = np.cumsum(r.is_call("set_state", CA_LOSS))
     where &= timeouts[s.row] == timeouts[s.row[np.maximum(s.earlier, 0)]]
     return _all(s, where, waited <= LATEST_REPAIR * s.srtt_ns + MIN_RTO_NS, waited, "some round trips")
@@ -174,7 +174,7 @@ def _first(r: Trace) -> Found:
     for number, row in enumerate(timeouts):
         last = int(np.searchsorted(s.sent_ns, r.view.time_ns[row])) - 1
         # New data serve as a probe, too: they left when nothing had been sent for as long.
-        if last > 0 and not s.again[last] and not waited[last] and 2 * s.srtt_ns[last] < EARLY * MIN_RTO_NS:
+        if last > 0 and not s.retransmitted[last] and not waited[last] and 2 * s.srtt_ns[last] < EARLY * MIN_RTO_NS:
             return Found(len(timeouts), int(row), f"timeout {number + 1} without a probe", "a probe after 2 SRTT")
     return Found(len(timeouts))
 
@@ -182,7 +182,7 @@ def _first(r: Trace) -> Found:
 @requirement("rto.backoff", "RFC 6298 5.5", "Each timeout in a row takes twice as long as the one before.")
 def _backoff(r: Trace) -> Found:
     s = sent(r)
-    lone = np.flatnonzero(s.again & (s.earlier >= 0) & (s.ca_state == CA_LOSS) & ~s.overtaken)
+    lone = np.flatnonzero(s.retransmitted & (s.earlier >= 0) & (s.ca_state == CA_LOSS) & ~s.overtaken)
     waits, known = np.diff(s.sent_ns[lone]), s.known
     in_a_row = (known[lone[2:]] == known[lone[:-2]]) & (waits[:-1] > MIN_RTO_NS / 2)
     where, holds = np.zeros(len(s.sent_ns), bool), np.ones(len(s.sent_ns), bool)

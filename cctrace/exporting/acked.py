@@ -28,7 +28,7 @@ class Acked:
         self._end: list[int] = []
         self._number: list[int] = []
         self._first = 0  # of new data that is not cumulatively acknowledged
-        self._again: list[tuple[int, int, int]] = []  # retransmissions: begin, end, number
+        self._retransmissions: list[tuple[int, int, int]] = []  # retransmissions: begin, end, number
         self._reached: dict[int, int] = {}  # left edge of a SACK block -> new data examined so far
 
     def sent(self, number: int, begin: int, end: int) -> None:
@@ -42,8 +42,8 @@ class Acked:
         while at < len(self._begin) and self._end[at] <= end:
             self._number[at] = -1
             at += 1
-        self._again = [one for one in self._again if not (begin <= one[0] and one[1] <= end)]
-        self._again.append((begin, end, number))
+        self._retransmissions = [one for one in self._retransmissions if not (begin <= one[0] and one[1] <= end)]
+        self._retransmissions.append((begin, end, number))
 
     def acked(self, cumulative: int, blocks: Sequence[tuple[int, int]]) -> list[Range]:
         """Return the packets that an ACK acknowledges for the first time, as ranges in ascending order.
@@ -56,13 +56,13 @@ class Acked:
             if right > cumulative:
                 at = max(self._reached.get(left, 0), self._first, bisect_left(self._begin, left))
                 self._reached[left] = self._take(at, right, found)
-        if self._again:
+        if self._retransmissions:
             covered = [(0, cumulative), *blocks]
-            for one in self._again:
+            for one in self._retransmissions:
                 if any(left <= one[0] and one[1] <= right for left, right in covered):
                     found.append(one[2])
             taken = set(found)
-            self._again = [one for one in self._again if one[2] not in taken]
+            self._retransmissions = [one for one in self._retransmissions if one[2] not in taken]
         return _ranges(sorted(found))
 
     def _take(self, at: int, end: int, found: list[int]) -> int:

@@ -144,12 +144,12 @@ class Captures:
         sent, received = packets_of(one)
         time_s = np.empty(len(c))
         time_s[c.sent], time_s[~c.sent] = one.seconds(sent.time_ns), one.seconds(received.time_ns)
-        again = (c.kind != NEW) & c.data
-        wanted = {"all": np.ones(len(c), bool), "data": c.data, "acks": ~c.sent, "resent": again}[kind]
+        retransmitted = (c.kind != NEW) & c.data
+        wanted = {"all": np.ones(len(c), bool), "data": c.data, "acks": ~c.sent, "resent": retransmitted}[kind]
         rows = np.flatnonzero(wanted & (time_s >= from_s) & (time_s <= (np.inf if to_s is None else to_s)))
         place = np.where(c.sent, np.cumsum(c.sent), np.cumsum(~c.sent)) - 1
         words = resent(c)
-        reasons = Counter(sorted(words[int(code)][0] for code in c.kind[rows[again[rows]]]))
+        reasons = Counter(sorted(words[int(code)][0] for code in c.kind[rows[retransmitted[rows]]]))
         found = some(rows.tolist(), limit)
         found["rows"] = [_packet(c, i, time_s[i], sent, received, int(place[i]), words) for i in found["rows"]]
         return answer({"by_reason": reasons} | found)

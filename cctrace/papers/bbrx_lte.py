@@ -143,7 +143,9 @@ class Fig4(Chung18):
 
 def _starting(mean: pd.DataFrame, name: str) -> Iterator[Claim]:
     """Section IV on how both start."""
-    peak, spike, duplicates, again = (mean[c] for c in ("peak_mb", "peak_rtt_ms", "duplicates_pct", "retransmitted"))
+    peak, spike, duplicates, retransmitted = (
+        mean[c] for c in ("peak_mb", "peak_rtt_ms", "duplicates_pct", "retransmitted")
+    )
     for figure, claim, paper, unit, size, ours, digits in (
         ("4a", "BBR's start-up grows to more than 3 MB", "> 3 MB", "MB", 3.0, peak, 2),
         (
@@ -156,7 +158,7 @@ def _starting(mean: pd.DataFrame, name: str) -> Iterator[Claim]:
             1,
         ),
         ("4b", "the end of BBR's start-up makes RTTs of up to 350 ms", "350 ms", "ms", 350.0, spike, 0),
-        ("4b", "BBR retransmits two segments", "two", "segments", 2.0, again, 0),
+        ("4b", "BBR retransmits two segments", "two", "segments", 2.0, retransmitted, 0),
     ):
         if unit == "segments" and name == SINGLE_LOSSES:  # whose number is that of the losses that are set
             continue

@@ -121,8 +121,8 @@ def measures(flow: Mapping[str, Any], *names: str) -> dict[str, float]:
 
 def retransmitted_pct(flows: Sequence[Mapping[str, Any]]) -> float:
     """Return the retransmissions of flows over their original transmissions, per cent."""
-    again, sent = (sum(flow[name] for flow in flows) for name in ("retransmitted", "sent"))
-    return 100 * again / max(sent - again, 1)
+    retransmitted, sent = (sum(flow[name] for flow in flows) for name in ("retransmitted", "sent"))
+    return 100 * retransmitted / max(sent - retransmitted, 1)
 
 
 def loss_ratio_pct(retransmitted_pct: float) -> float:

@@ -91,26 +91,26 @@ class Fig13(OverPaths):
         if not ob.complete(made):
             yield _arithmetic()
             return
-        goodput, again = (self.of(made, column) for column in ("goodput_mbps", "retransmitted_pct"))
+        goodput, retransmitted = (self.of(made, column) for column in ("goodput_mbps", "retransmitted_pct"))
         for path in goodput:
             yield Stated("13", "CUBIC retransmits least and has the lowest goodput", "0.16 %, 6.30 Mbit/s").judged(
                 {
                     what: values[path][ob.CUBIC] <= min(values[path].values()) + 1e-9
-                    for what, values in (("retransmits least", again), ("lowest goodput", goodput))
+                    for what, values in (("retransmits least", retransmitted), ("lowest goodput", goodput))
                 },
-                f"{again[path][ob.CUBIC]:.2f} %, {goodput[path][ob.CUBIC]:.2f} Mbit/s",
-                {"%": (0.16, again[path][ob.CUBIC]), "Mbit/s": (6.30, goodput[path][ob.CUBIC])},
+                f"{retransmitted[path][ob.CUBIC]:.2f} %, {goodput[path][ob.CUBIC]:.2f} Mbit/s",
+                {"%": (0.16, retransmitted[path][ob.CUBIC]), "Mbit/s": (6.30, goodput[path][ob.CUBIC])},
                 reading=path,
             )
         yield _arithmetic()
         for form, ending in ob.FORMS.items():
-            yield from _bulk(goodput, again, form, ending)
+            yield from _bulk(goodput, retransmitted, form, ending)
 
 
-def _bulk(goodput: ByPath, again: ByPath, form: str, ending: str) -> Iterator[Claim]:
+def _bulk(goodput: ByPath, retransmitted: ByPath, form: str, ending: str) -> Iterator[Claim]:
     names, rival = ob.obbrs(ending), ob.BBR_S + ending
     for path, rate in goodput.items():
-        lost, reading = again[path], f"{path}; {form}"
+        lost, reading = retransmitted[path], f"{path}; {form}"
         most, ours = max(lost[s] for s in names), rate[ob.obbr(0.75, ending)]
         yield Stated(
             "13",
@@ -203,7 +203,7 @@ class Fig14(OverPaths):
                 yield from self._video(made, path, form, ending)
 
     def _video(self, made: Reproduction, path: str, form: str, ending: str) -> Iterator[Claim]:
-        again, quality, down, stalled = (self.of(made, column)[path] for column, _ in self.drawn.arguments[1])
+        retransmitted, quality, down, stalled = (self.of(made, column)[path] for column, _ in self.drawn.arguments[1])
         names, most, few = (ob.obbrs(ending), [ob.BBR, ob.B3R + ending], [ob.BBR_S + ending, ob.BBR2, ob.CUBIC])
         reading = f"{path}; {form}"
         yield Stated(
@@ -211,8 +211,11 @@ class Fig14(OverPaths):
             "BBR-S, BBRv2, CUBIC and oBBR retransmit much less than BBR and B3R",
             "similar to each other, much lower",
         ).judged(
-            {"two thirds at most": 1.5 * max(again[s] for s in (*few, *names)) < min(again[s] for s in most)},
-            f"{listed(again[s] for s in (*few, *names))} against {listed(again[s] for s in most)} %",
+            {
+                "two thirds at most": 1.5 * max(retransmitted[s] for s in (*few, *names))
+                < min(retransmitted[s] for s in most)
+            },
+            f"{listed(retransmitted[s] for s in (*few, *names))} against {listed(retransmitted[s] for s in most)} %",
             reading=reading,
         )
         yield Stated(
@@ -233,8 +236,8 @@ class Fig14(OverPaths):
             "oBBR-0.5 has a quality of 6.37, 4 switches down, 0.28 % of rebuffering, and retransmits below 4 %",
             "6.37, 4, 0.28 %, < 4 %",
         ).judged(
-            {"below 4 % retransmitted": again[ours] < 4},
-            f"{quality[ours]:.2f}, {down[ours]:.1f}, {stalled[ours]:.2f} %, {again[ours]:.2f} %",
+            {"below 4 % retransmitted": retransmitted[ours] < 4},
+            f"{quality[ours]:.2f}, {down[ours]:.1f}, {stalled[ours]:.2f} %, {retransmitted[ours]:.2f} %",
             {"quality": (6.37, quality[ours]), "switches": (4.0, down[ours]), "rebuffering (%)": (0.28, stalled[ours])},
             reading=reading,
         )

@@ -135,16 +135,16 @@ def _kinds(flow: Flow, time_ns: Values, seq: Values, rows: Values) -> tuple[NDAr
     highest = np.maximum.accumulate(np.concatenate(([0], end)))[:-1]
     copy = flow.capture.packets["options"][rows] & OPT_COPY != 0
     kind[(size > 0) & ((end <= highest) | copy)] = UNCLASSIFIED
-    again = flow.retransmission_log
-    why, wanted = again["why"] + 1, again["seq"]
-    at = np.searchsorted(time_ns, again["time_ns"])
+    log = flow.retransmission_log
+    why, wanted = log["why"] + 1, log["seq"]
+    at = np.searchsorted(time_ns, log["time_ns"])
     open_ = np.arange(len(wanted))
     while len(open_):  # packets of the same time follow each other
         open_ = open_[at[open_] < len(seq)]
-        open_ = open_[time_ns[at[open_]] == again["time_ns"][open_]]
+        open_ = open_[time_ns[at[open_]] == log["time_ns"][open_]]
         row = at[open_]
         hit = (seq[row] <= wanted[open_]) & (wanted[open_] < end[row]) & ~copy[row]
-        kind[row[hit]], spurious[row[hit]] = why[open_[hit]], again["spurious"][open_[hit]]
+        kind[row[hit]], spurious[row[hit]] = why[open_[hit]], log["spurious"][open_[hit]]
         open_ = open_[~hit]
         at[open_] += 1
     return kind, spurious

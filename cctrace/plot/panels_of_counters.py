@@ -19,7 +19,7 @@ def counter_panels(counters: CounterFlow, model: Table | None = None) -> list[Pa
 
     `model`: what a controller that was replayed over the coarse event stream held, see `replaying.model.model_table`.
     """
-    panels = [make(counters) for make in (_progress, _throughput, _rtt, _window, _rates, _again)]
+    panels = [make(counters) for make in (_progress, _throughput, _rtt, _window, _rates, _retransmissions)]
     for name, column, label, colour, factor in _REPLAYED:
         if model is not None and column in model:
             panel = next(panel for panel in panels if panel.name == name)
@@ -92,7 +92,7 @@ def _rates(counters: CounterFlow) -> Panel:
     return Panel("rates", "Rates", text, "Rate (Mbit/s)", series)
 
 
-def _again(counters: CounterFlow) -> Panel:
+def _retransmissions(counters: CounterFlow) -> Panel:
     series = _series(counters, "retransmitted so far", counters.values("total_retrans"), "lost")
     text = "Segments retransmitted by each poll; a step is a loss, or what the sender took for one."
     return Panel("retransmitted", "Retransmissions", text, "Segments", series)

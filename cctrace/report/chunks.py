@@ -94,10 +94,10 @@ def _selected(sent: Sent, received: Received, spans: int) -> tuple[Sent, Receive
     ends = [side.time_ns[[0, -1]] for side in (sent, received) if len(side)]
     low, high = min(int(e[0]) for e in ends), max(int(e[1]) for e in ends) + 1
     new = sent.kind == NEW
-    again = np.flatnonzero(~new)
-    again = again[:: -(-len(again) // RETRANSMISSIONS) or 1]
+    retransmitted = np.flatnonzero(~new)
+    retransmitted = retransmitted[:: -(-len(retransmitted) // RETRANSMISSIONS) or 1]
     least, most = np.where(new, sent.seq, np.iinfo(np.int64).max), np.where(new, sent.seq + sent.size, -1)
-    rows = [*extreme_rows(_span_of(sent, low, high, spans), least, most), again]
+    rows = [*extreme_rows(_span_of(sent, low, high, spans), least, most), retransmitted]
     chosen = rows_of(sent, np.unique(np.concatenate(rows)))
     span = _span_of(received, low, high, spans)
     edge = np.maximum(received.window, 0) + received.ack

@@ -57,12 +57,12 @@ def comments_of(columns: PacketColumns) -> Iterator[Comment]:
     state, tcp = _at(ack, c.state), _at(ack, c.tcp_state)
     steps = np.log(np.maximum(c.pacing_rate_bps, 1)) // np.log1p(PACING_STEP)
     numbers = _at(ack, c.cwnd) | _at(ack, steps)
-    again = (c.kind != NEW) & c.data
+    retransmitted = (c.kind != NEW) & c.data
     words, decided = resent(c), c.cwnd != UNKNOWN
     before, tcp_before = (_before(ack, column, UNKNOWN) for column in (c.state, c.tcp_state))
-    for i in np.flatnonzero(begins | edge | state | tcp | (numbers & decided) | again).tolist():
+    for i in np.flatnonzero(begins | edge | state | tcp | (numbers & decided) | retransmitted).tolist():
         parts = []
-        if again[i]:
+        if retransmitted[i]:
             parts.append(
                 words[int(c.kind[i])][1] + ("; spurious: a D-SACK reported a duplicate" if c.spurious[i] else "")
             )
