@@ -166,7 +166,7 @@ CAUSES = {  # the most important first
     "reordering": cause(
         "reordering",
         "The path reorders: {reordered_share} of the packets arrived after one that was sent later[, by the kernel's "
-        "count ({counted:times})][, and {needless:count} retransmissions were spurious|, and duplicates packets: "
+        "count ({counted:times})][, and segments were retransmitted in vain {needless:times}|, and duplicates packets: "
         "{copies:count} arrived twice, where {retransmitted:count} were retransmitted].",
         "Find the parallel links or per-packet load balancing; senders need RACK (Linux since 4.18) to tolerate it.",
         "SACK blocks that only losses caused.",
