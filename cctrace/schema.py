@@ -137,6 +137,7 @@ EVENTS = (
     Column("ack", "i8", "bytes", "cumulative acknowledgement being processed", "TCP header"),
     Column("snd_una", "i8", "bytes", "oldest unacknowledged byte", "RFC 9293"),
     Column("snd_nxt", "i8", "bytes", "next byte to be sent", "RFC 9293"),
+    Column("snd_wnd", "u4", "bytes", "receive window that the peer advertises", "tp->snd_wnd", missing=U32_MAX),
     Column("packets_out", "u4", "segments", "sent and not cumulatively acknowledged", "tp->packets_out"),
     Column("sacked_out", "u4", "segments", "selectively acknowledged", "tp->sacked_out"),
     Column("lost_out", "u4", "segments", "marked lost", "tp->lost_out"),
@@ -231,7 +232,7 @@ LINUX_CARRIED = {
 }
 
 # What a replay takes the place of, or (those of v2) puts there.
-_NOT_IN_LINUX_VIEW = {"time_ns", "event", "lsndtime_us", "app_limited", "rs_send"}
+_NOT_IN_LINUX_VIEW = {"time_ns", "event", "snd_wnd", "lsndtime_us", "app_limited", "rs_send"}
 _NOT_IN_LINUX_VIEW |= {"rs_tx_in_flight_v2", "skb_tx_in_flight_v2"}
 LINUX_VIEW = tuple(c._replace(dtype="i8") for c in EVENTS if c.name not in _NOT_IN_LINUX_VIEW) + _LINUX_DERIVED
 

@@ -104,13 +104,14 @@ def test_an_application_with_nothing_to_send_marks_what_it_sends_next():
 
 
 @pytest.mark.parametrize(
-    ("paced", "fills_window", "silence_ms", "marked"), [(1, 0, 40, 1), (1, 1, 40, 0), (1, 0, 4, 0), (0, 0, 40, 0)]
+    ("paced", "snd_wnd", "silence_ms", "marked"),
+    [(1, 99_999, 40, 1), (1, 10_000, 40, 0), (1, 99_999, 4, 0), (0, 99_999, 40, 0)],
 )
 def test_a_long_silence_of_a_paced_sender_that_no_window_explains_is_the_applications(
-    paced, fills_window, silence_ms, marked
+    paced, snd_wnd, silence_ms, marked
 ):
-    calls = Calls(packets_out=3, delivered=100).at(1_000_000 if paced else 1_020_000).call("init").at(1_020_000)
-    calls.send(in_flight=4, fills_window=fills_window)  # 20 ms after a call, or with it
+    calls = Calls(packets_out=3, delivered=100, snd_wnd=snd_wnd).at(1_000_000 if paced else 1_020_000).call("init").at(1_020_000)
+    calls.send(in_flight=4, snd_nxt=10_000)  # 20 ms after a call, or with it
     calls.at(1_020_000 + silence_ms * 1000).call("on_ack", delivered=101, is_cwnd_limited=1)
     calls.send(in_flight=4).call("on_ack", delivered=102, rs_send=1, is_cwnd_limited=1)
     assert watch(calls, "limited")[-1] == marked
@@ -176,6 +177,14 @@ def test_what_leaves_as_soon_as_there_is_room_for_a_super_packet_had_waited_for_
     calls.send(in_flight=later + 1, snd_nxt=11_000)
     calls.at(1_040_000).call("cong_avoid", arg=10)
     assert calls.run("reno", snd_cwnd=10, snd_ssthresh=5)["cwnd"].iloc[-1] == 10 + limited
+
+
+@pytest.mark.parametrize(("snd_wnd", "limited"), [(9_000 + 1449, 1), (9_000 + 1448, 0)])
+def test_what_the_receive_window_holds_back_as_cwnd_does_is_not_held_back_by_cwnd(snd_wnd, limited):
+    """Both have room for a segment, and super-packets have two; a CUBIC's slow start ended at 349 instead of 340."""
+    calls = Calls(is_cwnd_limited=1, snd_wnd=snd_wnd).call("init").at(1_020_000)
+    calls.send(in_flight=9, packets_out=9, snd_nxt=9_000).at(1_030_000).call("on_ack", packets_out=9, snd_nxt=9_000)
+    assert watch(calls, "cwnd_limited", snd_cwnd=10)[-1] == limited
 
 
 @pytest.mark.parametrize(("cwnd", "app_limited", "grown"), [(10, 1, 11), (30, 1, 30), (30, 0, 31)])

@@ -37,7 +37,7 @@ class Calls:
 
     def __init__(self, **columns):
         known = {name: value for name, value in NEUTRAL.items() if name in EVENT.names}
-        self.now = known | {"srtt_us8": 8 * 40_000, "rttvar_us4": 200_000, "rs_send": -1} | columns
+        self.now = known | {"srtt_us8": 8 * 40_000, "rttvar_us4": 200_000, "snd_wnd": schema.U32_MAX, "rs_send": -1} | columns
         self.events, self.rows, self.sends, self.now_us = [], [], [], 1_000_000
 
     def at(self, now_us):
@@ -284,32 +284,44 @@ def test_a_window_filled_in_two_bursts_upon_one_ack_is_limited_by_the_receiver_a
 
 
 @pytest.mark.parametrize(
-    ("waited_us", "in_flight", "fills_window", "marked"),
+    ("waited_us", "in_flight", "window", "marked"),
     [
-        (1_000, 20, 0, 1),  # it may have crossed what it releases
-        (999, 20, 0, 0),
-        (1_000, 29, 0, 0),  # it waits for room for two segments
-        (10_001, 20, 0, stack.FEW_UNANSWERED),
-        (10_001, 20, 1, 1),  # the receive window may be the reason
+        (1_000, 20, 30, 1),  # it may have crossed what it releases
+        (999, 20, 30, 0),
+        (1_000, 29, 30, 0),  # it waits for room for two segments
+        (1_000, 20, 21, 0),  # in the receive window, too
+        (10_001, 20, 22, stack.FEW_UNANSWERED),
+        (10_001, 20, 21, 0),
     ],
 )
-def test_an_ack_that_stays_unanswered_for_long_is_enough(waited_us, in_flight, fills_window, marked):
+def test_an_ack_that_stays_unanswered_for_long_is_enough(waited_us, in_flight, window, marked):
     ctx, slots = np.zeros(cx.CONTEXT_SIZE, np.int64), np.zeros(stack.APP_LIMITED + 1, np.int64)
     memory = np.zeros(stack.STACK_SIZE, np.int64)
     ctx[cx.OWN_MIN_RTT], slots[stack.CWND], slots[stack.PACING] = -1, 30, 1_000_000
     memory[stack.MSS], memory[stack.MIN_RTT_US], memory[stack.WAITING] = 1448, 60_000, 1
-    last = SimpleNamespace(fills_window=fills_window)
-    waiting.note_unanswered(ctx, last, in_flight, waited_us * 1000, slots, memory)
+    waiting.note_unanswered(ctx, outstanding(in_flight, window), None, waited_us * 1000, slots, memory)
     assert memory[stack.UNANSWERED] == marked
 
 
-@pytest.mark.parametrize(("packets_out", "waited_us", "marked"), [(10, 1_000, 2), (10, 20, 0), (25, 1_000, 0)])
-def test_an_unpaced_sender_that_leaves_an_ack_unanswered_has_nothing_to_send(packets_out, waited_us, marked):
-    """cwnd is 30: a third of it free is more than a sender waits for, unless it had no time to answer."""
+def outstanding(segments, window):
+    """The state after an ACK that leaves so many segments outstanding, of a receive window of `window` segments."""
+    state = SimpleNamespace(snd_una=1, snd_nxt=1 + 1448 * segments, snd_wnd=1448 * window, packets_out=segments)
+    return SimpleNamespace(**vars(state), sacked_out=0, lost_out=0, retrans_out=0)
+
+
+@pytest.mark.parametrize(
+    ("packets_out", "window", "waited_us", "marked"),
+    [(10, 99, 1_000, 2), (10, 99, 20, 0), (25, 99, 1_000, 0), (10, 12, 1_000, 0), (6, 12, 1_000, 2)],
+)
+def test_an_unpaced_sender_that_leaves_an_ack_unanswered_has_nothing_to_send(packets_out, window, waited_us, marked):
+    """cwnd is 30: a third free of the smaller window is more than a sender waits for, unless it had no time to answer.
+
+    In a receive window of 128 kB, all of a CUBIC's rates were application-limited in the replay, and none in the kernel
+    (seed 338566).
+    """
     slots, memory = np.zeros(stack.APP_LIMITED + 1, np.int64), np.zeros(stack.STACK_SIZE, np.int64)
-    slots[stack.CWND] = 30
-    prior = SimpleNamespace(packets_out=packets_out, sacked_out=0, lost_out=0, retrans_out=0)
-    waiting.note_unanswered_unpaced(prior, waited_us * 1000, slots, memory)
+    slots[stack.CWND], memory[stack.MSS], memory[stack.WAITING] = 30, 1448, 1
+    waiting.note_unanswered_unpaced(outstanding(packets_out, window), None, waited_us * 1000, slots, memory)
     assert memory[stack.UNANSWERED] == marked
 
 

@@ -233,6 +233,7 @@ def _fill_counts(acks: _Acks, known: _Known) -> None:
     rows["delivered_ce"] = np.nan_to_num(known.after(flow.values("delivered_ce"), time_ns))
     rows["snd_una"] = rows["ack"] = (delivered - 1) * known.mss + 1
     rows["snd_nxt"] = rows["snd_una"] + rows["packets_out"].astype(np.int64) * known.mss
+    rows["snd_wnd"] = np.nan_to_num(known.after(flow.values("snd_wnd"), time_ns), nan=schema.U32_MAX)
     rows["rs_acked_sacked"][1:] = np.diff(delivered)
     rows["rs_losses"][1:] = np.diff(rows["lost"].astype(np.int64))
     rows["rs_prior_in_flight"] = _in_flight(rows)

@@ -175,7 +175,7 @@ class Events(Carded, Framed):
         if self.coarse:
             return {column.name: "coarse" for column in schema.EVENTS} | {"tlp_orig_data_app_limited": "unknown"}
         words = {column.name: "computed" for column in schema.EVENTS}
-        words |= dict.fromkeys(("time_ns", "ack", "snd_una", "snd_nxt"), "observed")
+        words |= dict.fromkeys(("time_ns", "ack", "snd_una", "snd_nxt", "snd_wnd"), "observed")
         if not self.meta["complete"]:
             counters = ("delivered", "delivered_ce", "lost", "rs_prior_delivered", "tcp_min_rtt_us")
             words |= dict.fromkeys(counters, "relative")

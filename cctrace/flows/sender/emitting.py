@@ -54,6 +54,7 @@ def are_same(one, other):
         & (one.ack == other.ack)
         & (one.snd_una == other.snd_una)
         & (one.snd_nxt == other.snd_nxt)
+        & (one.snd_wnd == other.snd_wnd)
         & (one.packets_out == other.packets_out)
         & (one.sacked_out == other.sacked_out)
         & (one.lost_out == other.lost_out)
@@ -124,6 +125,7 @@ def write(out, tp, rs, event, arg):
     row.ack = rs.ack
     row.snd_una = tp.snd_una
     row.snd_nxt = tp.snd_nxt
+    row.snd_wnd = tp.snd_wnd
     row.packets_out = tp.packets_out
     row.sacked_out = tp.sacked_out
     row.lost_out = tp.lost_out

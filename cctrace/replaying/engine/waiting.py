@@ -193,13 +193,19 @@ def is_more_waiting(waiting, room):
     return waiting > 1 and waiting >= min(room, cx.MANY)
 
 
+def window_left(row, snd_nxt):
+    """Bytes for which the receive window has room after a row, or after the sends since then, up to `snd_nxt`."""
+    return row.snd_una + np.int64(row.snd_wnd) - snd_nxt
+
+
 def take_held(ctx, rows, i, sends, marks, clock_ns, slots, stack):
     """The pacing timer expired before `clock_ns` and nothing was sent: because of cwnd, if it has no room for a
     super-packet.
 
-    Row `i` is the last one before. Data that cwnd allows may wait for the next ACK: [Linux618]
-    tcp_tso_should_defer. With fq, TCP has no pacing timer, and cwnd is checked with every ACK. It is not while nothing
-    waits ([Linux618] __tcp_push_pending_frames), nor does it limit what has room: one segment, or all that waits.
+    Row `i` is the last one before. Data that cwnd allows may wait for the next ACK, because of cwnd if the receive
+    window leaves more room: [Linux618] tcp_tso_should_defer. With fq, TCP has no pacing timer, and cwnd is checked with
+    every ACK. It is not while nothing waits ([Linux618] __tcp_push_pending_frames), nor does it limit what has room:
+    one segment, or all that waits.
     """
     row = sk.state_of(rows, i)
     if (stack[sk.WSTAMP_NS] > clock_ns and ctx[cx.HANDS_OVER] == 0) or stack[sk.NEXT_SEND] == 0:
@@ -219,12 +225,12 @@ def take_held(ctx, rows, i, sends, marks, clock_ns, slots, stack):
         burst = sk.least_burst(slots, stack, ctx[cx.OWN_MIN_RTT], ctx[cx.SLOW_BURST])
         paced = ctx[cx.PACED] != 0 or is_paced(ctx, slots)
         short = room < burst and (paced or is_deferred(rows, sends, room, burst, slots, stack))
-    short = short and is_more_waiting(waiting, room)
+    short = short and is_more_waiting(waiting, room) and room * stack[sk.MSS] < window_left(row, snd_nxt)
     if room <= 0 or (stack[sk.CA_STATE] < CA_RECOVERY and short):
         sk.validate_cwnd(True, packets_out, snd_nxt, stack[sk.SND_UNA], stack)
 
 
-def note_unanswered(ctx, last, in_flight, clock_ns, slots, stack):
+def note_unanswered(ctx, prior, last, clock_ns, slots, stack):
     """Nothing was sent after `last` by `clock_ns`: count it if neither pacing nor a window explains that.
 
     The ACK before may just cross what it releases, unless the silence lasts. Sends that are ACK-clocked were not paced,
@@ -232,27 +238,37 @@ def note_unanswered(ctx, last, in_flight, clock_ns, slots, stack):
     BBRv2 and v3 mark it, which ask with every ACK.
     """
     late_ns = clock_ns - max(stack[sk.WSTAMP_NS], stack[sk.ACKED_NS])
-    silent = late_ns > SILENT_NS and ctx[cx.ACK_CLOCKED] == 0 and last.fills_window == 0
+    silent = late_ns > SILENT_NS and ctx[cx.ACK_CLOCKED] == 0
     unanswered = stack[sk.WAITING] != 0 and clock_ns >= stack[sk.WSTAMP_NS] + SOON_NS
     if not (silent or unanswered):
         return
     needed = sk.least_burst(slots, stack, ctx[cx.OWN_MIN_RTT], ctx[cx.SLOW_BURST])
     if stack[sk.CA_STATE] > CA_DISORDER:
-        if ctx[cx.BY_ACKS] == 0 or last.fills_window != 0:
+        if ctx[cx.BY_ACKS] == 0:
             return
         if stack[sk.CA_STATE] >= CA_RECOVERY:  # in which nothing waits for more room [Linux618] tcp_tso_should_defer
             needed = np.int64(1)
-    if slots[sk.CWND] - in_flight >= needed:
+    if room_after(prior, last, slots, stack) >= needed:
         stack[sk.UNANSWERED] += sk.FEW_UNANSWERED if silent else 1
 
 
-def note_unanswered_unpaced(prior, clock_ns, slots, stack):
-    """The same without pacing: a sender does not wait for more room than a third of cwnd.
+def room_after(prior, last, slots, stack):
+    """Segments for which both windows have room after row `prior`, or after the send `last` if that follows it."""
+    if stack[sk.WAITING] != 0:
+        in_flight, snd_nxt = sk.flight_of(prior), prior.snd_nxt
+    else:
+        in_flight, snd_nxt = np.int64(last.in_flight), last.snd_nxt
+    return min(slots[sk.CWND] - in_flight, window_left(prior, snd_nxt) // stack[sk.MSS])
+
+
+def note_unanswered_unpaced(prior, last, clock_ns, slots, stack):
+    """The same without pacing: a sender does not wait for more room than a third of the smaller window.
 
     It responds at once, and many receivers acknowledge two segments at a time, so the second such ACK is decisive.
     """
-    room, late = slots[sk.CWND] - sk.flight_of(prior), clock_ns - stack[sk.ACKED_NS] > ANSWERED_NS
-    if late and stack[sk.CA_STATE] <= CA_DISORDER and room * TSO_WIN_DIVISOR > slots[sk.CWND]:
+    window = min(slots[sk.CWND], np.int64(prior.snd_wnd) // stack[sk.MSS])
+    room, late = room_after(prior, last, slots, stack), clock_ns - stack[sk.ACKED_NS] > ANSWERED_NS
+    if late and stack[sk.CA_STATE] <= CA_DISORDER and room * TSO_WIN_DIVISOR > window:
         stack[sk.UNANSWERED] += 2
 
 
@@ -264,10 +280,9 @@ def take_waiting(ctx, rows, i, sends, marks, slots, stack):
     if is_limit_replayed(ctx, sends, slots) and row.is_cwnd_limited != 0:
         take_held(ctx, rows, i - 1, sends, marks, clock_ns, slots, stack)
     if row.is_cwnd_limited != 0 and stack[sk.NEXT_SEND] > 0:
+        last = sends[stack[sk.NEXT_SEND] - 1]
         if ctx[cx.PACED] != 0 or paced:
-            last = sends[stack[sk.NEXT_SEND] - 1]
-            in_flight = sk.flight_of(prior) if stack[sk.WAITING] != 0 else np.int64(last.in_flight)
-            note_unanswered(ctx, last, in_flight, clock_ns, slots, stack)
+            note_unanswered(ctx, prior, last, clock_ns, slots, stack)
         elif ctx[cx.HANDS_OVER] == 0 and stack[sk.WAITING] != 0:
-            note_unanswered_unpaced(prior, clock_ns, slots, stack)
+            note_unanswered_unpaced(prior, last, clock_ns, slots, stack)
     stack[sk.WAITING] = 0
