@@ -110,7 +110,12 @@ def test_an_application_with_nothing_to_send_marks_what_it_sends_next():
 def test_a_long_silence_of_a_paced_sender_that_no_window_explains_is_the_applications(
     paced, snd_wnd, silence_ms, marked
 ):
-    calls = Calls(packets_out=3, delivered=100, snd_wnd=snd_wnd).at(1_000_000 if paced else 1_020_000).call("init").at(1_020_000)
+    calls = (
+        Calls(packets_out=3, delivered=100, snd_wnd=snd_wnd)
+        .at(1_000_000 if paced else 1_020_000)
+        .call("init")
+        .at(1_020_000)
+    )
     calls.send(in_flight=4, snd_nxt=10_000)  # 20 ms after a call, or with it
     calls.at(1_020_000 + silence_ms * 1000).call("on_ack", delivered=101, is_cwnd_limited=1)
     calls.send(in_flight=4).call("on_ack", delivered=102, rs_send=1, is_cwnd_limited=1)

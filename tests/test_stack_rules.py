@@ -37,7 +37,9 @@ class Calls:
 
     def __init__(self, **columns):
         known = {name: value for name, value in NEUTRAL.items() if name in EVENT.names}
-        self.now = known | {"srtt_us8": 8 * 40_000, "rttvar_us4": 200_000, "snd_wnd": schema.U32_MAX, "rs_send": -1} | columns
+        self.now = (
+            known | {"srtt_us8": 8 * 40_000, "rttvar_us4": 200_000, "snd_wnd": schema.U32_MAX, "rs_send": -1} | columns
+        )
         self.events, self.rows, self.sends, self.now_us = [], [], [], 1_000_000
 
     def at(self, now_us):

@@ -191,10 +191,10 @@ def test_what_was_out_at_most_is_remembered_while_the_window_does_not_limit():
 
 
 def test_a_pause_halves_the_window_for_every_timeout():
-    assert cwnd_after_idle(100, 200, 200) == 100
-    assert cwnd_after_idle(100, 201, 200) == 50
-    assert cwnd_after_idle(100, 10_000, 200) == 10
-    assert cwnd_after_idle(7, 10_000, 200) == 7
+    assert cwnd_after_idle(100, 200, 200, 10) == 100
+    assert cwnd_after_idle(100, 201, 200, 10) == 50
+    assert cwnd_after_idle(100, 10_000, 200, 10) == 10
+    assert cwnd_after_idle(7, 10_000, 200, 10) == 7
 
 
 def test_the_reconstruction_compiles_the_same_rule():

@@ -72,10 +72,11 @@ class Events(Carded, Framed):
         Fields of `schema.EVENTS`.
     meta : dict
         ``mss`` (bytes), ``hz``, ``isn``, ``start_ns`` (capture time at which `now_us` is 1,000,000),
-        ``handshake_rtt_us`` (-1 unknown), ``initial_cwnd`` (segments; -1 unknown), ``ecn_ok``, ``ecn`` (none,
-        classic, accurate, unknown), ``sack_ok``, ``complete`` (the capture includes the handshake), ``inferred``
-        (names of the attributes above that are guesses). Of a coarse stream also ``coarse``: ``polls``,
-        ``interval_ms`` between them, ``acks``, how many are ``made_up``, and ``in_flight_known``.
+        ``handshake_rtt_us`` (-1 unknown), ``initial_cwnd`` (segments in flight before the first ACK; -1 unknown),
+        ``lost_syns`` (SYNs of the sender after the first), ``ecn_ok``, ``ecn`` (none, classic, accurate, unknown),
+        ``sack_ok``, ``complete`` (the capture includes the handshake), ``inferred`` (names of the attributes above
+        that are guesses). Of a coarse stream also ``coarse``: ``polls``, ``interval_ms`` between them, ``acks``, how
+        many are ``made_up``, and ``in_flight_known``.
     sends : structured ndarray, optional
         Fields of `schema.SENDS`: packets sent between the rows; None if unknown.
     zero_ns : int, optional

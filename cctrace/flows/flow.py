@@ -173,7 +173,7 @@ class Flow(Carded):
     @functools.cached_property
     def facts(self) -> dict[str, Any]:
         """Attributes of the entire connection; the `meta` of `events`."""
-        stream = self._reenacted[0]
+        stream, table = self._reenacted[0], self.capture.connections
         p = self.capture.params([self.index], hz=self._hz)[0]
         complete = bool(p["has_syn"])
         first = first_ack(stream) if complete else stream.count
@@ -184,6 +184,7 @@ class Flow(Carded):
             "start_ns": int(p["start_ns"]),
             "handshake_rtt_us": int(stream.at("srtt_us8", [0])[0]) >> 3 if complete and stream.count else -1,
             "initial_cwnd": int(stream.at("rs_prior_in_flight", [first])[0]) if first < stream.count else -1,
+            "lost_syns": max(0, int(table.sides["syn_count"][self.index, table.sender[self.index]]) - 1),
             "wscale": int(p["wscale"]),
             "sack_ok": bool(p["sack_ok"]),
             "timestamps": bool(p["ts_ok"]),

@@ -3,7 +3,7 @@
 Sources: [Linux61] include/net/tcp.h tcp_current_ssthresh; net/ipv4/tcp_output.c tcp_cwnd_validate, tcp_cwnd_restart.
 """
 
-from cctrace.cc.linux import CA_CWR, CA_RECOVERY, TCP_INIT_CWND
+from cctrace.cc.linux import CA_CWR, CA_RECOVERY
 
 
 def ssthresh_before(ca_state: int, ssthresh: int, cwnd: int) -> int:
@@ -22,9 +22,9 @@ def note_usage(limited: bool, stale: bool, is_cwnd_limited: bool, packets_out: i
     return limited or stale or (not is_cwnd_limited and packets_out > max_packets_out)
 
 
-def cwnd_after_idle(cwnd: int, idle: int, rto: int) -> int:
-    """Return cwnd after `idle`, halved for every `rto` of it, down to the initial window [Linux61] tcp_cwnd_restart."""
-    lowest = min(TCP_INIT_CWND, cwnd)
+def cwnd_after_idle(cwnd: int, idle: int, rto: int, initial: int) -> int:
+    """Return cwnd after `idle`, halved for every `rto` of it, down to the `initial` one [Linux61] tcp_cwnd_restart."""
+    lowest = min(initial, cwnd)
     idle -= rto
     while idle > 0 and cwnd > lowest:
         cwnd >>= 1

@@ -24,6 +24,7 @@ from cctrace.replaying.engine import branches, loop, trying
 from cctrace.replaying.engine import context as cx
 from cctrace.replaying.engine import stack as sk
 from cctrace.replaying.engine.calls import CompiledCalls, InterpretedCalls, recorded_in, slots_of, state_of
+from cctrace.replaying.engine.initial import first_window, restart_window
 from cctrace.replaying.engine.new_context import new_context
 from cctrace.replaying.engine.recording import Recording
 from cctrace.replaying.engine.script import BEST, Best, Changes, Edit, Passed, Script
@@ -82,9 +83,10 @@ class Follower:
         self.likelihood = np.zeros(2 + (len(self.sends) if self.may_draw or not cls.has_on_ack else 0))
         self.stack = np.zeros(sk.STACK_SIZE, np.int64)
         self.stack[sk.MSS] = max(events.meta["mss"], 1)
-        self.stack[sk.HZ] = params["hz"]
-        self.stack[sk.GSO_MAX] = params.get("gso_max_bytes", 0)
+        self.stack[[sk.HZ, sk.GSO_MAX]] = params["hz"], params.get("gso_max_bytes", 0)
         self.stack[sk.STATE] = self.slots.ctypes.data
+        self.stack[sk.RESTART_CWND] = restart_window(events, sends)
+        self.slots[sk.CWND] = first_window(events, self.slots[sk.CWND])
         self.ctx = new_context(cls, params, events, self.sends, self._machine, self.slot)
         self.ctx[cx.MARKED] = self.is_marked
         # The argument `replay` of the functions of `loop`.

@@ -98,9 +98,10 @@ DRAWS, CWND, CWND_CNT, SSTHRESH, PACING, APP_LIMITED = range(6)
     OLDEST,  # row of `sends` before which all data are acknowledged
     PROBE_RTT_US,  # when PROBE_RTT was seen to start; 0: no, or its flight was reached; if data in flight are estimates
     NEXT_PROBE_RTT,  # next of the rows at which PROBE_RTT was seen to start
+    RESTART_CWND,  # to which idle times let cwnd fall, see `initial.restart_window`; 0: they do not
     STATE,  # address of `slots`
     STACK_SIZE,
-) = range(36)
+) = range(37)
 
 ONE_GAIN = 256  # BBR_UNIT
 LEAN_SEGMENTS, LEAN_PERCENT = 2, 3  # error of data in flight, in a capture not taken at the sender
@@ -184,7 +185,7 @@ def after_call(event, ack, slots, stack, reducing, hz, returned):
             if ack[A_PRIOR_IN_FLIGHT] == 0 and ack[A_ACK] == ack[A_SND_UNA]:
                 reduce_cwnd(ack, slots, stack, 1, 0, False)
     elif event == schema.CWND_EVENT and arg == linux.EVENT_CWND_RESTART and reducing:
-        restart_from_idle(ack, slots, hz)
+        restart_from_idle(ack, slots, stack, hz)
 
 
 def update_pacing_rate(event, ack, slots, stack, paced, most_Bps):
@@ -248,12 +249,14 @@ def end_reduction(ack, slots, stack):
         slots[CWND] = slots[SSTHRESH]
 
 
-def restart_from_idle(ack, slots, hz):
-    """Halve cwnd for every RTO of silence after the first [Linux618] tcp_cwnd_restart."""
+def restart_from_idle(ack, slots, stack, hz):
+    """Halve cwnd for every RTO of silence after the first, unless that is off [Linux618] tcp_cwnd_restart."""
+    if stack[RESTART_CWND] == 0:
+        return
     slots[SSTHRESH] = ssthresh_before(ack[A_CA_STATE], slots[SSTHRESH], slots[CWND])
     rto = (ack[A_SRTT] >> 3) + ack[A_RTTVAR]
     rto = max((rto * hz + 999_999) // 1_000_000, hz // 5)  # TCP_RTO_MIN is 200 ms
-    slots[CWND] = cwnd_after_idle(slots[CWND], ack[A_JIFFIES] - ack[A_LSNDTIME], rto)
+    slots[CWND] = cwnd_after_idle(slots[CWND], ack[A_JIFFIES] - ack[A_LSNDTIME], rto, stack[RESTART_CWND])
 
 
 def mark_app_limited(send, delivered, slots, stack, by_acks):

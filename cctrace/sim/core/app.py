@@ -1,6 +1,6 @@
 """Applications: what they write, and when."""
 
-from cctrace.cc.linux import EVENT_CWND_RESTART
+from cctrace.cc.linux import EVENT_CWND_RESTART, TCP_INIT_CWND
 from cctrace.lang.memory import words
 from cctrace.schema import CWND_EVENT, INIT
 from cctrace.sim.core import structs
@@ -112,4 +112,4 @@ def restart_after_idle(w, f, now):
         return
     call(w, f, CWND_EVENT, EVENT_CWND_RESTART, now)
     words(f.state)[SSTHRESH] = current_ssthresh(w, f)
-    words(f.state)[CWND] = cwnd_after_idle(words(f.state)[CWND], idle_us, f.rto_us)
+    words(f.state)[CWND] = cwnd_after_idle(words(f.state)[CWND], idle_us, f.rto_us, TCP_INIT_CWND)
