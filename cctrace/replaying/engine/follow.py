@@ -84,8 +84,7 @@ class Follower:
         self.stack = np.zeros(sk.STACK_SIZE, np.int64)
         self.stack[sk.MSS] = max(events.meta["mss"], 1)
         self.stack[[sk.HZ, sk.GSO_MAX]] = params["hz"], params.get("gso_max_bytes", 0)
-        self.stack[sk.STATE] = self.slots.ctypes.data
-        self.stack[sk.RESTART_CWND] = restart_window(events, sends)
+        self.stack[[sk.STATE, sk.RESTART_CWND]] = self.slots.ctypes.data, restart_window(events, sends)
         self.slots[sk.CWND] = first_window(events, self.slots[sk.CWND])
         self.ctx = new_context(cls, params, events, self.sends, self._machine, self.slot)
         self.ctx[cx.MARKED] = self.is_marked
