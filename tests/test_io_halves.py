@@ -170,6 +170,14 @@ def test_the_second_thread_decodes_half_of_a_usual_file(small, file, connections
     assert 0.3 * len(wanted) < half._n_rows < 0.6 * len(wanted)
 
 
+def test_a_capture_full_of_sacks_is_halved_once_its_rows_are_estimated(small, file):
+    small.clear()
+    ack = ipv4(tcp(443, 40000, 5, 99, 16, options=tcp_options(sacks=[(k, k + 1) for k in range(3)])), ident=0)
+    file.write_bytes(pcap([(T0 + at, ethernet(ack + bytes(200))) for at in range(3000)], 1))
+    assert len(compare(file).sacks["left"]) == 9000
+    assert len(small) == 1
+
+
 @pytest.mark.parametrize("cut", [1, 17, 60_000, 299_999])
 def test_a_file_that_is_cut_gives_the_same_rows_and_warning(small, file, cut):
     data = capture(5, odd=0.02)

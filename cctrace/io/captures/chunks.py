@@ -166,7 +166,7 @@ class Decoding:
         self.state = np.zeros(pieces.STATE, np.int64)
         positions = (np.empty(pieces.FRAMES, np.int64) for _ in range(4))
         self.frames: tuple[Any, ...] = (*positions, np.full(pieces.FRAMES, link, np.int32))
-        self._halve, self._may_halve = halve, halve is not None and decoder.is_whole
+        self._halve, self._may_halve = halve, decoder.is_whole
 
     def on(self, rules: Sequence[int], interfaces: Ints, counts: Ints) -> Generator[None, None, int]:
         """Decode on, yield whenever the rows are full and more follows; return why it ended (`decode_packets`)."""
@@ -186,11 +186,12 @@ class Decoding:
                 return why
 
     def _halved(self, given: Given) -> Any:
-        """Let another thread decode the second half of a file, once; None if that is not possible or not worth it."""
-        if not (self._may_halve and self.decoder.rows):
+        """Let another thread decode the second half of a file, once; None: not yet possible, or not worth it."""
+        if not (self._halve and self._may_halve and self.decoder.rows):
             return None
-        self._may_halve = False
-        return self._halve(self, given) if self._halve else None
+        half = self._halve(self, given)
+        self._may_halve = half is None
+        return half
 
 
 def frames_of_records(
