@@ -28,7 +28,7 @@ from cctrace.diagnosis.order import ordered, verdict
 from cctrace.diagnosis.packets.delays import jitter
 from cctrace.diagnosis.packets.losses import before_losses, retransmissions
 from cctrace.diagnosis.packets.rates import queue
-from cctrace.diagnosis.remedies import with_commands
+from cctrace.diagnosis.remedies import commands, with_commands
 from cctrace.diagnosis.rules import explained_away, judge
 from cctrace.diagnosis.wording import fill
 from cctrace.flows.capture import Capture
@@ -295,6 +295,16 @@ def test_a_receiver_that_did_not_read_for_most_of_the_time_needs_no_larger_buffe
     flow = cct.read(datasets.path("single_bbr_1bdp", "sender.pcap.zst")).flow(0)
     (said,) = with_commands([first], flow)
     assert ("--rwnd x4" in said.advice) == (not form)
+
+
+@pytest.mark.parametrize(
+    ("source", "named"),
+    [("<stdin>", "-"), ("<stream>", "FILE"), ("a.pcap and 2 more", "FILE"), ("my file.pcap", "'my file.pcap'")],
+)
+def test_a_command_names_what_can_be_read_again(source, named):
+    capture = cct.read(datasets.path("loss_cubic_1pct", "sender.pcap.zst"))
+    capture.packets.source = source
+    assert commands("random_loss", capture.flow(0))[0].startswith(f"cctrace whatif {named} --")
 
 
 def test_more_copies_than_retransmissions_are_no_share_of_them():

@@ -10,6 +10,7 @@ Questions in the syntax of `cctrace.whatif`:
 from __future__ import annotations
 
 import dataclasses
+import re
 import shlex
 from typing import TYPE_CHECKING, Any
 
@@ -79,10 +80,17 @@ def commands(verdict: str, flow: Flow, own: str | None = None) -> list[str]:
         f"--{key.replace('_', '-')} {value}" for name, change in asked if not name for key, value in change.items()
     ]
     options = ([f"--cc {','.join(controllers)}"] if controllers else []) + changes
-    source, which = shlex.quote(str(flow.capture.packets.source)), ""
+    source, which = _as_argument(str(flow.capture.packets.source)), ""
     if len(flow.capture) > 1:
         which = f" --flow {flow.index}"
     return [f"cctrace whatif {source}{which} {option}" for option in options[:1]] + options[1:]
+
+
+def _as_argument(source: str) -> str:
+    """Return a capture's source as a command takes it: FILE stands for one that has no name, or several."""
+    if source == "<stdin>":
+        return "-"
+    return "FILE" if re.fullmatch(r"<stream>|.* and \d+ more", source) else shlex.quote(source)
 
 
 def _is_shut(verdict: Verdict) -> bool:
