@@ -83,9 +83,9 @@ def replay_in_blocks(
     handover = known_script(flow, cls, params)
     script = infer(follower, Given(-1, hz_known, given, handover, draws=draws, to_end=False)).script
     if not draws:
-        empty = [np.zeros(0)] * 6
+        none = np.zeros(0)
         inferred = cls, params, follower.params, script, timed(script, follower)
-        return BlockReplay(*empty, np.zeros((0, 4), np.int64), *inferred)
+        return BlockReplay(none, none, none, none, none, none, np.zeros((0, 4), np.int64), *inferred)
     follower.restore(begin)
     stops, sent = blocks(events, each_us)
     likelihood = follower.score(script, stops, cx.TIMED_SENDS)
