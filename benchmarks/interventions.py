@@ -28,7 +28,7 @@ from benchmarks.intervention_bases import CAUSES
 from cctrace.analysis.inputs import Counters
 from cctrace.analysis.one_flow import of_capture, senders_to_simulate
 from cctrace.counterfactual.effects import effects_of
-from cctrace.counterfactual.figures import FIGURES, SHARE, near, recorded_figures
+from cctrace.counterfactual.figures import FIGURES, SHARE, is_reproduced, recorded_figures
 from cctrace.diagnosis.constants import EFFECT_NEAR
 from cctrace.diagnosis.findings import shares
 from cctrace.diagnosis.record import Record
@@ -353,7 +353,7 @@ def report_whatif(rows: pd.DataFrame) -> None:
     low, high = answered["low"].astype(float).fillna(-np.inf), answered["high"].astype(float).fillna(np.inf)
     want = answered["want"]
     scored = answered.assign(
-        near=[near(row.figure, row.got, row.want) for row in answered.itertuples()],
+        near=[is_reproduced(row.figure, row.got, row.want) for row in answered.itertuples()],
         holds=(low <= want) & (want <= high),
         far=(answered["figure"] != SHARE) & ((want > FAR * high) | (want < low / FAR)),
     )

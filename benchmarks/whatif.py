@@ -31,7 +31,7 @@ import numpy as np
 import pandas as pd
 
 import cctrace as cct
-from cctrace.counterfactual.figures import FIGURES, near, recorded_figures
+from cctrace.counterfactual.figures import FIGURES, is_reproduced, recorded_figures
 from cctrace.path.transmissions import DELIVERED, transmissions
 
 WIRE = 1514 / 1500  # the lab's links carry bare IP packets, cct.Path counts Ethernet frames
@@ -285,7 +285,7 @@ def held(options):
                 + ", ".join(f"{row['got']:.4g} for {row['want']:.4g}" for row in rows[-3:])
             )
     table = pd.DataFrame(rows)
-    table["near"] = [near(row.figure, row.got, row.want) for row in table.itertuples()]
+    table["near"] = [is_reproduced(row.figure, row.got, row.want) for row in table.itertuples()]
     top = table.high.astype(float).fillna(np.inf)
     table["inside"] = (table.low.astype(float).fillna(-np.inf) <= table.want) & (table.want <= top)
     print(f"{refused} refused")

@@ -8,7 +8,7 @@ import pytest
 
 import cctrace as cct
 from cctrace import datasets
-from cctrace.counterfactual.scene import _base_rtt_us
+from cctrace.counterfactual.flow_model import _base_rtt_us
 from cctrace.diagnosis.diagnose import diagnose
 from cctrace.diagnosis.packets import ends, sharing
 from cctrace.diagnosis.packets.writes import paused_writes

@@ -15,7 +15,7 @@ import cctrace as cct
 from cctrace.analysis.analyze import EFFECTS, analyze
 from cctrace.cc import kernel_name
 from cctrace.cli import main
-from cctrace.counterfactual.candidates import ACKS_AS_DUE, beside, removals
+from cctrace.counterfactual.candidates import ACKS_AS_DUE, doubtful_verdicts, removals
 from cctrace.counterfactual.effects import (
     NO_MORE_DATA,
     Effects,
@@ -23,11 +23,11 @@ from cctrace.counterfactual.effects import (
     _may_lack_room,
     effect_words,
     effects_of,
-    too_short,
+    with_shallow_buffer,
 )
-from cctrace.counterfactual.held_back import HeldBack
+from cctrace.counterfactual.flow_model import model_of
+from cctrace.counterfactual.host_limits import HostLimits
 from cctrace.counterfactual.interventions import INTERVENTIONS, NOT_SIMULATED
-from cctrace.counterfactual.scene import scene_of
 from cctrace.diagnosis import groups
 from cctrace.diagnosis.catalogue import ORDER
 from cctrace.diagnosis.constants import UNSURE
@@ -204,18 +204,18 @@ def joined_late(tmp_path_factory):
     )
     file = tmp_path_factory.mktemp("late") / "sender.pcap"
     sim.to_pcap(file)
-    return scene_of(cct.read(file).flow(0), "cubic6", None, lambda line: None)
+    return model_of(cct.read(file).flow(0), "cubic6", None, lambda line: None)
 
 
 def test_a_competitor_that_never_met_an_empty_queue_has_the_base_rtt_all_the_same(joined_late):
-    (other,) = joined_late.others
+    (other,) = joined_late.other_senders
     assert float(other.rtt.removesuffix("us")) == pytest.approx(30_000, rel=0.02)  # its least RTT is 60 ms
 
 
 def test_a_competitor_that_no_verdict_names_is_asked_about_unless_a_fair_queue_is_named(joined_late):
     def names(*verdicts):
         diagnosis = Diagnosis.of([Limit("cwnd", 0.0, 5.0)], [], list(verdicts))
-        return [one.name for one in beside(joined_late, diagnosis)]
+        return [one.name for one in doubtful_verdicts(joined_late, diagnosis)]
 
     assert names(one("receiver_limited")) == ["competition"]
     assert not names(one("competition"))
@@ -232,9 +232,9 @@ def test_drops_of_the_paths_full_queue_are_asked_about_although_most_losses_were
             rtt_ns=20e6,
             aqm="codel",
         )
-        scene = SimpleNamespace(others=(), held=HeldBack(), path=path, are_hypothetical=False)
+        model = SimpleNamespace(other_senders=(), host_limits=HostLimits(), path=path, others_hypothetical=False)
         diagnosis = Diagnosis.of([Limit("cwnd", 0.0, 5.0)], [], list(verdicts))
-        return [one.name for one in beside(scene, diagnosis)]
+        return [one.name for one in doubtful_verdicts(model, diagnosis)]
 
     assert names(4e3, one("random_loss")) == ["shallow_buffer"]  # a fifth of a bandwidth-delay product
     assert names(40e3, one("random_loss")) == ["congestive_loss"]
@@ -247,11 +247,11 @@ def test_random_losses_of_the_path_are_asked_about_although_others_dropped_more(
     loss = {"model": "bernoulli", "share": Estimate90(0.005, low, 0.01), "congestive": 62, "random": lost}
     estimates = {"loss": loss, "buffer_bytes": Estimate90(None), "rate_bps": rates()}
     path = SimpleNamespace(estimates=estimates, aqm="droptail")
-    scene = SimpleNamespace(others=(), held=HeldBack(), path=path, are_hypothetical=False)
+    model = SimpleNamespace(other_senders=(), host_limits=HostLimits(), path=path, others_hypothetical=False)
 
     def names(*verdicts):
         diagnosis = Diagnosis.of([Limit("cwnd", 0.0, 5.0)], [], list(verdicts))
-        return [one.name for one in beside(scene, diagnosis)]
+        return [one.name for one in doubtful_verdicts(model, diagnosis)]
 
     assert names(one("competition")) == (["random_loss"] if asked else [])
     assert not names(one("random_loss"))
@@ -272,8 +272,8 @@ def test_steps_of_the_paths_rate_are_asked_about_although_the_application_explai
     def steps(cause, *steps_bps, each_s=1.0):
         estimates = {"loss": loss, "buffer_bytes": Estimate90(None), "rate_bps": rates(*steps_bps, each_s=each_s)}
         path = SimpleNamespace(estimates=estimates, aqm="droptail", rtt_ns=20e6)
-        scene = SimpleNamespace(others=(), held=HeldBack(), path=path, are_hypothetical=False)
-        return beside(scene, Diagnosis.of([Limit("application", 0.0, 5.0)], [], [one(cause)]))
+        model = SimpleNamespace(other_senders=(), host_limits=HostLimits(), path=path, others_hypothetical=False)
+        return doubtful_verdicts(model, Diagnosis.of([Limit("application", 0.0, 5.0)], [], [one(cause)]))
 
     (found,) = steps("application_limited", 4e6, 3.9e6, 5e6)
     assert found.name == "rate_change"
@@ -285,13 +285,13 @@ def test_steps_of_the_paths_rate_are_asked_about_although_the_application_explai
 
 def test_without_fair_queueings_competitors_the_flow_has_the_entire_link():
     path = cct.Path(rate=[(0, "8Mbit"), (2, "4Mbit")], rtt="20ms", buffer="1bdp")
-    scene = SimpleNamespace(path=SimpleNamespace(aqm="droptail", estimates={"loss": {"model": "none"}}), others=())
+    model = SimpleNamespace(path=SimpleNamespace(aqm="droptail", estimates={"loss": {"model": "none"}}), other_senders=())
     served = replace(one("fair_queueing"), evidence={"link_bps": 8e6})
-    removal, verdict_of = removals([served], scene)[0]["fair_queueing"]
+    removal, verdict_of = removals([served], model)[0]["fair_queueing"]
     assert not removal.is_alone  # no other flow is simulated: the path has the rate that they left
     assert removal.change(path, verdict_of).rate_steps()[1].tolist() == [8e6]
-    scene.others = (cct.Sender("reno"),)
-    assert removals([served], scene)[0]["fair_queueing"][0].is_alone
+    model.other_senders = (cct.Sender("reno"),)
+    assert removals([served], model)[0]["fair_queueing"][0].is_alone
 
 
 def test_drops_of_a_fair_queues_own_aqm_are_no_random_losses_and_fewer_alone(tmp_path):
@@ -527,10 +527,10 @@ def test_a_send_buffer_that_delays_recoveries_alone_shows_in_what_reproduces_the
 
 @pytest.mark.parametrize(("retransmitted", "may"), [(0.01, True), (0.0, False)])
 def test_a_send_buffer_delays_no_recovery_of_a_flow_that_had_none(retransmitted, may):
-    held = SimpleNamespace(options=lambda changes: {})
-    scene = SimpleNamespace(recorded={"retransmitted_share": retransmitted}, held=held, others=())
+    host_limits = SimpleNamespace(sender_options=lambda changes: {})
+    model = SimpleNamespace(recorded={"retransmitted_share": retransmitted}, host_limits=host_limits, other_senders=())
     diagnosis = SimpleNamespace(limits=[Limit("application", 0.0, 1.0), Limit("pacing", 1.0, 9.0)])
-    assert _may_lack_room(scene, diagnosis) == may
+    assert _may_lack_room(model, diagnosis) == may
 
 
 def test_a_gain_that_its_application_may_lack_data_for_goes_behind_what_is_certain_if_it_was_seen_to_pause():
@@ -577,7 +577,7 @@ def test_a_capture_that_misleads_is_said_first():
 def test_a_larger_buffer_is_not_said_to_change_nothing_where_all_losses_are_taken_for_chance(congestive, answered):
     path = SimpleNamespace(aqm="droptail", policer=None, estimates={"loss": {"congestive": congestive, "random": 9}})
     found = [Verdict("shallow_buffer", 0.9, 0.0, 10.0, {}, "", "", "")]
-    known, unanswered = removals(found, SimpleNamespace(path=path, others=()))
+    known, unanswered = removals(found, SimpleNamespace(path=path, other_senders=()))
     assert ("shallow_buffer" in known) == answered
     assert ("shallow_buffer" in unanswered) != answered
 
@@ -588,22 +588,22 @@ def test_a_larger_buffer_is_not_said_to_change_nothing_where_all_losses_are_take
 )
 @pytest.mark.parametrize("cause", ["rate_change", "stale_bandwidth"])
 def test_what_a_path_with_its_first_rate_lacks_is_said(steps, later, cause):
-    scene = fitted()
-    scene.path.rate_steps = cct.Path(rate=steps, rtt="20ms").rate_steps
-    assert removals([one(cause)], scene)[0][cause][0].words == f"the path's first rate all the time{later}"
+    model = fitted()
+    model.path.rate_steps = cct.Path(rate=steps, rtt="20ms").rate_steps
+    assert removals([one(cause)], model)[0][cause][0].words == f"the path's first rate all the time{later}"
 
 
 def fitted(aqm="droptail", policer=None, as_fitted=None, **loss):
-    """Return the scene of a fitted path with these parts, and losses by count."""
+    """Return the model of a fitted path with these parts, and losses by count."""
     lost = {"model": "bernoulli" if loss.get("random") else "none", "congestive": 0, "random": 0} | loss
     path = SimpleNamespace(aqm=aqm, policer=policer, estimates={"loss": lost, "aqm": as_fitted})
-    return SimpleNamespace(path=path, others=())
+    return SimpleNamespace(path=path, other_senders=())
 
 
 @pytest.mark.parametrize(("cause", "has_it"), [("aqm", {"aqm": "codel"}), ("policer", {"policer": ("8Mbit", "50kB")})])
 def test_a_cause_that_the_inferred_path_lacks_is_not_said_to_cost_nothing(cause, has_it):
-    for scene, answered in ((fitted(), False), (fitted(**has_it), True)):
-        known, unanswered = removals([one(cause)], scene)
+    for model, answered in ((fitted(), False), (fitted(**has_it), True)):
+        known, unanswered = removals([one(cause)], model)
         assert (cause in known) == answered
         assert (cause in unanswered) != answered
 
@@ -639,7 +639,7 @@ def test_an_aqm_goes_behind_where_a_full_queue_explains_the_recording_best():
 def test_a_full_queue_below_a_bdp_is_a_short_buffer_if_twice_its_size_gives_more(bdp, gain, name):
     full = replace(one("congestive_loss", gain), evidence={"buffer_bytes": 3e4, "buffer_bdp": bdp, "lost": 20})
     asked = {full.name: (INTERVENTIONS[full.name], replace(full, effect=None))}
-    causes, added = too_short({full.name: Without({}, full.effect)}, [], asked)
+    causes, added = with_shallow_buffer({full.name: Without({}, full.effect)}, [], asked)
     assert list(causes) == [name]
     effects = Effects({}, "reno", {}, causes, {}, added, [])
     found = effects.joined(SimpleNamespace(verdicts=[full], reordered=lambda found: found))
@@ -654,7 +654,7 @@ def test_a_cause_that_effects_add_replaces_the_verdict_of_its_name():
 
 
 def test_jitter_that_no_verdict_names_is_asked_about_unless_a_hypothetical_competitor_varies_delays():
-    def names(others, spread_us, *verdicts, are_hypothetical=False):
+    def names(others, spread_us, *verdicts, others_hypothetical=False):
         loss = {"model": "none", "share": Estimate90(0.0)}
         jitter = {"sd_us": Estimate90(spread_us)}
         drawn = Jitter("normal", sd=f"{spread_us}us")
@@ -666,9 +666,11 @@ def test_jitter_that_no_verdict_names_is_asked_about_unless_a_hypothetical_compe
             jitter_steps=lambda before: ([0], [drawn]),
             max_rate_bps=lambda: 8e6,
         )
-        scene = SimpleNamespace(others=others, held=HeldBack(), path=path, are_hypothetical=are_hypothetical)
+        model = SimpleNamespace(
+            other_senders=others, host_limits=HostLimits(), path=path, others_hypothetical=others_hypothetical
+        )
         diagnosis = Diagnosis.of([Limit("cwnd", 0.0, 5.0)], [], list(verdicts))
-        return [each.name for each in beside(scene, diagnosis)]
+        return [each.name for each in doubtful_verdicts(model, diagnosis)]
 
     assert names((), 3000, one("receiver_limited")) == ["jitter"]
     assert not names((), 400, one("receiver_limited"))  # a hundredth of the RTT
@@ -676,7 +678,7 @@ def test_jitter_that_no_verdict_names_is_asked_about_unless_a_hypothetical_compe
     assert names((), 3000, one("ack_compression")) == ["jitter"]  # of the ACKs, perhaps
     other = (SimpleNamespace(start_ns=0),)
     assert names(other, 3000, one("competition")) == ["jitter"]
-    assert not names(other, 3000, one("competition"), are_hypothetical=True)
+    assert not names(other, 3000, one("competition"), others_hypothetical=True)
 
 
 @pytest.mark.parametrize("unlike", ["", "does not reproduce the recording"])

@@ -5,7 +5,7 @@ import pytest
 
 import cctrace as cct
 from cctrace.counterfactual.interventions import INTERVENTIONS
-from cctrace.counterfactual.questions import changed
+from cctrace.counterfactual.path_changes import changed
 from cctrace.fit.fitted_path import FittedPath
 from cctrace.fit.jitter import Jitter
 

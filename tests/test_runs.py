@@ -21,15 +21,20 @@ def _of(figures, paths):
 
 def kept_of(monkeypatch, rtts_us):
     """Whether draws of these RTTs are kept for a recording of 30 ms, and which."""
-    monkeypatch.setattr(module, "plausible", lambda path, draws, seed: list(range(draws)))
-    monkeypatch.setattr(Runs, "_prepared", lambda self, path: path)
+    monkeypatch.setattr(module, "plausible_paths", lambda path, draws, seed: list(range(draws)))
+    monkeypatch.setattr(Runs, "_simulable", lambda self, path: path)
     monkeypatch.setattr(module, "alike", operator.eq)
     figures = {"goodput_bps": np.full(32, 8e6), "rtt_mean_us": rtts_us, "retransmitted_share": np.zeros(32)}
     runs = object.__new__(Runs)
-    runs.scene = SimpleNamespace(recorded=RECORDED, path=None, marking={})
-    runs.paths, runs._seeds, runs._tries, runs._own = list(range(8)), list(range(1, 9)), 4, _of(figures, range(8))
-    runs._over = lambda paths, questions, seeds: [_of(figures, paths)]
-    return runs._keep_nearest("cubic6", True), runs.paths, runs._own
+    runs.model = SimpleNamespace(recorded=RECORDED, path=None, marking={})
+    runs.paths, runs._seeds, runs._draw_factor, runs._original_runs = (
+        list(range(8)),
+        list(range(1, 9)),
+        4,
+        _of(figures, range(8)),
+    )
+    runs._simulate = lambda paths, questions, seeds: [_of(figures, paths)]
+    return runs._keep_nearest("cubic6", True), runs.paths, runs._original_runs
 
 
 def test_a_course_that_one_run_in_four_takes_is_kept(monkeypatch):

@@ -15,9 +15,9 @@ import pytest
 import cctrace as cct
 from cctrace.cli import main
 from cctrace.counterfactual.figures import FIGURES, interval
-from cctrace.counterfactual.held_back import held_back
-from cctrace.counterfactual.questions import changed, check_changes
-from cctrace.counterfactual.scene import scene_of
+from cctrace.counterfactual.flow_model import model_of
+from cctrace.counterfactual.host_limits import host_limits_of
+from cctrace.counterfactual.path_changes import changed, check_changes
 from cctrace.diagnosis.packets.writes import clocked_writes
 from cctrace.diagnosis.record import Record
 from cctrace.errors import ArgumentError, FitError
@@ -119,7 +119,7 @@ def test_what_held_a_flow_back_holds_the_candidate_back_too_unless_it_is_removed
 def test_a_flow_through_fq_has_candidates_through_fq():
     sim = cct.simulate(PATH, cct.Sender("bbr2022", ack_every=2, fq=True), "6s", 1, packets=True)
     flow = sim.capture().flow(0)
-    found = held_back(Record(flow), cct.diagnose(flow))
+    found = host_limits_of(Record(flow), cct.diagnose(flow))
     assert found.options({})["fq"] is True
     assert "fq" not in found.options({"fq": False})
 
@@ -129,7 +129,7 @@ def test_writes_that_were_not_done_when_the_next_one_came_keep_their_times_and_s
     path = cct.Path(rate="9Mbit", rtt="20ms", buffer="2bdp", policer=("3.7Mbit", "80kB"))
     sender = cct.Sender("bbr2022", app="chunks:size=225kB,every=500ms", ack_every=2)
     flow = cct.simulate(path, sender, "12s", 3, packets=True).capture().flow(0)
-    held = cct.Sender("reno", app=held_back(Record(flow), cct.diagnose(flow)).app).application
+    held = cct.Sender("reno", app=host_limits_of(Record(flow), cct.diagnose(flow)).app).application
     assert held[1] == pytest.approx(225e3, rel=0.02)
     assert held[2] == pytest.approx(500e6, rel=0.02)
 
@@ -144,7 +144,7 @@ def test_writes_on_a_clock_are_found_beside_a_competitor_whose_queue_leaves_no_p
     (app,) = (one for one in diagnosis.verdicts if one.name == "application_limited")
     assert "writing 588 kB every 400 ms" in app.text
     assert app.evidence["application_share"] < 0.25
-    held = cct.Sender("reno", app=held_back(record, diagnosis).app).application
+    held = cct.Sender("reno", app=host_limits_of(record, diagnosis).app).application
     assert held[1] == pytest.approx(588e3, rel=0.02)
     assert held[2] == pytest.approx(400e6, rel=0.01)
 
@@ -317,7 +317,7 @@ def test_without_a_known_sender_there_are_figures_and_no_advice(simulated, monke
     def nobody(flow):
         return SimpleNamespace(name="unknown", group=("unknown",))
 
-    monkeypatch.setattr("cctrace.counterfactual.scene.identified", nobody)
+    monkeypatch.setattr("cctrace.counterfactual.flow_model.identified", nobody)
     found = cct.whatif(simulated, ["reno"], draws=3)
     assert (found.own, found.original, found.reproduces, found.differences) == (None, None, False, {})
     assert found.candidates["reno"]["goodput_bps"].value > 0
@@ -378,9 +378,9 @@ def test_a_flow_that_joins_others_meets_them_as_it_did(tmp_path):
 
     joined_by("cubic6", seed=5, packets=True).to_pcap(tmp_path / "both.pcap")
     late = max(cct.read(tmp_path / "both.pcap").bulk(), key=lambda flow: flow.row["start_ns"])
-    scene = scene_of(late, "cubic6", None, lambda line: None)
-    assert scene.ahead_s == pytest.approx(8.0, abs=0.11)
-    assert [other.start_ns for other in scene.others] == [pytest.approx(0, abs=0.11e9)]
+    model = model_of(late, "cubic6", None, lambda line: None)
+    assert model.head_start_s == pytest.approx(8.0, abs=0.11)
+    assert [other.start_ns for other in model.other_senders] == [pytest.approx(0, abs=0.11e9)]
     answer = cct.whatif(late, ["bbr3"], own="cubic6", draws=6)
     assert answer.reproduces
     for name, figures in (("cubic6", answer.original), ("bbr3", answer.candidates["bbr3"])):

@@ -12,8 +12,8 @@ import cctrace as cct
 from cctrace.analysis.analyze import NO_PACKETS, analyze
 from cctrace.cc import controller
 from cctrace.cli import main
-from cctrace.counterfactual.questions import changed, check_changes
-from cctrace.counterfactual.runs import plausible
+from cctrace.counterfactual.path_changes import changed, check_changes
+from cctrace.counterfactual.runs import plausible_paths
 from cctrace.diagnosis.catalogue import ORDER
 from cctrace.diagnosis.diagnose import diagnose
 from cctrace.diagnosis.remedies import REMEDIES, commands, questions, remedies
@@ -133,7 +133,7 @@ def test_a_flow_that_never_made_a_queue_leaves_open_buffers_of_ten_bdp(analysis)
     path = analysis.whatif.path
     assert "buffer" in path.estimates["undetermined"]
     bdp = path.max_rate_bps() / 8 * path.rtt_ns / 1e9
-    sizes = [one.buffer_bytes / bdp for one in plausible(path, 60, 1)]
+    sizes = [one.buffer_bytes / bdp for one in plausible_paths(path, 60, 1)]
     least = path.estimates["buffer_bytes"].low / bdp
     assert least < 0.8  # CUBIC under random loss hardly made one
     assert least <= min(sizes) < 2 * least

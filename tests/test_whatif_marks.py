@@ -4,7 +4,7 @@ import pytest
 
 import cctrace as cct
 from cctrace.counterfactual.effects import effects_of
-from cctrace.counterfactual.questions import alike, changed
+from cctrace.counterfactual.path_changes import alike, changed
 
 LINK = {"rate": "20Mbit", "rtt": "20ms", "buffer": "4bdp"}
 

@@ -31,6 +31,6 @@ BUFFER_ROUNDS = 3  # rounds | accuracy | each refines between the neighbours of 
 # --- rival explanations ----------------------------------------------------------------------------------------------
 CLEARLY = 5.991464547107981  # of twice the log likelihood | set | least gain of another path: 2 ln 20, for odds of 20
 RUNS = 4  # simulations | accuracy | per explanation
-AHEAD_S = 20.0  # s | accuracy | at most, of other flows before a flow joins them: their start-up is over
+MAX_HEAD_START_S = 20.0  # s | accuracy | at most, of other flows before a flow joins them: their start-up is over
 GRID_S = 0.1  # s | accuracy | of the courses that are compared
 LAST_RTTS = 8  # samples | definition | whose mean approximates the smoothed RTT [RFC6298]

@@ -1,4 +1,4 @@
-"""The cost of each cause: the inferred path simulated with and without it, over the same random draws.
+"""The cost of each cause of a diagnosis: a flow's model simulated with and without it, over the same random draws.
 
     found = effects_of(flow, diagnosis, "cubic6")
     found.causes["random_loss"].effect          goodput and RTT without random loss, relative to those with it
@@ -18,11 +18,17 @@ import numpy as np
 
 from cctrace.cc import called
 from cctrace.counterfactual import constants as effort
-from cctrace.counterfactual.candidates import A_FULL_QUEUE, ACKS_AS_DUE, beside, held, removals
+from cctrace.counterfactual.candidates import (
+    A_FULL_QUEUE,
+    ACKS_AS_DUE,
+    doubtful_verdicts,
+    host_limit_verdicts,
+    removals,
+)
 from cctrace.counterfactual.figures import FIGURES, SHARE, frame_of, in_words
+from cctrace.counterfactual.flow_model import model_of
+from cctrace.counterfactual.polled_flow_model import model_of_polls
 from cctrace.counterfactual.runs import Question, Runs
-from cctrace.counterfactual.scene import scene_of
-from cctrace.counterfactual.scene_of_polls import scene_of_polls
 from cctrace.counterfactual.whatif import cells
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.catalogue import CAUSES
@@ -38,13 +44,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from cctrace.counterfactual.candidates import Removals
+    from cctrace.counterfactual.flow_model import Controller, FlowModel
     from cctrace.counterfactual.interventions import Intervention
-    from cctrace.counterfactual.scene import Controller, Scene
     from cctrace.diagnosis.diagnose import Diagnosis
 
     Figures = dict[str, Estimate]
 
-OF_ACKS = {"ack_thinning", "ack_aggregation", "ack_compression"}
+OF_ACKS = {"ack_thinning", "ack_aggregation", "ack_compression"}  # causes on the way of the ACKs
 NO_MORE_DATA = "an application that had little more to send than it sent: what delayed its data would hide that"
 # Each of these alone can determine a flow's rate.
 LIMITS = {
@@ -82,16 +88,13 @@ def effect_words(effect: Effect) -> str:
     >>> effect_words(Effect("no policer", ratio, same, Estimate90(-0.01, -0.012, -0.008)))
     'with no policer: 3.2 times the goodput (2.9 or more), about the same RTT (-1 to +1 %), 1 point fewer retransmissions (0.8 to 1.2)'
     """  # noqa: E501
-    differ = {"goodput_bps": _more(effect.goodput), "rtt_mean_us": _more(effect.rtt), SHARE: effect.retransmitted}
+    goodput, rtt = effect.goodput.shifted(-1), effect.rtt.shifted(-1)
+    differ = {"goodput_bps": goodput, "rtt_mean_us": rtt, SHARE: effect.retransmitted}
     text = f"with {effect.without}: {in_words(differ)}"
     if effect.without_both is None:
         return text
-    both = in_words(differ | {"goodput_bps": _more(effect.without_both)}).split(",")[0]
+    both = in_words(differ | {"goodput_bps": effect.without_both.shifted(-1)}).split(",")[0]
     return f"{text}; then limited by {CAUSES[effect.then].words}, and without that, too, {both}"
-
-
-def _more(ratio: Estimate) -> Estimate:
-    return ratio.shifted(-1)
 
 
 @dataclass(frozen=True, repr=False)
@@ -144,10 +147,10 @@ class Effects(Summarized, Jsonable):
         verdicts = [self._with_effect(one) for one in verdicts]
         if not self.unlike:
             return diagnosis.reordered([_calibrated(one) for one in by_effect(verdicts, goal)])
-        # What changes nothing over a path that is not the recorded one may change something over that. One queue for
-        # all flows says nothing of a fair one.
-        in_turn = any(one.name == "fair_queueing" for one in verdicts)
-        verdicts = [one if matters(one) and not in_turn else replace(one, effect=None) for one in verdicts]
+        # A cause without an effect over a path that is wrong may have one over the true path: do not say it has none.
+        # And effects in a single queue for all flows say nothing of a fair queue.
+        is_served_in_turn = any(one.name == "fair_queueing" for one in verdicts)
+        verdicts = [one if matters(one) and not is_served_in_turn else replace(one, effect=None) for one in verdicts]
         verdicts = by_effect(verdicts, goal)
         return diagnosis.reordered([replace(one, effect=None) for one in verdicts])
 
@@ -196,10 +199,10 @@ def effects_of(
     """Return the effects of removing each cause of a flow's diagnosis.
 
     `own`: the sender's controller, or its candidates, the likeliest first: intervals then cover the results of all
-    candidates that reproduce the recording. `draws`: number of paths drawn from the fit's uncertainty; 8 by default,
-    or fewer for a flow of many segments. If no candidate does, effects over the path that comes closest only order the
-    verdicts: their intervals are as wide as it is off. Raises `FitError` if the path cannot be inferred, or would take
-    too long to simulate; `StreamError` if the capture lacks one direction.
+    candidates that reproduce the recording. If none does, the effects for the closest one only order the verdicts, with
+    intervals widened by its error. `draws`: number of paths drawn from the fit's uncertainty; 8 by default, or fewer
+    for a flow of many segments. Raises `FitError` if the path cannot be inferred, or would take too long to simulate;
+    `StreamError` if the capture lacks one direction.
     """
     segments = float(np.nan_to_num(flow.row["segments_sent"]))
     if draws is None and segments > effort.MAX_SEGMENTS and isinstance(flow, Flow):
@@ -209,14 +212,14 @@ def effects_of(
         raise FitError("the capture is unreliable, and so would be a path inferred from it")
     senders = [own] if isinstance(own, str | type) else list(own)
     if isinstance(flow, CounterFlow):
-        scene = scene_of_polls(flow, senders[0], diagnosis)
+        model = model_of_polls(flow, senders[0], diagnosis)
     else:
-        scene = scene_of(flow, senders[0], diagnosis, progress, quick=True)
+        model = model_of(flow, senders[0], diagnosis, progress, quick=True)
     tries = effort.TRIES if isinstance(flow, Flow) else 1  # polls do not reveal a flow's chance events
-    kept, unlike = _reproducing([replace(scene, own=one) for one in senders], diagnosis, draws, tries, progress)
-    scene = kept[0].scene
-    added, perhaps = held(scene, diagnosis), beside(scene, diagnosis)
-    asked, unanswered = removals(diagnosis.verdicts + added + perhaps, scene)
+    kept, unlike = _reproducing([replace(model, controller=one) for one in senders], diagnosis, draws, tries, progress)
+    model = kept[0].model
+    added, doubtful = host_limit_verdicts(model, diagnosis), doubtful_verdicts(model, diagnosis)
+    asked, unanswered = removals(diagnosis.verdicts + added + doubtful, model)
     for cause in asked.keys() & OF_ACKS:
         if all(runs.is_original(_question(runs, *asked[cause])) for runs in kept):
             unanswered[cause] = ACKS_AS_DUE
@@ -226,66 +229,69 @@ def effects_of(
     ]
     causes = {
         cause: Without(
-            _span([answer[cause].figures for answer in answers]),
-            _effect(removal, _span([answer[cause].differ or {} for answer in answers])),
+            _spanning([answer[cause].figures for answer in answers]),
+            _effect(removal, _spanning([answer[cause].difference or {} for answer in answers])),
         )
         for cause, (removal, _) in asked.items()
     }
-    causes = _with_next(causes, asked, kept)
+    causes = _with_next_limit(causes, asked, kept)
     next_limits = {one.effect.then for one in causes.values()}
-    for one in perhaps:
+    for one in doubtful:
         effect = causes[one.name].effect if one.name in causes else None
         if effect is not None and (one.name in next_limits or matters(replace(one, effect=effect))):
             added.append(replace(one, confidence=min(one.confidence, const.UNSURE)) if unlike else one)
         else:
             causes.pop(one.name, None)
             unanswered.pop(one.name, None)
-    causes, added = too_short(causes, added, asked)
-    names = " or ".join(called(runs.scene.own or "") for runs in kept)
+    causes, added = with_shallow_buffer(causes, added, asked)
+    names = " or ".join(called(runs.model.controller or "") for runs in kept)
     doubt = f"that a controller other than {names} sent it: which one did is unknown"
     not_excluded = [*kept[0].not_excluded, *([doubt] if len(senders) > 1 else [])]
-    if scene.held.app is None and any(
+    if model.host_limits.app is None and any(
         (one.effect.goodput.value or 0) > 1 + const.GOODPUT_CHANGES for one in causes.values()
     ):
         not_excluded.append(NO_MORE_DATA)
-    return Effects(scene.recorded, names, kept[0].original or {}, causes, unanswered, added, not_excluded, unlike)
+    return Effects(model.recorded, names, kept[0].original or {}, causes, unanswered, added, not_excluded, unlike)
 
 
 def _reproducing(
-    scenes: Sequence[Scene], diagnosis: Diagnosis, draws: int, tries: int, progress: Progress
+    models: Sequence[FlowModel], diagnosis: Diagnosis, draws: int, tries: int, progress: Progress
 ) -> tuple[list[Runs], str]:
-    """Return the runs of those scenes that reproduce the recording; if none does, of those with a send buffer.
+    """Return the runs of those models that reproduce the recording; if none does, of those with a send buffer.
 
-    Linux keeps there what arrived out of order, too: a buffer that suffices at other times delays every recovery, and
-    the flow seems to lack data only then. If no run with a send buffer reproduces the recording, either, the closest
-    run without one is returned, and how it differs. `tries`: as of `Runs`; polls, which have one, do not show that.
+    Linux keeps segments that arrived out of order in the send buffer until the gap is filled: a buffer that suffices
+    otherwise may delay every recovery, and the flow seems to lack data only then. If no run with a send buffer
+    reproduces the recording, either, the closest run without one is returned, and in words how it differs. `tries`:
+    see `Runs`; it is 1 for polls, which do not show such delays.
     """
-    tried = [Runs(one, draws, 1, progress, tries) for one in scenes]
+    tried = [Runs(model, draws, 1, progress, tries) for model in models]
     kept = [runs for runs in tried if runs.reproduces]
-    if not kept and tries > 1 and _may_lack_room(scenes[0], diagnosis):
-        recorded = scenes[0].recorded
-        in_flight = recorded["goodput_bps"] / 8e6 * recorded["rtt_mean_us"]
-        buffers = [replace(one.held, send_buffer_bytes=in_flight, may_lack_data=False) for one in scenes]
-        rivals = [replace(one, held=held) for one, held in zip(scenes, buffers, strict=True)]
-        kept = [runs for one in rivals if (runs := Runs(one, draws, 1, progress, tries)).reproduces]
+    if not kept and tries > 1 and _may_lack_room(models[0], diagnosis):
+        recorded = models[0].recorded
+        in_flight_bytes = recorded["goodput_bps"] / 8e6 * recorded["rtt_mean_us"]
+        for model in models:
+            limits = replace(model.host_limits, send_buffer_bytes=in_flight_bytes, may_lack_data=False)
+            runs = Runs(replace(model, host_limits=limits), draws, 1, progress, tries)
+            kept += [runs] if runs.reproduces else []
     if kept:
         return kept, ""
     closest = min(tried, key=lambda runs: runs.misfit)
-    return [closest], _unlike(scenes[0], closest.original or {})
+    return [closest], _mismatch_words(models[0], closest.original or {})
 
 
-def _may_lack_room(scene: Scene, diagnosis: Diagnosis) -> bool:
-    """Return whether the send buffer may have delayed recoveries: a flow alone had some, and waited for data.
+def _may_lack_room(model: FlowModel, diagnosis: Diagnosis) -> bool:
+    """Return whether the send buffer may have delayed recoveries.
 
-    No other cause is known.
+    It may if a flow that had some, alone on its path and without another limit at the hosts, waited for data.
     """
-    if not scene.recorded[SHARE]:
+    if not model.recorded[SHARE]:
         return False
-    limited = scene.held.options({"rwnd": "none", "fq": None})
-    return not limited and not scene.others and shares(diagnosis.limits).get("application", 0.0) >= const.NEGLIGIBLE
+    limited = model.host_limits.sender_options({"rwnd": "none", "fq": None})
+    waited = shares(diagnosis.limits).get("application", 0.0) >= const.NEGLIGIBLE
+    return waited and not limited and not model.other_senders
 
 
-def _with_next(causes: dict[str, Without], asked: Removals, kept: Sequence[Runs]) -> dict[str, Without]:
+def _with_next_limit(causes: dict[str, Without], asked: Removals, kept: Sequence[Runs]) -> dict[str, Without]:
     """Return the causes with what limits the flow next, once the costliest one is removed.
 
     If two limits are about equally strong, removing only one changes little, and each hides the other: both then
@@ -295,22 +301,23 @@ def _with_next(causes: dict[str, Without], asked: Removals, kept: Sequence[Runs]
     if not others:
         return causes
     removal, one = asked[first]
-    joined = {name: removal.and_also(*asked[name]) for name in others}
+    joined = {name: removal.combined_with(*asked[name]) for name in others}
     answers = [runs.ask({name: _question(runs, joined[name], one) for name in others}) for runs in kept]
-    both = {name: _effect(removal, _span([each[name].differ or {} for each in answers])).goodput for name in others}
+    differences = {name: _spanning([answer[name].difference or {} for answer in answers]) for name in others}
+    both = {name: _effect(removal, differences[name]).goodput for name in others}
     then = max(others, key=lambda name: both[name].value or 0)
     alone = causes[first].effect.goodput
     if not _is_above(both[then], alone.value):
         return causes
     hidden = {} if (alone.value or 0) > 1 + const.GOODPUT_CHANGES else {then: first}
-    nexts = {first: then} | hidden
+    next_limit = {first: then} | hidden
     return causes | {
         name: replace(causes[name], effect=replace(causes[name].effect, then=other, without_both=both[then]))
-        for name, other in nexts.items()
+        for name, other in next_limit.items()
     }
 
 
-def too_short(
+def with_shallow_buffer(
     causes: dict[str, Without], added: list[Verdict], asked: Removals
 ) -> tuple[dict[str, Without], list[Verdict]]:
     """Return causes and added verdicts with a full queue below one BDP as `shallow_buffer`, if a larger one helps."""
@@ -335,34 +342,36 @@ def _is_above(ratio: Estimate, other: float | None) -> bool:
     return math.log(ratio.value / other) >= const.GOODPUT_CHANGES and (ratio.low is None or ratio.low > other)
 
 
-def _span(several: Sequence[Figures]) -> Figures:
+def _spanning(several: Sequence[Figures]) -> Figures:
     """Return the first figures, with intervals widened to cover all."""
-    found: Figures = {}
+    widened: Figures = {}
     for name, first in several[0].items():
-        lows, highs = [one[name].low for one in several], [one[name].high for one in several]
-        low = None if None in lows else min(side for side in lows if side is not None)
-        high = None if None in highs else max(side for side in highs if side is not None)
-        found[name] = first._replace(low=low, high=high)
-    return found
+        lows, highs = [figures[name].low for figures in several], [figures[name].high for figures in several]
+        low = None if None in lows else min(low for low in lows if low is not None)
+        high = None if None in highs else max(high for high in highs if high is not None)
+        widened[name] = first._replace(low=low, high=high)
+    return widened
 
 
-def _unlike(scene: Scene, original: Figures) -> str:
-    got = cells(original)
-    want = cells({name: Estimate(value) for name, value in scene.recorded.items()})
-    each = zip(("goodput", "RTT", "retransmissions"), got, want, strict=False)  # an unknown sender is not simulated
-    pairs = "; ".join(f"{word} {one} simulated, {other} recorded" for word, one, other in each)
+def _mismatch_words(model: FlowModel, original: Figures) -> str:
+    """Return in words how the original's figures differ from the recording."""
+    recorded = cells({name: Estimate(value) for name, value in model.recorded.items()})
+    # Without a known controller, there is no original, and nothing to compare.
+    each = zip(("goodput", "RTT", "retransmissions"), cells(original), recorded, strict=False)
+    pairs = "; ".join(f"{figure} {got} simulated, {wanted} recorded" for figure, got, wanted in each)
     return f"the inferred path does not reproduce the recording ({pairs}), so that no number would mean anything"
 
 
 def _calibrated(one: Verdict) -> Verdict:
-    """Return a verdict whose confidence is the calibrated probability of such effects."""
+    """Return a verdict with the probability of its effect as confidence, and the rule's confidence as `presence`."""
     if one.effect is None:
         return one
     return replace(one, confidence=one.effect.confidence, presence=one.confidence)
 
 
 def _question(runs: Runs, removal: Intervention, one: Verdict) -> Question:
-    own = runs.scene.own or ""
+    """Return what a removal asks of runs: the flow's own controller without the cause."""
+    own = runs.model.controller or ""
     return Question(own, removal.hosts, lambda path: removal.change(path, one), removal.is_alone)
 
 

@@ -1,9 +1,9 @@
 """Figures of a what-if: of the recording, of simulated runs with intervals, and of the difference between two senders.
 
-All intervals are computed on a scale on which errors are homogeneous: logarithms; for a share, of the share plus
-half a point.
+All intervals are computed on a scale on which errors are homogeneous: logarithms; for the retransmitted share, of the
+share plus SHARE_TOLERANCE.
 
-    runs        {figure: one value per drawn path}
+    Runs        {figure: one value per drawn path}
     estimated   median and 90 % prediction interval of the next run
     difference  of a candidate and the flow's own controller over the same paths with the same random numbers
 """
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 Runs = Mapping[str, Floats]
 
-FIGURES = {"goodput_bps": "goodput_bps", "rtt_mean_us": "rtt_mean_us", "retransmitted_share": "retransmit_ratio"}
 SHARE = "retransmitted_share"
-# A recording is reproduced within these bounds: 10 %, 20 %, a factor of 2 or 0.3 points.
-NEAR = {"goodput_bps": 0.10, "rtt_mean_us": 0.20}
-NEAR_FACTOR, NEAR_POINTS = 2.0, LOSS_CHANGES
-SIDES = (0.05, 0.95)  # 90 % intervals
-# Error of simulations over a known path, half a 90 % interval on the scale of `log`, from recordings of a quiet lab
-# that are not used to evaluate what-ifs: `python benchmarks/whatif.py simulator`.
+FIGURES = {"goodput_bps": "goodput_bps", "rtt_mean_us": "rtt_mean_us", SHARE: "retransmit_ratio"}  # column of `flows`
+# A recording is reproduced within these bounds: goodput 10 %, mean RTT 20 %, share a factor of 2 or 0.3 points.
+TOLERANCE = {"goodput_bps": 0.10, "rtt_mean_us": 0.20}
+SHARE_FACTOR, SHARE_TOLERANCE = 2.0, LOSS_CHANGES
+UPPER = 0.95  # quantile at the upper end of a 90 % interval
+# Error of simulations over a known path, half a 90 % interval on the scale of `to_log_scale`, from recordings of a
+# quiet lab that are not used to evaluate what-ifs: `python benchmarks/whatif.py simulator`.
 SIMULATOR = {"goodput_bps": 0.01 * Z90, "rtt_mean_us": 0.012 * Z90, SHARE: 0.03 * Z90}
 
 
@@ -73,83 +73,89 @@ def frame_of(rows: Iterable[tuple[str, Mapping[str, Estimate]]]) -> pd.DataFrame
     return pd.DataFrame.from_dict(flat, orient="index")
 
 
-def log(name: str, value: ArrayLike) -> Floats:
+def to_log_scale(name: str, value: ArrayLike) -> Floats:
     """Return a figure on the scale on which its errors are homogeneous."""
-    return np.log(np.asarray(value, float) + (NEAR_POINTS if name == SHARE else 0.0))
+    return np.log(np.asarray(value, float) + (SHARE_TOLERANCE if name == SHARE else 0.0))
 
 
-def unlog(name: str, value: float) -> float:
-    """Return the figure whose `log` this is."""
-    return float(np.clip(np.exp(value) - NEAR_POINTS, 0.0, 1.0) if name == SHARE else np.exp(value))
+def from_log_scale(name: str, value: float) -> float:
+    """Return the figure whose `to_log_scale` this is."""
+    return float(np.clip(np.exp(value) - SHARE_TOLERANCE, 0.0, 1.0) if name == SHARE else np.exp(value))
 
 
-def sides(estimate: Estimate) -> tuple[float, float, float]:
-    """Return value, low and high; open ends are infinite, unknown values NaN."""
+def bounds(estimate: Estimate) -> tuple[float, float, float]:
+    """Return value, lower and upper bound of an estimate; open bounds are infinite, unknown values NaN."""
     value, low, high = estimate
     return np.nan if value is None else value, -np.inf if low is None else low, np.inf if high is None else high
 
 
-def near(name: str, got: float, want: float) -> bool:
-    """Return whether a figure is reproduced."""
-    if name in NEAR:
-        return abs(got / want - 1) <= NEAR[name]
-    return abs(got - want) <= NEAR_POINTS or max(got, want) <= NEAR_FACTOR * min(got, want)
+def is_reproduced(name: str, simulated: float, recorded: float) -> bool:
+    """Return whether a simulated figure is close enough to the recorded one."""
+    if name in TOLERANCE:
+        return abs(simulated / recorded - 1) <= TOLERANCE[name]
+    least, most = sorted((simulated, recorded))
+    return most - least <= SHARE_TOLERANCE or most <= SHARE_FACTOR * least
 
 
-def missed(name: str, estimate: Estimate, want: float) -> float:
-    """Return by how much an estimate missed a figure beyond its interval, on the scale of `log`."""
-    value, low, high = sides(estimate)
-    middle, side = log(name, value), log(name, low if want < value else high)
-    beyond = float((middle - log(name, want)) ** 2 - (middle - side) ** 2)
-    return float(np.sqrt(max(beyond, 0.0)))
+def miss_beyond_interval(name: str, estimate: Estimate, recorded: float) -> float:
+    """Return the error, on the scale of `to_log_scale`, by which an interval must widen to hold the recorded figure."""
+    value, low, high = bounds(estimate)
+    middle, bound = to_log_scale(name, value), to_log_scale(name, low if recorded < value else high)
+    excess = float((middle - to_log_scale(name, recorded)) ** 2 - (middle - bound) ** 2)
+    return float(np.sqrt(max(excess, 0.0)))
 
 
-def interval(values: ArrayLike, *further: float) -> tuple[float, float, float]:
+def interval(values: ArrayLike, *errors: float) -> tuple[float, float, float]:
     """Return the median of a few runs, and the interval in which 90 % of further runs lie.
 
-    `further` are half widths of independent errors. Sample quantiles would be too narrow: of 12 runs they cover 76
-    %. The interval is the prediction interval of a normal sample, sqrt(1 + 1/n) times Student's quantile
-    ([Hahn91]_), with a separate spread on each side of the median, and holds every run: one of twelve that takes
-    another course (half of a queue that just sufficed overflows) is not a tail of a normal distribution.
+    `errors` are half widths of independent errors. Sample quantiles would be too narrow: of 12 runs they cover 76 %.
+    The interval is the prediction interval of a normal sample, sqrt(1 + 1/n) times Student's quantile ([Hahn91]_),
+    with a separate spread on each side of the median, and holds every run: one of twelve that takes another course
+    (half of a queue that just sufficed overflows) is not a tail of a normal distribution.
     """
     given = np.asarray(values, float)
-    n, middle = len(given), float(np.median(given))
-    off = given - middle
-    reach = np.sqrt(1 + 1 / n) * special.stdtrit(n - 1, SIDES[1])
-    sides = [reach * np.sqrt(2 * np.mean(np.where(sign * off > 0, off, 0.0) ** 2) * n / (n - 1)) for sign in (-1, 1)]
-    sides = [max(side, (sign * off).max()) for sign, side in zip((-1, 1), sides, strict=True)]
-    low, high = (float(np.sqrt(side**2 + sum(one**2 for one in further))) for side in sides)
-    return middle, middle - low, middle + high
+    n, median = len(given), float(np.median(given))
+    deviations = given - median
+    student = np.sqrt(1 + 1 / n) * special.stdtrit(n - 1, UPPER)
+
+    def half_width(sign: int) -> float:
+        one_sided = np.where(sign * deviations > 0, deviations, 0.0)
+        spread = student * np.sqrt(2 * np.mean(one_sided**2) * n / (n - 1))
+        return float(np.sqrt(max(spread, (sign * deviations).max()) ** 2 + sum(error**2 for error in errors)))
+
+    return median, median - half_width(-1), median + half_width(1)
 
 
 def estimated(runs: Runs, misfit: Mapping[str, float]) -> dict[str, Estimate]:
-    """Return {figure: Estimate} of runs: their spread, the simulator's error, and the original's `missed`."""
-    found: dict[str, Estimate] = {}
+    """Return {figure: Estimate} of runs; intervals combine their spread, the simulator's error, and `misfit`.
+
+    `misfit`: `miss_beyond_interval` of each figure of the flow's own controller over the inferred path; 0 if left out.
+    """
+    estimates: dict[str, Estimate] = {}
     for name, values in runs.items():
-        sides = interval(log(name, values), SIMULATOR[name], misfit.get(name, 0.0))
-        found[name] = Estimate90(*(unlog(name, side) for side in sides))
-    return found
+        ends = interval(to_log_scale(name, values), SIMULATOR[name], misfit.get(name, 0.0))
+        estimates[name] = Estimate90(*(from_log_scale(name, end) for end in ends))
+    return estimates
 
 
 def difference(runs: Runs, original: Runs, misfit: Mapping[str, float]) -> dict[str, Estimate]:
     """Return {figure: Estimate} of the change against the flow's own controller: relative, for the share absolute.
 
-    Runs share the drawn paths, so that their uncertainty cancels as far as it affects both.
+    Runs share the drawn paths, so that their uncertainty cancels as far as it affects both. `misfit`: see `estimated`.
     """
-    found: dict[str, Estimate] = {}
+    estimates: dict[str, Estimate] = {}
     for name, values in runs.items():
-        gained = log(name, values) - log(name, original[name])
-        simulator = np.sqrt(2) * SIMULATOR[name]
-        sides = interval(gained, simulator, misfit.get(name, 0.0))
-        least = float(np.median(original[name])) + NEAR_POINTS
-        found[name] = Estimate90(*(float(np.expm1(side)) * (least if name == SHARE else 1.0) for side in sides))
-    return found
+        log_ratios = to_log_scale(name, values) - to_log_scale(name, original[name])
+        ends = interval(log_ratios, np.sqrt(2) * SIMULATOR[name], misfit.get(name, 0.0))
+        unit = float(np.median(original[name])) + SHARE_TOLERANCE if name == SHARE else 1.0
+        estimates[name] = Estimate90(*(float(np.expm1(end)) * unit for end in ends))
+    return estimates
 
 
 # --- in words --------------------------------------------------------------------------------------------------------
 _WORDS = {"goodput_bps": "goodput", "rtt_mean_us": "RTT", SHARE: "retransmissions"}
-# Per cent, and points of the share: smaller changes are "about the same".
-ALIKE = {"goodput_bps": 5.0, "rtt_mean_us": 5.0, SHARE: 100 * NEAR_POINTS}
+# Per cent, and percentage points of the share: smaller changes are "about the same".
+ABOUT_THE_SAME = {"goodput_bps": 5.0, "rtt_mean_us": 5.0, SHARE: 100 * SHARE_TOLERANCE}
 
 
 def in_words(differ: Mapping[str, Estimate]) -> str:
@@ -168,7 +174,7 @@ def in_words(differ: Mapping[str, Estimate]) -> str:
 
 
 def _differs(name: str, estimate: Estimate) -> str:
-    value, low, high = sides(estimate)
+    value, low, high = bounds(estimate)
     word = _WORDS[name]
     if name != SHARE and np.isinf(low) and value > 0:
         if np.isinf(high):
@@ -183,7 +189,7 @@ def _differs(name: str, estimate: Estimate) -> str:
         ends = [_signed(side) for side in (low, high) if np.isfinite(side)]
         if len(ends) < 2:
             return f"{word} undecided ({ends[0]}{unit} or {'more' if np.isinf(high) else 'less'})"
-        if max(-low, high) > ALIKE[name]:
+        if max(-low, high) > ABOUT_THE_SAME[name]:
             return f"{word} undecided ({' to '.join(ends)}{unit})"
         return f"about the same {word} ({' to '.join(ends)}{unit})"
     nearest, farthest = (low, high) if value > 0 else (high, low)

@@ -1,9 +1,9 @@
-"""Removal of each cause from the inferred path.
+"""How to remove each cause of a flow's behaviour from its model: changes of the path, the hosts and the other flows.
 
     INTERVENTIONS["random_loss"].words          "no random loss"
     INTERVENTIONS["random_loss"].change(path, verdict), .hosts, .is_alone
 
-The removal of other causes cannot be simulated; `NOT_SIMULATED` says why.
+NOT_SIMULATED says why the removal of other causes cannot be simulated.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from cctrace.counterfactual.questions import changed
+from cctrace.counterfactual.path_changes import changed
 from cctrace.diagnosis.findings import Verdict
 from cctrace.sim.path import Path
 
@@ -23,22 +23,18 @@ Change = Callable[[Path, Verdict], Path]
 DELAYED_ACK = 2  # segments per ACK at most [RFC5681] 4.2
 
 
-def _same(path: Path, verdict: Verdict) -> Path:
-    return path
-
-
 @dataclass(frozen=True)
 class Intervention:
     """The removal of a cause."""
 
     words: str  # the difference, following "with"
-    change: Change = _same  # (path, verdict) -> the path without the cause
-    # changes of `HeldBack.options`, and options of a `cctrace.Sender`
+    change: Change = lambda path, verdict: path  # (path, verdict) -> the path without the cause
+    # changes as `HostLimits.sender_options` takes them, and options of a `cctrace.Sender`
     hosts: Mapping[str, Any] = field(default_factory=dict)
     is_alone: bool = False  # whether the capture's other flows are removed
-    is_longer: bool = False  # whether the queue may then be longer than the path's
+    is_longer: bool = False  # whether the queue may become longer than that of the inferred path
 
-    def and_also(self, other: Intervention, verdict: Verdict) -> Intervention:
+    def combined_with(self, other: Intervention, verdict: Verdict) -> Intervention:
         """Return the joint removal of this cause and another one with its verdict."""
 
         def change(path: Path, mine: Verdict) -> Path:
@@ -49,9 +45,10 @@ class Intervention:
 
 
 def _in_order(path: Path, verdict: Verdict) -> Path:
-    times, jitters = path.jitter_steps(path.jitters_before)
-    kept = [None if one is None else replace(one, reorder=False) for one in jitters]
-    return changed(path, {"jitter": list(zip(times / 1e9, kept, strict=True))})
+    """Return a path with the same delays, whose packets wait for those before them."""
+    times_ns, jitters = path.jitter_steps(path.jitters_before)
+    in_order = [None if jitter is None else replace(jitter, reorder=False) for jitter in jitters]
+    return changed(path, {"jitter": list(zip(times_ns / 1e9, in_order, strict=True))})
 
 
 def _to(**changes: Any) -> Change:
@@ -66,11 +63,11 @@ def varies(verdict: Verdict) -> bool:
 
 def _one_rate(path: Path, verdict: Verdict) -> Path:
     """Return a path with its first rate; of a continuously varying one, the mean rate."""
-    times, rates = path.rate_steps()
-    if varies(verdict) and len(rates) > 1:
-        lasted = np.diff(np.append(times, max(verdict.end_s * 1e9, times[-1] + 1.0)))
-        return changed(path, {"rate": float(np.average(rates, weights=lasted))})
-    return changed(path, {"rate": float(rates[0])})
+    times_ns, rates_bps = path.rate_steps()
+    if varies(verdict) and len(rates_bps) > 1:
+        lasted_ns = np.diff(np.append(times_ns, max(verdict.end_s * 1e9, times_ns[-1] + 1.0)))
+        return changed(path, {"rate": float(np.average(rates_bps, weights=lasted_ns))})
+    return changed(path, {"rate": float(rates_bps[0])})
 
 
 def _entire_link(path: Path, verdict: Verdict) -> Path:
@@ -105,8 +102,7 @@ INTERVENTIONS: dict[str, Intervention] = {
     "ack_aggregation": Intervention("ACKs as they are due", hosts={"ack_slot": None}),
     "ack_compression": Intervention("ACKs as they are due", hosts={"ack_slot": None}),
 }
-_NOT_SEEN = "what caused it is not in the capture, so that no simulation can leave it out"
-_A_COUNT = "it is an effect of other causes"
+_NOT_CAPTURED = "what caused it is not in the capture, so that no simulation can leave it out"
 NOT_SIMULATED = {
     "path_full": "",  # no problem
     "unknown": "",
@@ -116,9 +112,9 @@ NOT_SIMULATED = {
     "slow_start_only": "a connection that has already left slow start is not simulated",
     "shaper": "how fast the link behind the token bucket is, is not in the capture",
     "ack_path_full": "how fast the path of the data is, beyond what its ACKs let out, is not in the capture",
-    "stalls": _NOT_SEEN,
+    "stalls": _NOT_CAPTURED,
     "receiver_pauses": "a receiver that pauses is not simulated",
-    "heavy_retransmission": _A_COUNT,
-    "congested_before": _NOT_SEEN,
+    "heavy_retransmission": "it is an effect of other causes",
+    "congested_before": _NOT_CAPTURED,
     "window_growing": "how much the path carries is not in the capture",
 }

@@ -7,10 +7,10 @@
 Other flows that share the bottleneck in the capture are simulated, not replayed: they react. What the capture
 cannot exclude is listed in `WhatIf.not_excluded` and opens the interval on one side.
 
-    scene, held_back    the recording: path, sender, host limits
-    questions           changes of path and hosts; `remedies` derives them from a diagnosis
-    runs                the simulations
-    figures             figures and their intervals
+    flow_model      the recording: path, sender, host limits, competing flows
+    path_changes    changes of the path; `diagnosis.remedies` derives them from a diagnosis
+    runs            the simulations
+    figures         figures and their intervals
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from cctrace.cc import called
 from cctrace.cc import controller as resolve
 from cctrace.counterfactual import constants as const
 from cctrace.counterfactual.figures import FIGURES, frame_of, in_words
-from cctrace.counterfactual.questions import check_changes
+from cctrace.counterfactual.flow_model import model_of
+from cctrace.counterfactual.path_changes import check_changes
 from cctrace.counterfactual.runs import Question, Runs
-from cctrace.counterfactual.scene import scene_of
 from cctrace.diagnosis import remedies
 from cctrace.display import Jsonable, Progress, Summarized, plain, silent
 from cctrace.errors import ArgumentError
@@ -37,7 +37,7 @@ from cctrace.units import format_rate, format_share, format_time
 if TYPE_CHECKING:
     import pandas as pd
 
-    from cctrace.counterfactual.scene import Controller
+    from cctrace.counterfactual.flow_model import Controller
     from cctrace.diagnosis.diagnose import Diagnosis
     from cctrace.fit.fitted_path import FittedPath
     from cctrace.flows.flow import Flow
@@ -208,9 +208,9 @@ def whatif(
         raise ArgumentError(f"candidates={candidates}: name a controller, or a change of the path, such as buffer='x2'")
     check_changes(changes)
     draws, seed = whole("draws", draws, const.MIN_DRAWS, const.MAX_DRAWS), whole("seed", seed)
-    scene = scene_of(as_flow(flow), own, None, progress)
-    asked = candidates or ([scene.own] if scene.own and changes else [])
-    runs = Runs(scene, draws, seed, progress)
+    model = model_of(as_flow(flow), own, None, progress)
+    asked = candidates or ([model.controller] if model.controller and changes else [])
+    runs = Runs(model, draws, seed, progress)
     return answer(runs, {called(spec): (spec, changes) for spec in asked}, changes)
 
 
@@ -219,24 +219,24 @@ def what_would_help(flow: Flow, diagnosis: Diagnosis, own: Controller | None, pr
 
     `own`: the sender's controller; None: identify it. Raises `FitError` and `StreamError` as `whatif` does.
     """
-    scene = scene_of(flow, own, diagnosis, progress)
-    return answer(Runs(scene, const.DRAWS, 1, progress), remedies.questions(diagnosis, scene.own))
+    model = model_of(flow, own, diagnosis, progress)
+    return answer(Runs(model, const.DRAWS, 1, progress), remedies.questions(diagnosis, model.controller))
 
 
 def answer(
     runs: Runs, questions: Mapping[str, tuple[Controller, dict[str, Any]]], changes: Mapping[str, Any] | None = None
 ) -> WhatIf:
-    """Return the `WhatIf` of a scene's runs.
+    """Return the `WhatIf` of a model's runs.
 
     `questions`: name of the answer: controller and changes of the path. `changes`: common changes of all questions.
     """
     answers = runs.ask({name: Question.of(*asked) for name, asked in questions.items()})
     candidates = {name: answer.figures for name, answer in answers.items()}
-    differences = {name: answer.differ for name, answer in answers.items() if answer.differ}
-    scene = runs.scene
-    own = None if scene.own is None else called(scene.own)
-    checked = scene.recorded, own, runs.original, runs.reproduces
-    return WhatIf(*checked, candidates, differences, scene.path, dict(changes or {}), runs.not_excluded)
+    differences = {name: answer.difference for name, answer in answers.items() if answer.difference}
+    model = runs.model
+    own = None if model.controller is None else called(model.controller)
+    checked = model.recorded, own, runs.original, runs.reproduces
+    return WhatIf(*checked, candidates, differences, model.path, dict(changes or {}), runs.not_excluded)
 
 
 def cells(figures: Figures) -> list[str]:

@@ -3,7 +3,7 @@
     rivals_of(path, evidence)       {"as inferred": path, "tail drops": ..., "chance": ..., "codel and chance": ...}
 
 A packet's fate does not reveal what dropped it. If the backlog at losses leaves that open, each explanation becomes
-a path, and simulations over it decide which one is right (`counterfactual.weighing`).
+a path, and simulations over it decide which one is right (`counterfactual.path_likelihood`).
 """
 
 from typing import Any

@@ -6,14 +6,14 @@ from typing import Any
 
 from cctrace.corpus.queries import Corpus
 from cctrace.corpus.whatif import FIGURES, MARGIN
-from cctrace.counterfactual.figures import NEAR_POINTS
+from cctrace.counterfactual.figures import SHARE_TOLERANCE
 from cctrace.display import escape
 from cctrace.report.elements import text_table
 from cctrace.units import format_number, format_share
 
 _WORDS = {"goodput": ("more goodput", "less goodput"), "rtt": ("a shorter RTT", "a longer RTT")}
 _WORDS["share"] = ("fewer retransmissions", "more retransmissions")
-_LEAST = {"goodput": MARGIN, "rtt": MARGIN, "share": NEAR_POINTS}
+_LEAST = {"goodput": MARGIN, "rtt": MARGIN, "share": SHARE_TOLERANCE}
 
 
 def whatif_part(corpus: Corpus) -> str:
@@ -27,8 +27,8 @@ def whatif_part(corpus: Corpus) -> str:
     return f"""<h2>Would another controller have done better?</h2>{sentences}
 <p class="soft">Compared with each flow's own controller over the path inferred from the flow; only flows that the
 simulation of their own controller reproduces. Better and worse mean {format_share(MARGIN)} or more of goodput or RTT,
-or {100 * NEAR_POINTS:g} points of the retransmitted share, with 90 % confidence. In brackets 95 % intervals over flows;
-the remaining flows may be either.</p>
+or {100 * SHARE_TOLERANCE:g} points of the retransmitted share, with 90 % confidence. In brackets 95 % intervals over
+flows; the remaining flows may be either.</p>
 {text_table(heads, rows, 2)}"""
 
 

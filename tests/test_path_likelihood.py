@@ -5,19 +5,19 @@ import pytest
 import cctrace as cct
 from cctrace.counterfactual.constants import CLEARLY
 from cctrace.counterfactual.effects import effects_of
+from cctrace.counterfactual.flow_model import model_of
+from cctrace.counterfactual.path_likelihood import deviances, likeliest_path, trajectory_of
 from cctrace.counterfactual.runs import Runs
-from cctrace.counterfactual.scene import scene_of
-from cctrace.counterfactual.weighing import course_of, likeliest, weighed
 from cctrace.fit.fitted_path import FittedPath
 from cctrace.fit.rivals import AS_INFERRED, CHANCE, CODEL_AND_CHANCE, TAIL_DROPS, rivals_of
 from cctrace.path.evidence import evidence_of
 from cctrace.path.transmissions import as_flow
 
 
-def scene(path, cc, seconds=8):
+def model(path, cc, seconds=8):
     flow = as_flow(cct.simulate(cct.Path(**path), cc, f"{seconds}s", 3, packets=True, ack_every=2))
-    found, evidence = scene_of(flow, cc, None, lambda line: None), evidence_of(flow)
-    return found, course_of(flow.rtt_samples, evidence.transmissions), evidence
+    found, evidence = model_of(flow, cc, None, lambda line: None), evidence_of(flow)
+    return found, trajectory_of(flow.rtt_samples, evidence.transmissions), evidence
 
 
 SHALLOW = {"rate": "20Mbit", "rtt": "40ms", "buffer": "0.5bdp"}
@@ -28,32 +28,32 @@ LOSSY = {"rate": "20Mbit", "rtt": "40ms", "buffer": "2bdp", "loss": "0.5%"}
     ("path", "cc", "seconds", "wrong"), [(SHALLOW, "bbr2022", 3, CHANCE), (LOSSY, "cubic6", 8, TAIL_DROPS)]
 )
 def test_what_dropped_packets_shows_in_what_a_simulation_over_it_does(path, cc, seconds, wrong):
-    found = weighed(*scene(path, cc, seconds))
+    found = deviances(*model(path, cc, seconds))
     assert found[wrong][1] > found[AS_INFERRED][1] + CLEARLY
 
 
 def test_losses_that_avoid_short_queues_are_not_all_random():
-    right, _, evidence = scene({"rate": "5Mbit", "rtt": "20ms", "buffer": "8kB"}, "reno")
+    right, _, evidence = model({"rate": "5Mbit", "rtt": "20ms", "buffer": "8kB"}, "reno")
     assert evidence.backlogs.chance < 1e-6
     assert CHANCE not in rivals_of(right.path, evidence)
-    right, _, evidence = scene(LOSSY, "cubic6")
+    right, _, evidence = model(LOSSY, "cubic6")
     assert evidence.backlogs.chance > 0.01
     managed = FittedPath.of(right.path.estimates | {"aqm": "other"})
     assert rivals_of(managed, evidence)[CHANCE].estimates["loss"]["random"] == evidence.backlogs.lost.sum()
 
 
 def test_a_wrong_split_of_losses_is_replaced():
-    right, recorded, evidence = scene(SHALLOW, "bbr2022", 3)
+    right, recorded, evidence = model(SHALLOW, "bbr2022", 3)
     wrong = rivals_of(right.path, evidence)[CHANCE]
     mistaken = type(right)(**{**vars(right), "path": wrong})
-    path = likeliest(mistaken, recorded, evidence)
+    path = likeliest_path(mistaken, recorded, evidence)
     assert path.estimates["loss"]["model"] == "none"
     assert path.buffer_bytes == pytest.approx(50_000, rel=0.1)
 
 
 def test_losses_of_packets_that_hardly_waited_are_chances_beside_an_unknown_queue_management():
     managed = {"rate": "20Mbit", "rtt": "30ms", "buffer": "4bdp", "aqm": "codel", "loss": "0.2%"}
-    right, _, evidence = scene(managed, "bbr3")
+    right, _, evidence = model(managed, "bbr3")
     unknown = FittedPath.of(right.path.estimates | {"aqm": "other"})
     both = rivals_of(unknown, evidence)[CODEL_AND_CHANCE]
     assert both.aqm == "codel"
@@ -62,7 +62,7 @@ def test_losses_of_packets_that_hardly_waited_are_chances_beside_an_unknown_queu
 
 
 def test_draws_are_those_with_which_a_flow_had_the_luck_of_the_recorded_one():
-    found = scene(LOSSY, "cubic6")[0]
+    found = model(LOSSY, "cubic6")[0]
     recorded = found.recorded["goodput_bps"]
     of_any, of_this = (Runs(found, 6, 1, tries=tries).original["goodput_bps"] for tries in (1, 4))
     assert of_this.low < recorded < of_this.high
@@ -70,12 +70,12 @@ def test_draws_are_those_with_which_a_flow_had_the_luck_of_the_recorded_one():
 
 
 def test_one_explanation_needs_no_simulation():
-    found = weighed(*scene({"rate": "20Mbit", "rtt": "40ms", "buffer": "8bdp"}, "bbr2022", 3))
+    found = deviances(*model({"rate": "20Mbit", "rtt": "40ms", "buffer": "8bdp"}, "bbr2022", 3))
     assert list(found) == [AS_INFERRED]
 
 
 def test_a_course_counts_what_the_capture_counts():
-    _, course, evidence = scene(LOSSY, "cubic6", 4)
+    _, course, evidence = model(LOSSY, "cubic6", 4)
     table = evidence.transmissions
     assert course.retransmitted[-1] == pytest.approx(table.retransmitted.sum(), abs=2)
     assert course.rtt_mean_us == pytest.approx(evidence.capture.flow(0).rtt["rtt_us"].mean())
@@ -91,11 +91,11 @@ def test_a_flow_that_the_capture_lacks_is_told_from_a_rate_that_fell(is_step, tm
     flow = cct.read(tmp_path / "sender.pcap").flow(0)
     diagnosis = cct.diagnose(flow)
     assert "rate_change" in [one.name for one in diagnosis.verdicts]
-    found = scene_of(flow, "bbr2022", diagnosis, lambda line: None)
+    found = model_of(flow, "bbr2022", diagnosis, lambda line: None)
     if is_step:
-        assert not found.others
+        assert not found.other_senders
         return
-    assert found.are_hypothetical
+    assert found.others_hypothetical
     alone = cct.simulate(cct.Path(**path), senders[:1], "12s", 3).flows["goodput_bps"][0]
     effects = effects_of(flow, diagnosis, "bbr2022", draws=4)
     first = effects.joined(diagnosis).verdicts[0]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from cctrace.arguments import check_argument
-from cctrace.counterfactual.held_back import OPTIONS
+from cctrace.counterfactual.host_limits import OPTIONS
 from cctrace.errors import ArgumentError
 from cctrace.sim.jitter import Jitter
 from cctrace.sim.path import Path
@@ -40,8 +40,8 @@ def check_changes(changes: Mapping[str, Any]) -> None:
 def changed(path: Path, changes: Mapping[str, Any]) -> Path:
     """Return a path with properties replaced, or multiplied if the value is a text like ``"x2"``.
 
-    With less jitter the mean delay remains, without any (None, ``"x0"``) as a constant, and so it does with normal
-    jitter, which has a mean of zero. More jitter has a longer mean, too.
+    Less jitter leaves the mean delay as it was: what it adds less becomes part of the RTT. So does all that it added if
+    there is none (None, ``"x0"``), or normal jitter, whose mean is zero. More jitter has a longer mean, too.
 
     >>> from cctrace.sim.path import Path
     >>> changed(Path(rate="10Mbit", rtt="40ms", buffer="100kB"), {"buffer": "x2", "loss": "1%"}).buffer_bytes
@@ -50,15 +50,15 @@ def changed(path: Path, changes: Mapping[str, Any]) -> Path:
     fields = {f.name: getattr(path, f.name) for f in dataclasses.fields(Path) if f.init}
     for name, value in changes.items():
         factor = parse_factor(value)
-        field = "jitter_before" if name == "jitter" and path.jitters_before else name  # it stays where it is
+        field = "jitter_before" if name == "jitter" and path.jitters_before else name  # on its side of the queue
         fields[field] = value if factor is None else _times(path, name, factor)
         if name == "loss" and factor is None:
             fields["burst_loss"] = None
-        if name == "aqm":  # that marks, if any does
+        if name == "aqm":  # replaces a step threshold, too
             fields["ecn_threshold"] = changes.get("ecn_threshold")
     if "jitter" in changes and "rtt" not in changes and (share := _constant_share(changes["jitter"])):
         fields["rtt"] = _at_mean(path, share)
-    if "rtt" in changes and path.reverse_ns:  # the way of the ACKs is as long a part of it as before
+    if "rtt" in changes and path.reverse_ns:  # the ACKs' delay keeps its share of the RTT
         before, after = (min(one.rtt_steps()[1]) for one in (path, Path(**fields | {"reverse": "0ms"})))
         fields["reverse"] = f"{path.reverse_ns * after / before / 1e3:.3f}us"
     if fields["rtt"] != path.rtt or "rate" in changes:
@@ -68,10 +68,11 @@ def changed(path: Path, changes: Mapping[str, Any]) -> Path:
 
 def alike(one: Path, other: Path) -> bool:
     """Return whether a simulation treats two paths alike."""
-    return _quantities(one) == _quantities(other)
+    return _simulated_properties(one) == _simulated_properties(other)
 
 
-def _quantities(path: Path) -> str:
+def _simulated_properties(path: Path) -> str:
+    """Return all that a simulation uses of a path, as text to compare."""
     jitters = (path.jitter_steps(), path.jitter_steps(before=True))
     steps = (path.rate_steps(), path.rtt_steps(), *jitters, path.loss_steps())
     texts = [[str(value) for value in values] for _, values in steps]
@@ -89,10 +90,10 @@ def _times(path: Path, name: str, factor: float) -> Any:
         return louder if len(louder) > 1 else louder[0][1]
     if name == "loss":
         return f"{min(100 * factor * parse_share(path.loss, 'loss'), 100):.6f}%"
-    times, values = path.rate_steps() if name == "rate" else path.rtt_steps()
+    times_ns, values = path.rate_steps() if name == "rate" else path.rtt_steps()
     scaled = [
         (t / 1e9, float(v * factor) if name == "rate" else f"{v * factor / 1e3:.1f}us")
-        for t, v in zip(times, values, strict=True)
+        for t, v in zip(times_ns, values, strict=True)
     ]
     return scaled if len(scaled) > 1 else scaled[0][1]
 
@@ -106,12 +107,13 @@ def _constant_share(jitter: Any) -> float:
 
 
 def _at_mean(path: Path, share: float) -> list[tuple[float, str]]:
-    """Return a path's base RTT with a share of its jitter's mean, as `Path` takes it."""
-    (times, rtts), (starts, jitters) = path.rtt_steps(), path.jitter_steps(path.jitters_before)
-    at = np.union1d(times, starts)
-    rtt_ns = rtts[np.searchsorted(times, at, "right") - 1]
-    mean_ns = np.array([_mean_ns(one) for one in jitters])[np.searchsorted(starts, at, "right") - 1]
-    return [(t / 1e9, f"{us:.1f}us") for t, us in zip(at, (rtt_ns + share * mean_ns) / 1e3, strict=True)]
+    """Return a path's base RTT with a share of its jitter's mean added, as `Path` takes it."""
+    (rtt_from_ns, rtts_ns), (jitter_from_ns, jitters) = path.rtt_steps(), path.jitter_steps(path.jitters_before)
+    steps_ns = np.union1d(rtt_from_ns, jitter_from_ns)
+    rtt_ns = rtts_ns[np.searchsorted(rtt_from_ns, steps_ns, "right") - 1]
+    means_ns = np.array([_mean_ns(jitter) for jitter in jitters])
+    mean_ns = means_ns[np.searchsorted(jitter_from_ns, steps_ns, "right") - 1]
+    return [(t / 1e9, f"{us:.1f}us") for t, us in zip(steps_ns, (rtt_ns + share * mean_ns) / 1e3, strict=True)]
 
 
 def _mean_ns(jitter: Jitter | None) -> float:
@@ -124,15 +126,15 @@ def _mean_ns(jitter: Jitter | None) -> float:
 
 
 def _scaled(buffer_bytes: float, factor: float) -> float:
-    """Return a multiple of a buffer that holds whole packets.
+    """Return a multiple of a buffer.
 
-    Half of a queue of three packets holds one or two, depending on whether it counts bytes, or packets and how it
-    rounds. No flow shows the part of a packet by which a buffer exceeds its packets: that part of a drawn buffer
-    decides.
+    Half of a queue of three packets holds one packet or two: that depends on whether it counts bytes or packets, and on
+    rounding. No flow shows the part of a packet that a buffer has beyond whole ones; if the multiple is no whole number
+    of packets, that part, as it was drawn with the buffer, is kept unscaled and decides.
     """
-    packets, part = divmod(buffer_bytes, PACKET_BYTES)
+    packets, rest_bytes = divmod(buffer_bytes, PACKET_BYTES)
     is_whole = float(packets * factor).is_integer()
-    return buffer_bytes * factor if is_whole else packets * factor * PACKET_BYTES + part
+    return buffer_bytes * factor if is_whole else packets * factor * PACKET_BYTES + rest_bytes
 
 
 def _louder(jitter: Jitter, factor: float) -> Jitter:

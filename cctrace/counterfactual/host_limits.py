@@ -1,9 +1,9 @@
-"""Limits at the two hosts that held a flow back, for simulated senders to share.
+"""Limits at the hosts: application, SO_MAX_PACING_RATE, send buffer, receive window, and whether fq paces.
 
-    held = held_back(flow, diagnosis)       application, pacing limit, send buffer, receive window, fq
-    held.options(changes)                   the same as options of a `cctrace.Sender`
+    limits = host_limits_of(record, diagnosis)   from the time accounting and the verdicts of a diagnosis
+    limits.sender_options(changes)               as options of a `cctrace.Sender`
 
-An application that writes a chunk a second, SO_MAX_PACING_RATE or a small buffer limits every controller alike.
+Such a limit would hold any controller back, so simulations of other controllers keep it.
 """
 
 from collections.abc import Mapping
@@ -22,58 +22,60 @@ from cctrace.errors import FitError
 from cctrace.sim.sender import Sender
 from cctrace.units import format_rate, format_share, format_size, format_time, parse_factor
 
-OPTIONS = ("rwnd", "app", "pacing", "send_buffer", "fq")  # what-if changes at the hosts
+OPTIONS = ("rwnd", "app", "pacing", "send_buffer", "fq")  # changes that `cctrace.whatif` accepts of the hosts
 
 
 @dataclass(frozen=True)
-class HeldBack:
+class HostLimits:
     """Host limits; None for each that does not apply."""
 
     app: str | None = None  # the application's writes, as `cctrace.Sender` takes them
     pacing_bps: float | None = None  # SO_MAX_PACING_RATE, bits/s
     send_buffer_bytes: float | None = None  # SO_SNDBUF, approximately: the mean data in flight
     window_bytes: float | None = None  # the largest receive window, if it closed at times or stopped growing
-    largest_window_bytes: float = 0.0  # the same regardless of that; 0 if unknown
+    largest_window_bytes: float = 0.0  # the largest receive window, whether or not it limited; 0 if unknown
     fq: bool | None = None  # whether packets left through fq; None if unknown
-    not_excluded: tuple[str, ...] = ()  # what that leaves open, in words
+    not_excluded: tuple[str, ...] = ()  # in words: what the flow might have done without these limits
     # whether the application paused without a pattern that a simulation could follow; other limits may hide how long it
     # would have paused
     may_lack_data: bool = False
 
-    def options(self, changes: Mapping[str, Any]) -> dict[str, Any]:
+    def sender_options(self, changes: Mapping[str, Any]) -> dict[str, Any]:
         """Return options of a `cctrace.Sender`: the flow's limits, unless `changes` override them."""
         options = {
             "app": changes.get("app", self.app),
-            "max_pacing_rate": self._changed("pacing", self.pacing_bps, "bit", changes),
-            "send_buffer": self._changed("send_buffer", self.send_buffer_bytes, "B", changes),
-            "rwnd": self._changed("rwnd", self.window_bytes, "B", changes, self.largest_window_bytes),
+            "max_pacing_rate": _limit_text(changes.get("pacing"), self.pacing_bps, "bit"),
+            "send_buffer": _limit_text(changes.get("send_buffer"), self.send_buffer_bytes, "B"),
+            "rwnd": _limit_text(changes.get("rwnd"), self.window_bytes, "B", self.largest_window_bytes),
             "fq": changes.get("fq", self.fq),
         }
         return {name: value for name, value in options.items() if value}
 
-    @staticmethod
-    def _changed(name: str, value: float | None, unit: str, changes: Mapping[str, Any], base: float = 0) -> str | None:
-        """Return a limit as `cctrace.Sender` takes it, the flow's own or a changed one; None for none."""
-        text = changes.get(name)
-        if text == "none":
-            return None
-        if text is not None:
-            if (factor := parse_factor(text)) is None:
-                return text
-            value = factor * (value or base)
-        return f"{value:.0f}{unit}" if value else None
+
+def _limit_text(change: str | None, value: float | None, unit: str, multiplied: float = 0.0) -> str | None:
+    """Return a limit as `cctrace.Sender` takes it; None for none.
+
+    `change`: "none", another limit, or a factor such as "x2"; None for no change. `multiplied`: the value that a factor
+    applies to if there is no limit.
+    """
+    if change == "none":
+        return None
+    if change is not None:
+        if (factor := parse_factor(change)) is None:
+            return change
+        value = factor * (value or multiplied)
+    return f"{value:.0f}{unit}" if value else None
 
 
-def held_back(record: Record, diagnosis: Diagnosis) -> HeldBack:
+def host_limits_of(record: Record, diagnosis: Diagnosis) -> HostLimits:
     """Return a flow's host limits; `FitError` if the application was the main one, and its writes show no pattern."""
     names, not_excluded = diagnosis.causes, []
-    idle, full, closed_share = (
-        shares(diagnosis.limits).get(name, 0.0) for name in ("application", "send_buffer", "receive_window")
-    )
+    time_shares = shares(diagnosis.limits)
+    idle, full, closed = (time_shares.get(name, 0.0) for name in ("application", "send_buffer", "receive_window"))
     paced = next((one for one in diagnosis.verdicts if one.name == "pacing_limited"), None)
     app, buffered = None, "send_buffer_limited" in names[:1] or full > const.APPLICATION
     if not buffered and (paced is None or paced.is_there < DOUBTFUL) and idle > 0:
-        app, buffered = _application(record, diagnosis, idle, closed_share)
+        app, buffered = _application(record, diagnosis, idle, closed)
     if app is not None:
         not_excluded.append(
             f"that the application would have written otherwise than {_in_words(app)}, which is kept (app changes it)"
@@ -86,27 +88,35 @@ def held_back(record: Record, diagnosis: Diagnosis) -> HeldBack:
             f"a pacing rate above {format_rate(pacing_bps)}, which held back and is kept (pacing changes it), or a "
             "policer of more than that, whose tokens it never used up"
         )
-    in_flight = record.goodput_bps / 8e6 * record.path.median_rtt_us
+    in_flight_bytes = record.goodput_bps / 8e6 * record.path.median_rtt_us
     if buffered:
-        size = format_size(in_flight)
+        size = format_size(in_flight_bytes)
         not_excluded.append(f"more than {size} in flight, which the send buffer kept to (send_buffer changes it)")
-    largest = float(record.largest_window_bytes)
-    closed = closed_share > const.WINDOW_SHUT or "receiver_limited" in names
-    never_grew = not closed and 0 < largest < const.GROWN_WINDOW * in_flight
-    window: float | None = largest
-    if not largest or not (closed or never_grew):  # something else may act like a receive window
-        window = _evidence(diagnosis, "window_limited").get("window_bytes")
-    if window is not None:
+    largest_bytes = float(record.largest_window_bytes)
+    did_close = closed > const.WINDOW_SHUT or "receiver_limited" in names
+    never_grew = not did_close and 0 < largest_bytes < const.GROWN_WINDOW * in_flight_bytes
+    window_bytes: float | None = largest_bytes
+    if not largest_bytes or not (did_close or never_grew):  # something else may act like a receive window
+        window_bytes = _evidence(diagnosis, "window_limited").get("window_bytes")
+    if window_bytes is not None:
         did = "did not grow with what arrived" if never_grew else "held back"
-        shown = f"{window / 1e3:.0f} kB"
-        not_excluded.append(f"a receive window above the {shown} seen, which {did} and is kept (rwnd changes it)")
-    lacks = app is None and not buffered and (idle > const.APPLICATION or "app_limited_samples" in names)
-    send_buffer = in_flight if buffered else None
-    return HeldBack(app, pacing_bps, send_buffer, window, largest, record.through_fq, tuple(not_excluded), lacks)
+        size = f"{window_bytes / 1e3:.0f} kB"
+        not_excluded.append(f"a receive window above the {size} seen, which {did} and is kept (rwnd changes it)")
+    return HostLimits(
+        app=app,
+        pacing_bps=pacing_bps,
+        send_buffer_bytes=in_flight_bytes if buffered else None,
+        window_bytes=window_bytes,
+        largest_window_bytes=largest_bytes,
+        fq=record.through_fq,
+        not_excluded=tuple(not_excluded),
+        may_lack_data=app is None and not buffered and (idle > const.APPLICATION or "app_limited_samples" in names),
+    )
 
 
-def _evidence(diagnosis: Diagnosis, name: str) -> Mapping[str, Any]:
-    return next((one.evidence for one in diagnosis.verdicts if one.name == name), {})
+def _evidence(diagnosis: Diagnosis, cause: str) -> Mapping[str, Any]:
+    """Return the evidence of a verdict; empty if no verdict names the cause."""
+    return next((verdict.evidence for verdict in diagnosis.verdicts if verdict.name == cause), {})
 
 
 def _application(record: Record, diagnosis: Diagnosis, idle: float, closed: float) -> tuple[str | None, bool]:
@@ -115,8 +125,8 @@ def _application(record: Record, diagnosis: Diagnosis, idle: float, closed: floa
     `idle`, `closed`: shares of the time without data, and with a closed receive window. Raises `FitError` if it was the
     main limit, and its writes show no pattern.
     """
-    said = _evidence(diagnosis, "application_limited")
-    app = Clock(said["write_bytes"], said["every_us"]).app if "every_us" in said else paused_writes(record)
+    writes = _evidence(diagnosis, "application_limited")
+    app = Clock(writes["write_bytes"], writes["every_us"]).app if "every_us" in writes else paused_writes(record)
     # Data written while data were in flight waited for buffer space; or a closed window caused longer pauses.
     buffered = app is None and idle > max(const.WRITTEN_EARLY, closed)
     if buffered and diagnosis.causes[:1] == ["application_limited"]:
@@ -141,7 +151,7 @@ def _in_words(app: str) -> str:
 
 
 def shut_window_bytes(record: Record) -> float | None:
-    """Return the largest receive window of a flow that it limited at times, else None."""
-    shut = record.window_shut_s
-    share = float(np.diff(shut)[:, 0].sum()) / max(record.duration_s, 1e-9) if len(shut) else 0.0
+    """Return a flow's largest receive window if it was closed at times, else None."""
+    shut_s = record.window_shut_s
+    share = float(np.diff(shut_s)[:, 0].sum()) / max(record.duration_s, 1e-9) if len(shut_s) else 0.0
     return float(record.largest_window_bytes) if share > const.WINDOW_SHUT and record.largest_window_bytes else None
