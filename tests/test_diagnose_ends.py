@@ -12,7 +12,7 @@ import pytest
 
 import cctrace as cct
 from cctrace.analysis.analyze import analyze
-from cctrace.diagnosis.constants import HEAVY, LATE_S
+from cctrace.diagnosis.constants import HEAVY_SHARE, LATE_S
 from cctrace.diagnosis.diagnose import diagnose
 from cctrace.diagnosis.findings import shares
 from cctrace.diagnosis.limits import limits_of
@@ -220,7 +220,7 @@ def test_heavy_retransmission_gets_a_word_where_something_else_comes_first():
     found = diagnose(simulated(path, cc="bbr2016"), "bbr")
     assert found.cause == "policer"
     (heavy,) = [verdict for verdict in found.verdicts if verdict.name == "heavy_retransmission"]
-    assert heavy.evidence["retransmitted_share"] > HEAVY
+    assert heavy.evidence["retransmitted_share"] > HEAVY_SHARE
     assert f"{100 * heavy.evidence['retransmitted_share']:.3g} %" in heavy.text
     seldom = diagnose(simulated({"loss": "0.5%"}))
     assert "heavy_retransmission" not in [verdict.name for verdict in seldom.verdicts]

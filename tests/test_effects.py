@@ -30,7 +30,7 @@ from cctrace.counterfactual.host_limits import HostLimits
 from cctrace.counterfactual.interventions import INTERVENTIONS, NOT_SIMULATED
 from cctrace.diagnosis import groups
 from cctrace.diagnosis.catalogue import ORDER
-from cctrace.diagnosis.constants import UNSURE
+from cctrace.diagnosis.constants import UNSURE_CONFIDENCE
 from cctrace.diagnosis.diagnose import Diagnosis
 from cctrace.diagnosis.facts import PACKETS, Facts
 from cctrace.diagnosis.findings import Effect, Limit, Verdict
@@ -694,13 +694,13 @@ def test_large_effects_over_a_path_that_does_not_reproduce_order_the_verdicts_an
     wide = replace(one("random_loss", 1.4).effect, goodput=Estimate90(1.4, 1.1, 1.9))
     effects = {"competition": wide, "reordering": one("reordering").effect, "jitter": wide}
     said = [replace(one(name), effect=None) for name in ("reordering", "competition", "path_full")]
-    added = replace(one("jitter", confidence=UNSURE), effect=None)
+    added = replace(one("jitter", confidence=UNSURE_CONFIDENCE), effect=None)
     causes = {name: Without({}, effect) for name, effect in effects.items()}
     found = Effects({}, "reno", {}, causes, {}, [added], [], unlike="does not reproduce the recording")
     joined = found.joined(SimpleNamespace(verdicts=said, reordered=lambda found: found))
     # Without an effect over this path, reordering keeps its place: it may have one over the recorded path.
     assert [each.name for each in joined] == ["competition", "reordering", "path_full", "jitter"]
-    assert [(each.effect, each.confidence) for each in joined] == [(None, 0.9)] * 3 + [(None, UNSURE)]
+    assert [(each.effect, each.confidence) for each in joined] == [(None, 0.9)] * 3 + [(None, UNSURE_CONFIDENCE)]
 
 
 def test_a_removal_that_two_causes_share_has_one_row():

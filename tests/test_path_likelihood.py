@@ -3,7 +3,7 @@
 import pytest
 
 import cctrace as cct
-from cctrace.counterfactual.constants import CLEARLY
+from cctrace.counterfactual.constants import MIN_DEVIANCE_GAIN
 from cctrace.counterfactual.effects import effects_of
 from cctrace.counterfactual.flow_model import model_of
 from cctrace.counterfactual.path_likelihood import deviances, likeliest_path, trajectory_of
@@ -29,7 +29,7 @@ LOSSY = {"rate": "20Mbit", "rtt": "40ms", "buffer": "2bdp", "loss": "0.5%"}
 )
 def test_what_dropped_packets_shows_in_what_a_simulation_over_it_does(path, cc, seconds, wrong):
     found = deviances(*model(path, cc, seconds))
-    assert found[wrong][1] > found[AS_INFERRED][1] + CLEARLY
+    assert found[wrong][1] > found[AS_INFERRED][1] + MIN_DEVIANCE_GAIN
 
 
 def test_losses_that_avoid_short_queues_are_not_all_random():

@@ -40,7 +40,7 @@ _GUESSED = {
     "handshake_rtt_us": "RTT of the handshake",
     "mss": "segment size",
 }
-LIKELY = 0.05  # least probability of a possible sender
+MIN_PROBABILITY = 0.05  # least probability of a possible sender
 MAX_SENDERS = 2  # that are simulated if the sender is unknown
 USUAL = ("cubic6", "bbr2022")  # simulated without any evidence
 
@@ -261,6 +261,8 @@ def senders_to_simulate(analysis: FlowAnalysis) -> list[str]:
         return [known]
     found = analysis.identification
     likely = (
-        [one.name for one in found.candidates if one.probability >= LIKELY and one.name != UNKNOWN] if found else []
+        [one.name for one in found.candidates if one.probability >= MIN_PROBABILITY and one.name != UNKNOWN]
+        if found
+        else []
     )
     return likely[:MAX_SENDERS] or list(USUAL)

@@ -10,7 +10,7 @@ import numpy as np
 
 from cctrace.analytic.metrics import jain
 from cctrace.cc import KERNEL_NAMES, canonical, kernel_name
-from cctrace.diagnosis.constants import DOUBTFUL
+from cctrace.diagnosis.constants import DOUBTFUL_CONFIDENCE
 from cctrace.errors import StreamError
 from cctrace.flows.flow import Flow
 
@@ -104,7 +104,7 @@ def verdict_of(subject: Subject, names: Sequence[str], wanted: bool) -> tuple[bo
     analysis = subject.analysis
     if analysis.diagnosis is None:
         raise StreamError(analysis.notes[0] if analysis.notes else "there is no diagnosis")
-    likely = [one.name for one in analysis.diagnosis.verdicts if one.is_there >= DOUBTFUL]
+    likely = [one.name for one in analysis.diagnosis.verdicts if one.is_there >= DOUBTFUL_CONFIDENCE]
     likely = likely or [analysis.diagnosis.cause]
     if wanted:
         return analysis.diagnosis.cause in names, analysis.diagnosis.cause

@@ -70,26 +70,26 @@ def _doubtful_findings(model: FlowModel, diagnosis: Diagnosis) -> Iterator[Findi
     window, full_span = model.host_limits.window_bytes, (0.0, diagnosis.limits[-1].end_s)
     if window is not None and not shares(diagnosis.limits).get("receive_window") and "window_limited" not in names:
         numbers = {"kept_bytes": window}  # a stricter limit may hide it
-        yield Finding("receiver_limited", const.DOUBTFUL, full_span, numbers, numbers)
+        yield Finding("receiver_limited", const.DOUBTFUL_CONFIDENCE, full_span, numbers, numbers)
     if others and not names & {"competition", "fair_queueing"}:
         words = {"others": f"{others} other flow{'s' if others > 1 else ''}", "link_bps": model.path.max_rate_bps()}
         span = model.other_senders[0].start_ns / 1e9, full_span[1]
         form = "hypothetical" if model.others_hypothetical else "beside"
         words |= {"from_s": span[0]}
-        yield Finding("competition", const.DOUBTFUL, span, {"flows": 1 + others}, words, form)
+        yield Finding("competition", const.DOUBTFUL_CONFIDENCE, span, {"flows": 1 + others}, words, form)
     names |= {cause.name for cause in diagnosis.explained_away}
     if (loss := _random_losses(model, diagnosis)) and not names & {"random_loss", "fair_queueing"}:
         words = {"whatever": "beside those that a queue dropped", "answers_losses": False}
-        yield Finding("random_loss", const.DOUBTFUL, full_span, loss, words)
+        yield Finding("random_loss", const.DOUBTFUL_CONFIDENCE, full_span, loss, words)
     # An assumed competitor's queue varies the delays, too.
     if not model.others_hypothetical and (jitter := _jitter(model)) and not names & DELAYED:
-        yield Finding("jitter", const.DOUBTFUL, full_span, jitter)
+        yield Finding("jitter", const.DOUBTFUL_CONFIDENCE, full_span, jitter)
     if not others and (steps := _rate_steps(model)) and not names & {"rate_change", "stale_bandwidth", "fair_queueing"}:
-        yield changed(steps, const.DOUBTFUL)
+        yield changed(steps, const.DOUBTFUL_CONFIDENCE)
     if not others and (buffer := _full_queue(model)) and not names & FULL_QUEUE:
         cause = "shallow_buffer" if buffer["buffer_bdp"] < SHALLOW else "congestive_loss"
         form = "overflow" if cause == "congestive_loss" else ""
-        yield Finding(cause, const.DOUBTFUL, full_span, buffer, form=form)
+        yield Finding(cause, const.DOUBTFUL_CONFIDENCE, full_span, buffer, form=form)
 
 
 def _jitter(model: FlowModel) -> dict[str, float]:
@@ -117,7 +117,7 @@ def _full_queue(model: FlowModel) -> dict[str, float]:
     """Return numbers of the inferred path's buffer if it certainly overflowed, else none."""
     path, lost = model.path, model.path.estimates["loss"].get("congestive", 0)
     buffer = path.estimates["buffer_bytes"].value
-    if buffer is None or lost < const.FEWEST:
+    if buffer is None or lost < const.MIN_OBSERVATIONS:
         return {}
     bdp_bytes = path.max_rate_bps() / 8 * path.rtt_ns / 1e9
     return {"buffer_bytes": buffer, "buffer_bdp": buffer / bdp_bytes, "lost": lost}
@@ -132,7 +132,7 @@ def _random_losses(model: FlowModel, diagnosis: Diagnosis) -> dict[str, float]:
         return {}
     if model.path.aqm == "droptail":  # the fit takes drops of an AQM that it has no model of, such as PIE, for random
         lost -= sum(one.evidence["lost"] for one in diagnosis.verdicts if one.name == "aqm")
-    if loss["model"] == "none" or not share.low or lost < const.FEWEST:
+    if loss["model"] == "none" or not share.low or lost < const.MIN_OBSERVATIONS:
         return {}
     return {"loss_share": share.value, "lost": loss["random"], "share_low": share.low, "share_high": share.high}
 

@@ -160,7 +160,7 @@ class Effects(Summarized, Jsonable):
         why = self.unanswered.get(one.name, "")
         if self.unlike and why == ACKS_AS_DUE:  # a path that is not the recorded one does not explain its ACKs
             why = ""
-        sure = min(one.confidence, const.UNSURE) if why in (A_FULL_QUEUE, ACKS_AS_DUE) else one.confidence
+        sure = min(one.confidence, const.UNSURE_CONFIDENCE) if why in (A_FULL_QUEUE, ACKS_AS_DUE) else one.confidence
         return replace(one, no_effect=why, confidence=sure)
 
     def rows(self) -> list[tuple[str, Figures]]:
@@ -207,7 +207,9 @@ def effects_of(
     segments = float(np.nan_to_num(flow.row["segments_sent"]))
     if draws is None and segments > effort.MAX_SEGMENTS and isinstance(flow, Flow):
         raise FitError(f"{segments:.0f} segments would take long to simulate: `cctrace whatif` asks single questions")
-    draws = draws or int(np.clip(effort.SEGMENTS // max(segments, 1), effort.MIN_EFFECT_DRAWS, effort.EFFECT_DRAWS))
+    draws = draws or int(
+        np.clip(effort.SEGMENTS_PER_QUESTION // max(segments, 1), effort.MIN_EFFECT_DRAWS, effort.EFFECT_DRAWS)
+    )
     if diagnosis.cause == "capture_artefact":
         raise FitError("the capture is unreliable, and so would be a path inferred from it")
     senders = [own] if isinstance(own, str | type) else list(own)
@@ -215,7 +217,7 @@ def effects_of(
         model = model_of_polls(flow, senders[0], diagnosis)
     else:
         model = model_of(flow, senders[0], diagnosis, progress, quick=True)
-    tries = effort.TRIES if isinstance(flow, Flow) else 1  # polls do not reveal a flow's chance events
+    tries = effort.DRAW_FACTOR if isinstance(flow, Flow) else 1  # polls do not reveal a flow's chance events
     kept, unlike = _reproducing([replace(model, controller=one) for one in senders], diagnosis, draws, tries, progress)
     model = kept[0].model
     added, doubtful = host_limit_verdicts(model, diagnosis), doubtful_verdicts(model, diagnosis)
@@ -239,7 +241,7 @@ def effects_of(
     for one in doubtful:
         effect = causes[one.name].effect if one.name in causes else None
         if effect is not None and (one.name in next_limits or matters(replace(one, effect=effect))):
-            added.append(replace(one, confidence=min(one.confidence, const.UNSURE)) if unlike else one)
+            added.append(replace(one, confidence=min(one.confidence, const.UNSURE_CONFIDENCE)) if unlike else one)
         else:
             causes.pop(one.name, None)
             unanswered.pop(one.name, None)
@@ -287,7 +289,7 @@ def _may_lack_room(model: FlowModel, diagnosis: Diagnosis) -> bool:
     if not model.recorded[SHARE]:
         return False
     limited = model.host_limits.sender_options({"rwnd": "none", "fq": None})
-    waited = shares(diagnosis.limits).get("application", 0.0) >= const.NEGLIGIBLE
+    waited = shares(diagnosis.limits).get("application", 0.0) >= const.NEGLIGIBLE_SHARE
     return waited and not limited and not model.other_senders
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from cctrace.counterfactual import constants as const
-from cctrace.diagnosis.constants import DOUBTFUL
+from cctrace.diagnosis.constants import DOUBTFUL_CONFIDENCE
 from cctrace.diagnosis.diagnose import Diagnosis
 from cctrace.diagnosis.findings import shares
 from cctrace.diagnosis.packets.writes import Clock, paused_writes
@@ -73,8 +73,8 @@ def host_limits_of(record: Record, diagnosis: Diagnosis) -> HostLimits:
     time_shares = shares(diagnosis.limits)
     idle, full, closed = (time_shares.get(name, 0.0) for name in ("application", "send_buffer", "receive_window"))
     paced = next((one for one in diagnosis.verdicts if one.name == "pacing_limited"), None)
-    app, buffered = None, "send_buffer_limited" in names[:1] or full > const.APPLICATION
-    if not buffered and (paced is None or paced.is_there < DOUBTFUL) and idle > 0:
+    app, buffered = None, "send_buffer_limited" in names[:1] or full > const.APPLICATION_SHARE
+    if not buffered and (paced is None or paced.is_there < DOUBTFUL_CONFIDENCE) and idle > 0:
         app, buffered = _application(record, diagnosis, idle, closed)
     if app is not None:
         not_excluded.append(
@@ -110,7 +110,9 @@ def host_limits_of(record: Record, diagnosis: Diagnosis) -> HostLimits:
         largest_window_bytes=largest_bytes,
         fq=record.through_fq,
         not_excluded=tuple(not_excluded),
-        may_lack_data=app is None and not buffered and (idle > const.APPLICATION or "app_limited_samples" in names),
+        may_lack_data=app is None
+        and not buffered
+        and (idle > const.APPLICATION_SHARE or "app_limited_samples" in names),
     )
 
 
@@ -128,7 +130,7 @@ def _application(record: Record, diagnosis: Diagnosis, idle: float, closed: floa
     writes = _evidence(diagnosis, "application_limited")
     app = Clock(writes["write_bytes"], writes["every_us"]).app if "every_us" in writes else paused_writes(record)
     # Data written while data were in flight waited for buffer space; or a closed window caused longer pauses.
-    buffered = app is None and idle > max(const.WRITTEN_EARLY, closed)
+    buffered = app is None and idle > max(const.WRITTEN_EARLY_SHARE, closed)
     if buffered and diagnosis.causes[:1] == ["application_limited"]:
         raise FitError(
             f"the application held the flow back (for {format_share(idle)} of the time), and its "

@@ -158,13 +158,16 @@ def _sender(model: FlowModel) -> Sender:
 
 def _runs(path: FittedPath, senders: tuple[Sender, ...], model: FlowModel) -> list[Run]:
     duration = f"{model.simulated_s:.3f}s"
-    return [Run(drawn, senders, duration, seed) for seed, drawn in enumerate(path.draws(const.RUNS, 1))]
+    return [Run(drawn, senders, duration, seed) for seed, drawn in enumerate(path.draws(const.RUNS_PER_PATH, 1))]
 
 
 def _deviances(recorded: Trajectory, explanations: Sequence[list[Run]]) -> list[float]:
     """Return the `deviance` of the recording under each explanation; all their runs are one batch."""
     trajectories = simulated_trajectories([run for runs in explanations for run in runs])
-    return [deviance(recorded, trajectories[k * const.RUNS : (k + 1) * const.RUNS]) for k in range(len(explanations))]
+    return [
+        deviance(recorded, trajectories[k * const.RUNS_PER_PATH : (k + 1) * const.RUNS_PER_PATH])
+        for k in range(len(explanations))
+    ]
 
 
 def uncaptured_competitor(model: FlowModel, recorded: Trajectory, diagnosis: Diagnosis) -> Sender | None:
@@ -187,7 +190,7 @@ def uncaptured_competitor(model: FlowModel, recorded: Trajectory, diagnosis: Dia
     runs = [_runs(model.path, senders, model) for senders in ((sender,), *((sender, rival) for rival in rivals))]
     alone, *with_rival = _deviances(recorded, runs)
     best = int(np.argmin(with_rival))
-    return rivals[best] if alone - with_rival[best] > const.CLEARLY else None
+    return rivals[best] if alone - with_rival[best] > const.MIN_DEVIANCE_GAIN else None
 
 
 def likeliest_path(model: FlowModel, recorded: Trajectory, evidence: PathEvidence) -> FittedPath:
@@ -199,5 +202,5 @@ def likeliest_path(model: FlowModel, recorded: Trajectory, evidence: PathEvidenc
     explanations = deviances(model, recorded, evidence)
     path, least_deviance = min(explanations.values(), key=lambda explanation: explanation[1])
     gain = explanations[AS_INFERRED][1] - least_deviance
-    required = 0.0 if model.path.estimates["aqm"] in AS_DROPTAIL else const.CLEARLY
+    required = 0.0 if model.path.estimates["aqm"] in AS_DROPTAIL else const.MIN_DEVIANCE_GAIN
     return path if gain > required else model.path

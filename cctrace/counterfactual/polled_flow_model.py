@@ -12,7 +12,7 @@ from cctrace.counterfactual import constants as const
 from cctrace.counterfactual.figures import SHARE
 from cctrace.counterfactual.flow_model import OPEN_QUESTIONS, Controller, FlowModel
 from cctrace.counterfactual.host_limits import HostLimits
-from cctrace.diagnosis.constants import FEWEST
+from cctrace.diagnosis.constants import MIN_OBSERVATIONS
 from cctrace.diagnosis.diagnose import Diagnosis
 from cctrace.diagnosis.findings import Verdict, shares
 from cctrace.diagnosis.packets.writes import Clock
@@ -119,7 +119,7 @@ def _host_limits(polls: Polls, diagnosis: Diagnosis, verdicts: dict[str, Verdict
         buffer_bytes = in_flight
         not_excluded.append(f"more than {buffer_bytes / 1e3:.0f} kB in flight, which the send buffer kept to")
     idle = shares(diagnosis.limits).get("application", 0.0)
-    if idle > const.APPLICATION and buffer_bytes is None and pacing_bps is None:
+    if idle > const.APPLICATION_SHARE and buffer_bytes is None and pacing_bps is None:
         app = _writes(polls, diagnosis, goodput_bps)
         not_excluded.append(f"that the application had less to send for up to {format_percent(idle)} of the time")
     return HostLimits(
@@ -130,6 +130,6 @@ def _host_limits(polls: Polls, diagnosis: Diagnosis, verdicts: dict[str, Verdict
 def _writes(polls: Polls, diagnosis: Diagnosis, goodput_bps: float) -> str | None:
     """Return the application's writes as `cctrace.Sender` takes them, one per pause; None if there are few."""
     pauses = sum(limit.name == "application" for limit in diagnosis.limits)
-    if pauses < FEWEST:
+    if pauses < MIN_OBSERVATIONS:
         return None
     return Clock(goodput_bps / 8 * polls.end / pauses, 1e6 * polls.end / pauses).app

@@ -191,7 +191,7 @@ class Runs:
         most_bytes = float(self._host_limits.send_buffer_bytes or 0.0)
         tried: dict[tuple[bool, float], float] = {}  # {(fq, bytes): misfit}
         for fq in (False, True) if self._host_limits.fq is None else (self._host_limits.fq,):
-            low, high = np.log(most_bytes / const.BUFFER_REACH), np.log(most_bytes)
+            low, high = np.log(most_bytes / const.BUFFER_REACH_TIMES), np.log(most_bytes)
             for _ in range(const.BUFFER_ROUNDS):
                 log_sizes, step = np.linspace(low, high, const.BUFFER_TRIALS, retstep=True)
                 asked = [Question(own, {"send_buffer": f"{np.exp(size):.0f}B", "fq": fq}) for size in log_sizes]
@@ -262,7 +262,7 @@ class Runs:
         fills = by_buffer[goodput[by_buffer] > (1 - TOLERANCE["goodput_bps"]) * goodput.max()]
         for rtt_us in (runs["rtt_mean_us"][rows] for rows in (by_buffer, fills)):
             half = len(rtt_us) // 2
-            if half and np.median(rtt_us[half:]) > const.OPEN_ENDED * np.median(rtt_us[:half]):
+            if half and np.median(rtt_us[half:]) > const.OPEN_ENDED_TIMES * np.median(rtt_us[:half]):
                 return True
         return False
 

@@ -30,13 +30,13 @@ def socket_limit(pacing_Bps: Floats, most_Bps: Floats) -> tuple[float, float]:
     limited = (most_Bps > 0) & (pacing_Bps > 0)
     if not limited.any():
         return np.nan, 0.0
-    at_it = limited & (pacing_Bps >= (1 - const.STEADY) * most_Bps)
+    at_it = limited & (pacing_Bps >= (1 - const.STEADY_SCATTER) * most_Bps)
     return float(np.median(most_Bps[limited])), float(at_it.sum() / (pacing_Bps > 0).sum())
 
 
 def is_at(rate_Bps: float, limit_Bps: float) -> bool:
     """Return whether a rate equals a limit, whichever headers either includes."""
-    return abs(rate_Bps - limit_Bps) <= const.STEADY * limit_Bps
+    return abs(rate_Bps - limit_Bps) <= const.STEADY_SCATTER * limit_Bps
 
 
 def growth(
@@ -47,10 +47,12 @@ def growth(
     `windows`: segments, in order of time; `rounds`: how many round trips they cover. `began_s`: when slow start had
     ended. `lost`: until then.
     """
-    if min(len(windows), rounds) < const.ENOUGH:
+    if min(len(windows), rounds) < const.MIN_FOR_SHARES:
         return None
-    low, high = (float(windows[part].max()) for part in (slice(const.FEWEST), slice(-const.FEWEST, None)))
-    if not high >= (1 + const.STEADY) * low:
+    low, high = (
+        float(windows[part].max()) for part in (slice(const.MIN_OBSERVATIONS), slice(-const.MIN_OBSERVATIONS, None))
+    )
+    if not high >= (1 + const.STEADY_SCATTER) * low:
         return None
     share = shares(limits)
     return GrowingWindow(
@@ -58,6 +60,6 @@ def growth(
         lost_at_start=lost,
         first_bytes=low * mss,
         last_bytes=high * mss,
-        per_rtt_segments=(high - low) / (rounds * (1 - const.FEWEST / len(windows))),
+        per_rtt_segments=(high - low) / (rounds * (1 - const.MIN_OBSERVATIONS / len(windows))),
         cwnd_share=share.get("cwnd", 0.0) / max(1 - share.get("startup", 0.0), 1e-9),
     )

@@ -107,7 +107,7 @@ def between(least: float, most: float, strength: float) -> float:
 
 def partly(share: float) -> float:
     """Return the confidence in a limit that held for a share of the time, when that is all that is known."""
-    return between(0.0, const.LIKELY, share)
+    return between(0.0, const.LIKELY_CONFIDENCE, share)
 
 
 @dataclass(frozen=True)
@@ -277,4 +277,4 @@ class Found:
     @property
     def sure(self) -> set[str]:
         """Causes that explain others' evidence."""
-        return {finding.name for finding in self.findings if finding.confidence >= const.EXPLAINS}
+        return {finding.name for finding in self.findings if finding.confidence >= const.EXPLAINING_CONFIDENCE}

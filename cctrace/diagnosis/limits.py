@@ -81,7 +81,7 @@ def _counters(record: Record, edges_s: Floats) -> dict[str, tuple[Floats, Floats
     if record.flow.through_fq is None:
         through = _shut(record, record.flow.paced_by(THROUGH_FQ, run.decided), run, edges_s)
         differ_s = abs(through[1][-1:] - shut[1][-1:]).sum()  # at the end; 0 if there are no counts
-        if differ_s > const.NEGLIGIBLE * record.duration_s and leans_to_fq(record.flow, run.controller):
+        if differ_s > const.NEGLIGIBLE_SHARE * record.duration_s and leans_to_fq(record.flow, run.controller):
             shut = through
     return {"receive_window": shut}
 
@@ -100,7 +100,7 @@ def _close_polls(record: Record) -> TcpInfo | None:
         return None
     time = record.seconds(polls["time_ns"])
     is_close = np.median(np.diff(time)) <= const.POLLED_S
-    return polls if is_close and time[-1] - time[0] >= const.NEARLY_ALL * record.duration_s else None
+    return polls if is_close and time[-1] - time[0] >= const.NEARLY_ALL_SHARE * record.duration_s else None
 
 
 def data_waited(record: Record) -> Floats:
@@ -201,7 +201,7 @@ def written(record: Record) -> Floats:
     gap = np.diff(time)
     before, after = np.append(np.inf, gap[:-1]), np.append(gap[1:], np.inf)
     large = size[1:] >= max(4, 2 * rate * 2.0**-PACING_SHIFT)
-    apart = gap > const.CLEARLY * np.minimum(before, after)
+    apart = gap > const.CLEARLY_TIMES * np.minimum(before, after)
     delivered = np.append(record.acks["delivered"].astype(np.int64), 0)  # last: before the first ACK
     early = np.searchsorted(record.ack_s, time[1:] - record.late_s, side="right") - 1
     acked = delivered[last[1:]] - delivered[np.minimum(early, place[1:] - 1)]

@@ -14,7 +14,7 @@ REMEDIED = {"congestive_loss", "self_induced_queue"}  # the simulated remedy is 
 DOUBLED = {"congestive_loss", "shallow_buffer"}  # the simulated remedy is a buffer twice as large
 # These matter even if they held for little time.
 ACCOUNTED = {"receiver_limited", "send_buffer_limited", "application_limited", "pacing_limited"}
-LIKELY = float(special.ndtri(0.75)) / Z90  # of half a 90 % interval: exceeded with probability 3/4
+QUARTER_OF_INTERVAL = float(special.ndtri(0.75)) / Z90  # of half a 90 % interval: exceeded with probability 3/4
 PAUSED = {"application_limited", "app_limited_samples"}  # the flow was seen without data to send
 
 
@@ -35,12 +35,12 @@ def cause_words(name: str, confidence: float) -> str:
     ('receive window', 'perhaps random loss')
     """
     words = CAUSES[name].words
-    return f"perhaps {words}" if confidence < const.DOUBTFUL and name != "unknown" else words
+    return f"perhaps {words}" if confidence < const.DOUBTFUL_CONFIDENCE and name != "unknown" else words
 
 
 def ordered(found: list[Finding]) -> list[Finding]:
     """Return findings in order of importance; doubtful ones go last."""
-    return sorted(found, key=lambda one: (one.confidence < const.DOUBTFUL, _place(one.name, one.numbers)))
+    return sorted(found, key=lambda one: (one.confidence < const.DOUBTFUL_CONFIDENCE, _place(one.name, one.numbers)))
 
 
 def calibrated(confidence: float) -> float:
@@ -52,9 +52,9 @@ def calibrated(confidence: float) -> float:
     >>> round(calibrated(0.75), 2), calibrated(0.45)
     (0.87, 0.45)
     """
-    if confidence <= const.DOUBTFUL:
+    if confidence <= const.DOUBTFUL_CONFIDENCE:
         return confidence
-    odds = (confidence / max(1 - confidence, 1e-6)) ** const.SLOPE
+    odds = (confidence / max(1 - confidence, 1e-6)) ** const.CALIBRATION_SLOPE
     return min(odds / (1 + odds), const.MAX_CONFIDENCE)
 
 
@@ -94,7 +94,7 @@ def by_effect(verdicts: Sequence[Verdict], goal: str) -> list[Verdict]:
         if one.name == "capture_artefact":
             return 0, 0, 0.0, 0
         counts = one.name in ACCOUNTED and (_matters(one, first, goal) or _may_matter(one, first, goal))
-        if one.is_there < const.DOUBTFUL and not counts:
+        if one.is_there < const.DOUBTFUL_CONFIDENCE and not counts:
             return 6, 0, 0.0, 0
         if effect is None:
             return (2 if place < ORDER.index("path_full") else 4), 0, 0.0, 0
@@ -148,7 +148,7 @@ def _matters(one: Verdict, wanted: str, goal: str) -> bool:
         return False
     value, low, high = _change(one.effect, wanted)
     nearest = low if value > 0 else high
-    return abs(value) > LIKELY * abs(value - nearest)
+    return abs(value) > QUARTER_OF_INTERVAL * abs(value - nearest)
 
 
 def _may_matter(one: Verdict, wanted: str, goal: str) -> bool:

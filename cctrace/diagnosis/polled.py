@@ -101,7 +101,7 @@ def limits_of(polls: Polls) -> list[Limit]:
     busy = polls["busy_time_us"]
     later = {name: polls[name][1:] for name in ("unacked", "snd_cwnd", "ca_state", "bbr_pacing_gain")}
     idle = np.diff(busy) < const.MOST_OF_TIME * width if np.isfinite(busy).all() else later["unacked"] == 0
-    full = later["unacked"] >= const.NEARLY_ALL * later["snd_cwnd"]
+    full = later["unacked"] >= const.NEARLY_ALL_SHARE * later["snd_cwnd"]
     start = (
         (polls["snd_ssthresh"][1:] >= TCP_INFINITE_SSTHRESH)
         & (polls.retransmitted[1:] == 0)
@@ -157,7 +157,7 @@ def rate_changes(polls: Polls) -> list[Change]:
     edges, found, plateaus = [middle[0] - 1.0, *at, middle[-1] + 1.0], [], []
     for begin, end in itertools.pairwise(edges):
         inside = some & (middle > begin) & (middle < end)
-        if inside.sum() >= const.FEWEST:
+        if inside.sum() >= const.MIN_OBSERVATIONS:
             typical = float(np.median(rate[inside]))
             spread = float(np.median(np.abs(rate[inside] / typical - 1)))
             if spread < STEADY_RATE:
@@ -165,7 +165,7 @@ def rate_changes(polls: Polls) -> list[Change]:
     for (_, _, before, spread1, its), (begin, end, after, spread2, later) in itertools.pairwise(plateaus):
         apart = abs(np.log(after / before))
         # A path that slows down builds a longer queue; a sender that slows down does not.
-        queued = later > const.QUEUED * max(const.QUEUED * polls.least_us, its)
+        queued = later > const.QUEUED_RTTS * max(const.QUEUED_RTTS * polls.least_us, its)
         if apart > max(np.log(RATE_DIFFERS), 3 * (spread1 + spread2)) and (after > before or queued):
             found.append(Change(float(begin), before, after, end))
     return found if any(change.after_bps < change.before_bps for change in found) else []

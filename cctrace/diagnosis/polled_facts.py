@@ -24,7 +24,9 @@ def facts_of(polls: Polls, limits: list[Limit]) -> Facts:
     busy, rwnd, sndbuf = (polls.span_us(name) for name in ("busy_time_us", "rwnd_limited_us", "sndbuf_limited_us"))
     receiver, buffer = (part / busy if busy > 0 else groups.NAN for part in (rwnd, sndbuf))
     nothing = shares(limits).get("application", 0.0)
-    waited = max(nothing - (1 - busy / 1e6 / polls.end), 0.0) if buffer >= const.NEGLIGIBLE and polls.end > 0 else 0.0
+    waited = (
+        max(nothing - (1 - busy / 1e6 / polls.end), 0.0) if buffer >= const.NEGLIGIBLE_SHARE and polls.end > 0 else 0.0
+    )
     return Facts(
         POLLS,
         polls.end,
@@ -86,19 +88,19 @@ def _socket_limit(polls: Polls, rtt: float) -> groups.SocketLimit:
     _, rate, _ = polls.windows
     at_it = len(rate) > 0 and is_at(float(np.median(rate)) / 8, limit)
     return groups.SocketLimit(
-        8 * limit, share, polls.flow.row["goodput_bps"], at_it, rtt > const.QUEUED * polls.least_us
+        8 * limit, share, polls.flow.row["goodput_bps"], at_it, rtt > const.QUEUED_RTTS * polls.least_us
     )
 
 
 def _sharing(polls: Polls) -> groups.Sharing | None:
     """Return the rates of connections whose RTTs correlate with this one's."""
     table = polls.flow.table
-    if len(polls.time) < const.ENOUGH:
+    if len(polls.time) < const.MIN_FOR_SHARES:
         return None
     alike: dict[str, tuple[float, float]] = {}
     for index in range(min(len(table.connections), 1 + MAX_OTHERS)):
         other = CounterFlow(table, index)
-        if other.connection == polls.flow.connection or not other.is_timed or len(other.polls) < const.ENOUGH:
+        if other.connection == polls.flow.connection or not other.is_timed or len(other.polls) < const.MIN_FOR_SHARES:
             continue
         up, its_up = (
             Presence(one.start_ns, one.polls["time_ns"][-1], one.row["bytes_sent"]) for one in (polls.flow, other)
@@ -157,7 +159,7 @@ def _losses(polls: Polls) -> groups.Losses | None:
     """Return the retransmissions, and the RTTs before them."""
     lost = float(polls.retransmitted[-1])
     share = lost / polls.sent if polls.sent > 0 else groups.NAN
-    if lost < const.FEWEST or not share >= const.NO_ACCIDENT / 5:
+    if lost < const.MIN_OBSERVATIONS or not share >= const.ACCIDENTAL_SHARE / 5:
         return None
     known, steps = np.isfinite(polls.rtt), np.flatnonzero(np.diff(polls.retransmitted) > 0)
     rtt = polls.rtt[known] if known.any() else np.array([np.nan])
@@ -165,12 +167,12 @@ def _losses(polls: Polls) -> groups.Losses | None:
     before = polls.rtt[steps][np.isfinite(polls.rtt[steps])]
     typical = float(np.median(rtt)) / polls.least_us
     apart = np.diff(polls.time[steps], prepend=0.0, append=polls.end)
-    often = len(steps) >= const.FEWEST and apart.max() < const.MOST_OF_TIME * polls.end
+    often = len(steps) >= const.MIN_OBSERVATIONS and apart.max() < const.MOST_OF_TIME * polls.end
     dispersion, rest = _dispersion(polls)
     # Polls several RTTs apart do not show which RTTs preceded losses: a standing queue is evidence enough then.
     distance_us = float(np.median(np.diff(polls.time))) * 1e6
-    blind = np.isnan(dispersion) and distance_us > const.SEPARATE_RTTS * polls.least_us and typical > const.QUEUED
-    once = len(steps) < 2 and typical < 1 + const.RTT_RISE and share > 5 * const.NO_ACCIDENT
+    blind = np.isnan(dispersion) and distance_us > const.SEPARATE_RTTS * polls.least_us and typical > const.QUEUED_RTTS
+    once = len(steps) < 2 and typical < 1 + const.RTT_RISE and share > 5 * const.ACCIDENTAL_SHARE
     return groups.Losses(
         lost=int(lost),
         sent=polls.sent,
@@ -180,9 +182,9 @@ def _losses(polls: Polls) -> groups.Losses | None:
         episodes=max(len(steps), 1),
         room_us=room,
         least_rtt_us=polls.least_us,
-        is_gathered=lambda: bool(dispersion > const.GATHERED or rest < const.NO_ACCIDENT),
+        is_gathered=lambda: bool(dispersion > const.MAX_LOSS_DISPERSION or rest < const.ACCIDENTAL_SHARE),
         clear_rank=const.CLEAR_RANK if room > const.RTT_RISE * polls.least_us else 1.0,
-        can_be_chance=bool((share >= const.NO_ACCIDENT and often and not blind) or once),
+        can_be_chance=bool((share >= const.ACCIDENTAL_SHARE and often and not blind) or once),
         of_polls={"polls_with_losses": len(steps), "dispersion": dispersion, "share_otherwise": rest},
     )
 
@@ -222,7 +224,7 @@ def _dispersion(polls: Polls) -> tuple[float, float]:
     sent = np.maximum.accumulate(np.nan_to_num(polls["data_segs_out"]))
     rtts = polls.time[-1] * 1e6 / (2 * polls.least_us)
     many = int(min(polls.retransmitted[-1] / 10, np.nan_to_num(rtts), len(sent) - 1))
-    if many < const.FEWEST or not sent[-1] > sent[0]:
+    if many < const.MIN_OBSERVATIONS or not sent[-1] > sent[0]:
         return np.nan, np.nan
     inner = np.unique(np.searchsorted(sent, np.linspace(sent[0], sent[-1], many + 1)[1:-1]))
     edges = np.unique(np.concatenate([[0], inner, [len(sent) - 1]]))
@@ -238,5 +240,7 @@ def _queue(polls: Polls, rtt: float) -> groups.Queue:
     """Return the RTTs relative to the minimum, and whether the rate is steady."""
     middle, rate, _ = polls.windows
     busy = rate[(rate > 0) & (middle > min(1.0, 0.2 * polls.end))]
-    steady = len(rate) >= 8 and len(busy) > 0 and float(np.median(np.abs(busy / np.median(busy) - 1))) < const.STEADY
+    steady = (
+        len(rate) >= 8 and len(busy) > 0 and float(np.median(np.abs(busy / np.median(busy) - 1))) < const.STEADY_SCATTER
+    )
     return groups.Queue(rtt, polls.least_us, polls.least_us, queue_us=rtt - polls.least_us, is_steady=bool(steady))

@@ -131,7 +131,7 @@ class Record:
         after = np.append(sent, np.inf)[np.searchsorted(sent, time)] - time
         apart = np.diff(time, append=np.inf)
         answered = after < apart
-        if answered.mean() < const.MOSTLY:
+        if answered.mean() < const.PREDOMINANT_SHARE:
             return const.LATE_S
         low, middle, high = np.quantile(after[answered], [0.1, 0.5, 0.9])
         alike = high < const.ANSWERS_ALIKE * low and middle < min(
@@ -247,7 +247,7 @@ class Record:
         """`window_shut_s` and `window_full_share`: the windows themselves have half the memory of the packets."""
         (time_s, free, left, window), mss = self._windows(), self.table.mss
         shut_s = runs_of(time_s, (free < mss) | ((left < mss) & (free < window / TSO_WIN_DIVISOR)))
-        full_s = np.diff(time_s)[(free < (1 - const.NEARLY_ALL) * window)[:-1]].sum()
+        full_s = np.diff(time_s)[(free < (1 - const.NEARLY_ALL_SHARE) * window)[:-1]].sum()
         return shut_s, float(full_s) / max(self.duration_s, 1e-9)
 
     @property
@@ -308,7 +308,7 @@ class Record:
         if self.path.lost.sum() < MIN_POLICED:
             return None
         few, many = const.POLICED_SENDS
-        most = few if self.path.lost[:few].sum() >= const.MANY else many
+        most = few if self.path.lost[:few].sum() >= const.MIN_PACKETS else many
         # The fate of the last packets, and hence the deficit that they met, is unknown.
         end_ns = min(self.table.sent_ns[min(most, len(self.table)) - 1], decided_ns(self.table))
         whole = (self.table, *self.path.companions.values())

@@ -15,7 +15,7 @@ import shlex
 from typing import TYPE_CHECKING, Any
 
 from cctrace.cc import KERNEL_NAMES
-from cctrace.diagnosis.constants import DOUBTFUL
+from cctrace.diagnosis.constants import DOUBTFUL_CONFIDENCE
 from cctrace.diagnosis.findings import Verdict
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def questions(diagnosis: Diagnosis, own: Own) -> dict[str, tuple[str | type, dic
 
     `own`: the flow's controller; without one, path changes cannot be evaluated.
     """
-    sure = [one.name for one in diagnosis.verdicts if one.is_there >= DOUBTFUL and not _is_shut(one)]
+    sure = [one.name for one in diagnosis.verdicts if one.is_there >= DOUBTFUL_CONFIDENCE and not _is_shut(one)]
     none: dict[str, Question] = {}
     asked = next((found for name in sure if (found := remedies(name, own))), none)
     if not any(who for who, _ in asked.values()):

@@ -141,12 +141,14 @@ def _losses(poll: SinglePoll) -> groups.Losses | None:
     mss, bw = poll["snd_mss"] or groups.NAN, poll["bbr_bw_Bps"]
     window = poll.busy_bps / 8e6 * poll.rtt_us / mss
     if bw > 0:
-        at_start = const.START_LOSES * bw * poll.least_us / 1e6 / mss
+        at_start = const.START_LOSS_BDP * bw * poll.least_us / 1e6 / mss
         explains = share >= const.SINGLE_POLL_LOSSY and poll.retransmitted > at_start
     elif np.isfinite(window):
-        explains = poll.retransmitted >= const.FEW and window < const.AMPLE * np.sqrt(1.5 / share)
+        explains = poll.retransmitted >= const.MIN_FOR_PATTERN and window < const.AMPLE_WINDOW_TIMES * np.sqrt(
+            1.5 / share
+        )
     else:
-        explains = poll.retransmitted >= const.FEW and share >= const.SINGLE_POLL_LOSSY
+        explains = poll.retransmitted >= const.MIN_FOR_PATTERN and share >= const.SINGLE_POLL_LOSSY
     # At the end of a transfer the last ACK was delayed, and an eighth of that enters the smoothed RTT.
     delayed_us = LONE_ACK_US / 8 if poll.is_idle else 0
     if not explains or not poll.rtt_us < (1 + const.RTT_RISE) * poll.least_us + delayed_us:

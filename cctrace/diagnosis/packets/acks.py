@@ -26,13 +26,13 @@ def ack_bunches(record: Record) -> AckBunches | None:
     flowing = arrived_us < record.path.least_rtt_us
     if not flowing.any():
         return None
-    first = np.flatnonzero(np.append(True, arrived_us > const.TIGHT * np.mean(arrived_us[flowing])))
+    first = np.flatnonzero(np.append(True, arrived_us > const.BUNCH_SPAN_SHARE * np.mean(arrived_us[flowing])))
     del arrived_us, sent_us, flowing  # of a million packets they have 17 MB
     many = np.diff(first, append=len(time))
-    first, many = first[many >= const.BUNCH], many[many >= const.BUNCH]
+    first, many = first[many >= const.BUNCH_ACKS], many[many >= const.BUNCH_ACKS]
     last = first + many - 1
     came, took = (time[last] - time[first]) / 1e3, stamp_us[last] - stamp_us[first]
-    bunch = (took >= const.CLEARLY * tick_us) & (came < const.TIGHT * took)
+    bunch = (took >= const.CLEARLY_TIMES * tick_us) & (came < const.BUNCH_SPAN_SHARE * took)
     if not bunch.any():
         return None
     begin, end = record.seconds(time[[first[bunch][0], last[bunch][-1]]]).tolist()
@@ -57,7 +57,7 @@ def ack_path(record: Record) -> AckPath | None:
     back_us, many = _least(came_us, came_us - stamp_us, window_us, record.duration_s)
     rtt_us, _ = _least(reported_us, path.rtt_us[known], window_us, record.duration_s)
     both = np.flatnonzero(np.isfinite(back_us) & np.isfinite(rtt_us))
-    if len(both) < const.ENOUGH:
+    if len(both) < const.MIN_FOR_SHARES:
         return None
     low, middle, high = np.quantile(rtt_us[both], [0.1, 0.5, 0.9])
     if not high - low > const.RTT_RISE * path.least_rtt_us + 2 * tick_us:
@@ -66,7 +66,7 @@ def ack_path(record: Record) -> AckPath | None:
     share = float(np.linalg.lstsq(terms, back_us[both], rcond=None)[0][2])
     queued = many[both[rtt_us[both] > middle]]
     usual = float(np.median(queued)) if len(queued) else 0.0
-    if share < const.MOST_OF_TIME or not np.median(np.abs(queued - usual)) <= const.STEADY * usual:
+    if share < const.MOST_OF_TIME or not np.median(np.abs(queued - usual)) <= const.STEADY_SCATTER * usual:
         return None
     return AckPath(min(share, 1.0), usual / window_us * 1e6, float(high - low))
 
@@ -135,8 +135,8 @@ def ack_batches(record: Record) -> AckBatches | None:
         serial_s = pause
     lasted = float(np.average(time[last] - time[first], weights=total))
     apart = max(lasted, pause - np.average(quiet, weights=after)) < 0.5 * pause  # silent for most of the time
-    long = carried >= 4 and min(pause, serial_s) > const.BATCH * base_s
-    if not (apart and long and _varies(silence, after) < const.REGULAR and _by_clock(silence, after)):
+    long = carried >= 4 and min(pause, serial_s) > const.BATCH_RTTS * base_s
+    if not (apart and long and _varies(silence, after) < const.MAX_INTERVAL_VARIATION and _by_clock(silence, after)):
         return None
     return AckBatches(pause * 1e6, carried, bottleneck.base_us)
 
@@ -150,7 +150,7 @@ def ack_counts(record: Record) -> AckCounts | None:
     mean, spread = record.path.uncongested
     # Jitter merges packets, which a receiver acknowledges at once: ACKs closer than the bottleneck's packet spacing.
     packet_us = (record.table.mss + HEADER_BYTES) / record.path.require_bottleneck.rate
-    close = np.mean(np.diff(time) * 1e6 < packet_us) > const.SEVERAL
+    close = np.mean(np.diff(time) * 1e6 < packet_us) > const.NOTABLE_SHARE
     jittered = bool(spread > JITTERY * mean and (close or len(time) / begins.sum() >= 2))
     segments = record.events.sent["segments"]
     per_packet = float(np.mean(segments)) if len(segments) else 1.0  # segments that the sender's NIC cuts from one
@@ -166,9 +166,9 @@ def _by_clock(silence: Floats, size: NDArray[np.number[Any]]) -> bool:
     """
     time, much = silence / np.median(silence), size / np.median(size)
     same_time, same_size = np.abs(time - 1) < 0.2, np.abs(much - 1) < 0.2
-    late, skipped = same_size & (time > 1.2), np.abs(time - np.round(time)) < const.EQUAL
+    late, skipped = same_size & (time > 1.2), np.abs(time - np.round(time)) < const.EQUAL_WITHIN
     clock, amount = (same_time & (much < 0.8)).sum() + (late & skipped).sum(), (late & ~skipped).sum()
-    if max(clock, amount) < const.BUNCH:
+    if max(clock, amount) < const.BUNCH_ACKS:
         clock, amount = np.std(np.log(size[same_size])), np.std(np.log(time[same_time]))
     return bool(clock >= amount)
 

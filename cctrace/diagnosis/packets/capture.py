@@ -50,9 +50,11 @@ def _order(record: Record) -> Artefact | None:
         return None
     gained = _reversals(record.flow, rows) - _reversals(record.flow, rows[np.argsort(time_ns, kind="stable")])
     share = max(gained, int(np.count_nonzero(back_ns >= FAR_BACK_NS))) / len(rows)
-    if gained < 0 or share < const.NEGLIGIBLE:
+    if gained < 0 or share < const.NEGLIGIBLE_SHARE:
         return None
-    return Artefact("order", const.COUNTED, {"misplaced_share": share, "back_us": float(back_ns.max() / 1000)})
+    return Artefact(
+        "order", const.MEASURED_CONFIDENCE, {"misplaced_share": share, "back_us": float(back_ns.max() / 1000)}
+    )
 
 
 def _reversals(flow: Flow, rows: Ints) -> int:
@@ -77,7 +79,7 @@ def _clock(record: Record) -> Artefact | None:
     at_s, by_us, shown_by = found
     words: dict[str, float | str] = {"way": "forward" if by_us > 0 else "back", "set_by_us": abs(by_us)}
     words |= {"shown_by": shown_by} if shown_by else {}
-    return Artefact("clock", const.COUNTED, {"at_s": at_s, "clock_set_us": by_us}, words)
+    return Artefact("clock", const.MEASURED_CONFIDENCE, {"at_s": at_s, "clock_set_us": by_us}, words)
 
 
 def _held(record: Record) -> Artefact | None:
@@ -88,22 +90,24 @@ def _held(record: Record) -> Artefact | None:
     held = held_us(stamps)
     if not held >= 2 * stamps.tick_us + const.HELD_US or held < const.RTT_RISE * (rtt_us or 0):
         return None
-    return Artefact("held", const.COUNTED, {"held_us": held, "captured_rtt_us": rtt_us, "tick_us": stamps.tick_us})
+    return Artefact(
+        "held", const.MEASURED_CONFIDENCE, {"held_us": held, "captured_rtt_us": rtt_us, "tick_us": stamps.tick_us}
+    )
 
 
 def _copies(record: Record) -> Artefact | None:
     """Return that the capture has duplicates that it takes for retransmissions."""
     segments = max(record.flow.row["segments_sent"], 1)
     copies, repeated = record.flow.capture.packets.counters.get("duplicates", 0), 0.0
-    if record.flow.row["retransmitted_segments"] < const.HEAVY * segments:
+    if record.flow.row["retransmitted_segments"] < const.HEAVY_SHARE * segments:
         return None
     if copies:
         repeated = record.flow.quality()["unexplained_retransmissions"] / segments
     by_id = _same_id(record.flow)
-    if max(repeated, by_id) < const.HEAVY:
+    if max(repeated, by_id) < const.HEAVY_SHARE:
         return None
     numbers = {"repeated_share": max(repeated, by_id), "copies": copies}
-    return Artefact("copies", const.COUNTED, numbers, {"by_id": by_id >= repeated})
+    return Artefact("copies", const.MEASURED_CONFIDENCE, numbers, {"by_id": by_id >= repeated})
 
 
 def _same_id(flow: Flow) -> float:
@@ -128,9 +132,9 @@ def _missing(record: Record) -> Artefact | None:
     """Return that acknowledged data were not captured."""
     uncaptured = record.flow.quality()["uncaptured_segments"]
     missing = uncaptured / max(uncaptured + record.flow.row["segments_sent"], 1)
-    if missing <= const.NEGLIGIBLE:
+    if missing <= const.NEGLIGIBLE_SHARE:
         return None
-    sure = between(const.DOUBTFUL, const.MAX_CONFIDENCE, missing)
+    sure = between(const.DOUBTFUL_CONFIDENCE, const.MAX_CONFIDENCE, missing)
     return Artefact("", sure, {"uncaptured_share": missing, "uncaptured_segments": uncaptured})
 
 

@@ -35,7 +35,9 @@ def min_rtt(record: Record, limits: list[Limit]) -> MinRtt:
 
 def _acts_as_bbr(record: Record, share: dict[str, float]) -> bool:
     """Return whether the sender uses its path and is BBR, or paces or probes for the RTT as BBR does."""
-    if record.is_loss_based or (record.path.require_bottleneck.is_measured and not record.use >= const.NEGLIGIBLE):
+    if record.is_loss_based or (
+        record.path.require_bottleneck.is_measured and not record.use >= const.NEGLIGIBLE_SHARE
+    ):
         return False
     return record.is_model_based or share.get("probe_rtt", 0.0) > 0 or share.get("pacing", 0.0) >= const.MUCH_OF_TIME
 
@@ -68,7 +70,7 @@ def inflated(record: Record) -> Inflated | None:
     if not len(late):
         return None
     base, high = float(np.quantile(record.path.rtt_us[np.isfinite(record.path.rtt_us)], 0.001)), np.quantile(late, 0.75)
-    if high < const.QUEUED * _least_window_us(record):
+    if high < const.QUEUED_RTTS * _least_window_us(record):
         return None
     return Inflated(float(high), base, (MIN_RTT_S, record.duration_s))
 
@@ -97,7 +99,7 @@ def reordering(record: Record) -> Reordering | None:
     rtt = record.table.rtt_us
     # For a segment sent more than once it is unknown which transmission was acknowledged.
     rows = np.flatnonzero(np.isfinite(rtt) & occur_once(record.table.seq))
-    if len(rows) < const.MANY:
+    if len(rows) < const.MIN_PACKETS:
         return None
     reported = record.table.acked_ns[rows] / 1e3
     first = reported - reported[0]

@@ -85,7 +85,7 @@ def stalls(record: Record, limits: list[Limit]) -> groups.Stalls | None:
 def idle(record: Record, limits: list[Limit], buffer: groups.SendBuffer | None) -> groups.Idle:
     """Return the share of the time without data to send."""
     share = shares(limits).get("application", 0.0)
-    if buffer is not None and buffer.send_buffer_share >= const.NEGLIGIBLE:
+    if buffer is not None and buffer.send_buffer_share >= const.NEGLIGIBLE_SHARE:
         share -= buffer.waited_share  # the kernel knows which data waited for buffer space
     return groups.Idle(share, record.goodput_bps, *(clocked_writes(record, limits) or ()))
 
@@ -101,7 +101,7 @@ def writes(record: Record, share: float) -> groups.Writes | None:
         return None
     bursts = record.bursts
     wrote = np.searchsorted(bursts.time_s, written(record)[:, 1])
-    if len(wrote) < const.FEW:
+    if len(wrote) < const.MIN_FOR_PATTERN:
         return None
     place = np.maximum(bursts.place[wrote], 0)
     left = record.acks["packets_out"][place].astype(float)
@@ -111,13 +111,15 @@ def writes(record: Record, share: float) -> groups.Writes | None:
     # No application timer follows ACKs by the same microseconds every time.
     prompt = max(3 * record.took_s, const.PROMPT_S)
     answers = (since < gap / 4) | (since <= prompt)  # jitter merges ACKs: a quarter of their gap then means nothing
-    by_ack = np.quantile(since, const.MOSTLY) <= min(prompt, np.median(gap) / const.CHANCE_TIMES)
+    by_ack = np.quantile(since, const.PREDOMINANT_SHARE) <= min(prompt, np.median(gap) / const.CHANCE_TIMES)
     level, most = float(np.median(left)), float(np.quantile(record.acks["rs_prior_in_flight"], 0.9))
-    same = np.abs(left - level) <= max(2.0, const.EQUAL * most)
-    alike = const.MOST_OF_TIME if by_ack else const.MOSTLY  # jitter frees parts of a full buffer of several sizes
-    if not level > 0 or answers.mean() < const.MOSTLY or same.mean() < alike:
+    same = np.abs(left - level) <= max(2.0, const.EQUAL_WITHIN * most)
+    alike = (
+        const.MOST_OF_TIME if by_ack else const.PREDOMINANT_SHARE
+    )  # jitter frees parts of a full buffer of several sizes
+    if not level > 0 or answers.mean() < const.PREDOMINANT_SHARE or same.mean() < alike:
         return None
-    by_acks, mss = bool(by_ack or apart > const.CLEARLY * max(after, const.PROMPT_S)), record.table.mss
+    by_acks, mss = bool(by_ack or apart > const.CLEARLY_TIMES * max(after, const.PROMPT_S)), record.table.mss
     return groups.Writes(level, level * mss, most * mss, by_acks)
 
 
@@ -193,7 +195,7 @@ def even_rate(record: Record) -> EvenRate:
     bursts = record.bursts
     later = np.cumsum(bursts.segments) > bursts.segments + UNPACED_SEGMENTS
     time, size = bursts.time_s[later], bursts.segments[later] * (record.table.mss + HEADER_BYTES)
-    if len(time) < const.MANY or not time[-1] > time[0]:
+    if len(time) < const.MIN_PACKETS or not time[-1] > time[0]:
         return EvenRate()
     apart = float(np.median(np.diff(time)))
     many = int(
@@ -204,7 +206,7 @@ def even_rate(record: Record) -> EvenRate:
     rate = got / np.maximum(gap * 1e6, 1e-3)
     common = _commonest(rate, gap)
     of_common = rate / common - 1
-    at_it, above = np.abs(of_common) < const.STEADY, of_common >= const.STEADY
+    at_it, above = np.abs(of_common) < const.STEADY_SCATTER, of_common >= const.STEADY_SCATTER
     runs = np.add.reduceat(np.where(above, gap, 0.0), np.flatnonzero(np.diff(above, prepend=not above[0])))
     by_timer = np.add.reduceat(~record.released[later][1:], first[:-1], dtype=float) / many
     held = float(gap[at_it].sum())
@@ -213,10 +215,10 @@ def even_rate(record: Record) -> EvenRate:
 
 
 def _commonest(values: Floats, lasted: Floats) -> float:
-    """Return the median of the values within `EQUAL` of each other that lasted longest."""
+    """Return the median of the values within `EQUAL_WITHIN` of each other that lasted longest."""
     order = np.argsort(values)
     sorted_, until = values[order], np.append(0.0, np.cumsum(lasted[order]))
-    begin = np.searchsorted(sorted_, (1 - const.EQUAL) * sorted_)
+    begin = np.searchsorted(sorted_, (1 - const.EQUAL_WITHIN) * sorted_)
     end = int(np.argmax(until[1:] - until[begin])) + 1
     start = int(begin[end - 1])
     return float(sorted_[np.searchsorted(until[1:], (until[start] + until[end]) / 2)])

@@ -95,7 +95,7 @@ def was_empty(record: Record) -> bool:
         return True
     bottleneck, sent = record.path.require_bottleneck, record.path.sent
     idle_us = np.maximum(sent.sent_us[1:] - sent.departures(constant(bottleneck.rate))[:-1], 0.0).sum()
-    return bool(idle_us > bottleneck.waited_us + const.EQUAL * bottleneck.base_us)
+    return bool(idle_us > bottleneck.waited_us + const.EQUAL_WITHIN * bottleneck.base_us)
 
 
 def _queue(record: Record, is_shared: bool, in_turn: bool) -> Server | None:
@@ -117,7 +117,7 @@ def _queue(record: Record, is_shared: bool, in_turn: bool) -> Server | None:
 def _met(record: Record, queue: Server) -> Met:
     at = backlogs_in(record, queue)
     full = at.overflow if _drops_at_its_longest(at) else np.zeros(len(at.lost), bool)
-    few = record.path.lost.sum() < const.FEWEST  # too few to tell overflows from other losses
+    few = record.path.lost.sum() < const.MIN_OBSERVATIONS  # too few to tell overflows from other losses
     # Losses while a shaper's tokens let packets pass belong to another queue.
     other = record.path.lost if few else record.path.lost & ~full & (at.deficit >= at.bucket_bytes)
     overflowed, rest = int(full.sum()), int(other.sum())
@@ -145,7 +145,7 @@ def _met(record: Record, queue: Server) -> Met:
         is_managed_length=(at.longest > const.MANAGED_PACKETS * PACKET_BYTES or at.early >= EARLY)
         and (few or not queue.bucket_bytes),
         early_share=at.early,
-        avoids_short=bool(at.met[record.path.lost].min() < const.MOSTLY * at.longest - 3 * PACKET_BYTES),
+        avoids_short=bool(at.met[record.path.lost].min() < const.PREDOMINANT_SHARE * at.longest - 3 * PACKET_BYTES),
         waits_us=tuple((np.append(waits, at.longest) / rate).tolist()),
         is_gathered=lambda: _gathered(record, other),
     )
@@ -175,15 +175,17 @@ def _drops_at_its_longest(at: Backlogs) -> bool:
     if not at.overflow.any() or at.early >= EARLY:
         return False
     short = at.longest - float(np.median((at.met + at.behind)[at.overflow]))
-    if short >= max((1 - const.MOSTLY) * at.longest, 3 * at.size):
+    if short >= max((1 - const.PREDOMINANT_SHARE) * at.longest, 3 * at.size):
         return False
     # Random losses, too, may be of packets that met a long queue: then as many others passed one as long.
     passed = np.sum(at.passed & (at.met > at.longest - short + ABOVE_FULL * at.size))
-    alone = np.sum(at.lost & ~at.overflow) < const.FEWEST  # else the first of some "overflows" are random losses
-    if alone and passed > const.PASSED * (1 + at.overflow.sum()):
+    alone = (
+        np.sum(at.lost & ~at.overflow) < const.MIN_OBSERVATIONS
+    )  # else the first of some "overflows" are random losses
+    if alone and passed > const.PASSED_PER_DROP * (1 + at.overflow.sum()):
         return False
     many = at.episodes(at.overflow)  # where most packets meet the longest queue, so do most random losses
-    return bool(many < const.FEWEST or by_chance(at.ahead, at.ahead[at.overflow], many) < CHANCE_OF_ALL)
+    return bool(many < const.MIN_OBSERVATIONS or by_chance(at.ahead, at.ahead[at.overflow], many) < CHANCE_OF_ALL)
 
 
 def _behind(table: Transmissions) -> Ints:
@@ -198,8 +200,8 @@ def _gathered(record: Record, lost: Bools) -> bool:
     per_rtt = max(int(len(lost) * record.path.least_rtt_us / 1e6 / max(record.duration_s, 1e-6)), 1)
     place = np.unique(np.flatnonzero(lost) // per_rtt)  # round trips (of packets sent) with losses
     rounds = -(-len(lost) // per_rtt)
-    if len(place) < min(const.FEWEST, rounds / 2):
-        return int(lost.sum()) >= const.FEWEST * len(place)
+    if len(place) < min(const.MIN_OBSERVATIONS, rounds / 2):
+        return int(lost.sum()) >= const.MIN_OBSERVATIONS * len(place)
     at, before = (place + 0.5) / rounds, np.arange(len(place)) / len(place)
     distance = max(float(np.max(before + 1 / len(place) - at)), float(np.max(at - before)))
     # Kolmogorov's test, as twice Smirnov's; scipy.stats takes long to import.
@@ -231,7 +233,7 @@ def rtts_before(record: Record, lost: Bools) -> tuple[Floats, Floats]:
 
 def bursts(record: Record) -> Bursts | None:
     """Return the bursts with lost ends; None if the capture does not show bursts, or losses are too few."""
-    if record.path.lost.sum() < const.FEW or record.flow.taken_at not in ("sender", "unknown"):
+    if record.path.lost.sum() < const.MIN_FOR_PATTERN or record.flow.taken_at not in ("sender", "unknown"):
         return None
     burst, ahead = _bursts(record)
     lost = np.flatnonzero(record.path.lost)
@@ -252,7 +254,7 @@ def bursts(record: Record) -> Bursts | None:
 def _bursts(record: Record) -> tuple[Ints, Floats]:
     """Return each transmission's burst number, and the bytes of the burst sent before it."""
     table, rate = record.table, record.path.require_bottleneck.rate
-    begins = np.diff(record.path.sent_us, prepend=-np.inf) > const.IN_A_BURST * table.wire_bytes / rate
+    begins = np.diff(record.path.sent_us, prepend=-np.inf) > const.BURST_GAP_SHARE * table.wire_bytes / rate
     burst = np.cumsum(begins) - 1
     ahead: Floats = np.cumsum(table.wire_bytes) - table.wire_bytes
     ahead -= ahead[np.flatnonzero(begins)][burst]

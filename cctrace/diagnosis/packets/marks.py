@@ -61,7 +61,10 @@ def _ramp(record: Record, at: Floats) -> tuple[float, float]:
     begin, end = float(at[pauses.argmax()]), float(at[pauses.argmax()] + pauses.max())
     lost_s, (start_s, _, flights) = record.path.sent_s[record.path.lost], record.rounds
     within = flights[(start_s > begin + record.path.median_rtt_us / 1e6) & (start_s < end)]
-    grown = len(within) >= 2 * const.FEWEST and within[-const.FEWEST :].max() >= (1 + const.STEADY) * within[0]
+    grown = (
+        len(within) >= 2 * const.MIN_OBSERVATIONS
+        and within[-const.MIN_OBSERVATIONS :].max() >= (1 + const.STEADY_SCATTER) * within[0]
+    )
     return (begin, end) if grown and not ((lost_s > begin) & (lost_s < end)).any() else (NAN, NAN)
 
 

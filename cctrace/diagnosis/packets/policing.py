@@ -43,4 +43,4 @@ def _queue_dropped(record: Record, full_us: float) -> bool:
     rank, episodes = before_losses(record, record.path.lost)
     known, before = rtts_before(record, record.path.lost)
     waited_us = float(np.median(before) - np.quantile(known, 0.05))
-    return episodes >= const.FEWEST and rank > LOSSES_SHOW and waited_us > full_us / 2
+    return episodes >= const.MIN_OBSERVATIONS and rank > LOSSES_SHOW and waited_us > full_us / 2

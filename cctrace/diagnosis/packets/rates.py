@@ -21,7 +21,7 @@ from cctrace.tcp.wire import HEADER_BYTES
 def rate_changes(record: Record, limits: list[Limit]) -> RateChanges | None:
     """Return the changes of the path's rate; None without."""
     changes, varied = record.path.rate_changes, record.path.rate_range_bps
-    if changes and not (varied and _between(record, changes) < const.LARGELY):
+    if changes and not (varied and _between(record, changes) < const.LARGE_SHARE):
         drops = [change for change in changes if change.after_bps < change.before_bps]
         worst = max(drops, key=lambda change: change.before_bps / change.after_bps, default=None)
         return RateChanges(changes, stale=None if worst is None else _stale(record, worst, limits))
@@ -57,7 +57,7 @@ def stale_seconds(record: Record, change: Change) -> float:
     np.maximum.at(most, rounds, rate)
     estimate = rolling_max(most, int(BBR2022.params["bw_rtts"].default))[rounds]
     time = record.ack_s[sampled]
-    after = (time > change.at_s) & (estimate > (1 + const.STEADY) * change.after_bps)
+    after = (time > change.at_s) & (estimate > (1 + const.STEADY_SCATTER) * change.after_bps)
     inside = after & (time < change.until_s)
     return float(time[inside].max() - change.at_s) if inside.any() else 0.0
 
@@ -117,7 +117,7 @@ def before(record: Record) -> Before | None:
     """Return the RTTs of the first packets, if the flow was captured from its start."""
     bottleneck = record.path.require_bottleneck
     early = bottleneck.sent_us < bottleneck.sent_us[0] + 2 * bottleneck.base_us
-    if early.sum() < const.FEWEST or not record.flow.facts["complete"]:
+    if early.sum() < const.MIN_OBSERVATIONS or not record.flow.facts["complete"]:
         return None
     first, own = float(np.median(bottleneck.rest_us[early])), float(np.median(bottleneck.queue_us[early]))
     least, spread = record.path.uncongested  # of periods, including jitter
@@ -137,7 +137,7 @@ def held_window(record: Record) -> HeldWindow | None:
     """Return the largest data in flight of later rounds, of a flow without losses."""
     first, _, most = record.rounds
     later = most[first > min(2.0, 0.3 * record.duration_s)]
-    if len(later) < const.ENOUGH or record.path.lost.any():
+    if len(later) < const.MIN_FOR_SHARES or record.path.lost.any():
         return None
     typical = float(np.median(later))
     spread = float(np.median(np.abs(later - typical))) / max(typical, 1.0)

@@ -62,7 +62,7 @@ def _sharing(record: Record, shared: Shared) -> Sharing | None:
     if len(edges) < 2:
         return None
     rates = np.array([_rates(part, edges) for part in parts])
-    mine, filled = rates[0], rates.sum(axis=0) >= const.LARGELY * shared.rate
+    mine, filled = rates[0], rates.sum(axis=0) >= const.LARGE_SHARE * shared.rate
     if not mine.any() or mine[filled].sum() < const.MOST_OF_TIME * mine.sum():
         return None
     mine_bps, *their_bps = (rates.mean(axis=1) * 8e6).tolist()
@@ -118,7 +118,7 @@ def _in_turns(record: Record, gain: float) -> _Turns | None:
     own, *others = record.path.parts.values()
     window_us = _window_us((own, *others))
     edges = np.arange(0.0, own.sent_us[-1] + window_us, window_us)
-    if len(edges) < const.ENOUGH:
+    if len(edges) < const.MIN_FOR_SHARES:
         return None
     rates = np.array([_rates(part, edges) for part in (own, *others)])
     busy = rates > 0
@@ -126,7 +126,7 @@ def _in_turns(record: Record, gain: float) -> _Turns | None:
     # In a window in which a flow starts or ends it had data for only part of the time.
     inside = np.all(busy == np.roll(busy, 1, axis=1), axis=0) & np.all(busy == np.roll(busy, -1, axis=1), axis=0)
     full = inside & busy[0] & (many > 1)
-    if full.sum() < const.ENOUGH:
+    if full.sum() < const.MIN_FOR_SHARES:
         return None
     parts = rates[:, full] / total[full] * many[full]
     off = np.abs(np.where(busy[:, full], parts, 1.0) - 1)
@@ -134,12 +134,12 @@ def _in_turns(record: Record, gain: float) -> _Turns | None:
     alone = deviation(own, constant(record.path.require_bottleneck.rate))
     common = alone * (1 - gain)
     link, in_turn = fair_queue(own, others, float(np.quantile(total[full], 0.9)))
-    if spread > const.STEADY and in_turn >= (1 - COMMON) * min(alone, common):
+    if spread > const.STEADY_SCATTER and in_turn >= (1 - COMMON) * min(alone, common):
         return None
     solo = rates[0, inside & busy[0] & (many == 1)]
     return _Turns(
         link,
-        float(np.median(solo)) if len(solo) >= const.ENOUGH / 4 else 0.0,
+        float(np.median(solo)) if len(solo) >= const.MIN_FOR_SHARES / 4 else 0.0,
         float(np.median(rates[0, full] / total[full])),
         spread,
         min(alone, in_turn),

@@ -34,7 +34,7 @@ def paused_writes(record: Record) -> str | None:
     idle = record.empty_s
     pauses = idle[np.diff(idle)[:, 0] > record.path.least_rtt_us / 1e6]
     pauses = pauses[(pauses[:, 1] < record.duration_s) & (np.diff(pauses[:, 1], prepend=-1.0) > 0)]
-    if len(pauses) < const.FEWEST:
+    if len(pauses) < const.MIN_OBSERVATIONS:
         return None
     begins, ends = pauses[:, 1], pauses[:, 0]
     apart, sizes = np.diff(begins), _sent_between(record, begins)
@@ -58,17 +58,17 @@ def clocked_writes(record: Record, limits: Sequence[Limit]) -> Clock | None:
     pauses = outside(written(record), busy)
     begins, apart = pauses[:, 1], np.diff(pauses[:, 1])
     long = np.flatnonzero(apart > const.CLOCK_RTTS * record.path.median_rtt_us / 1e6)
-    periods = long[np.unique(np.rint(np.log(apart[long]) / const.EQUAL), return_index=True)[1]]
+    periods = long[np.unique(np.rint(np.log(apart[long]) / const.EQUAL_WITHIN), return_index=True)[1]]
     ticks = [np.array(_on_clock(begins, int(place), float(apart[place]))) for place in periods]
     most = max(map(len, ticks), default=0)
     # The longest period that fits, as fractions of it do, too.
-    kept = next((one for one in reversed(ticks) if len(one) >= const.MOSTLY * most), np.zeros(0, int))
-    if len(kept) < max(const.FEWEST, const.MOSTLY * len(begins)):
+    kept = next((one for one in reversed(ticks) if len(one) >= const.PREDOMINANT_SHARE * most), np.zeros(0, int))
+    if len(kept) < max(const.MIN_OBSERVATIONS, const.PREDOMINANT_SHARE * len(begins)):
         return None
     turns, sizes = np.rint(np.diff(begins[kept]) / np.diff(begins[kept]).min()), _sent_between(record, begins[kept])
     size, every = sizes.sum() / turns.sum(), float(np.ptp(begins[kept]) / turns.sum())
     uneven = np.std(np.diff(begins[kept]) - turns * every)
-    alike = np.mean(np.abs(sizes / (turns * size) - 1) < const.EQUAL) >= const.MOSTLY
+    alike = np.mean(np.abs(sizes / (turns * size) - 1) < const.EQUAL_WITHIN) >= const.PREDOMINANT_SHARE
     if not alike or np.std(np.diff(pauses[kept])) < uneven:
         return None
     return Clock(float(size), 1e6 * every)

@@ -25,19 +25,23 @@ def vantage_point(facts: Facts, found: Found) -> Iterator[Finding]:
     """The capture was not taken at the sender."""
     place = facts.elsewhere
     if place is not None:
-        yield facts.finding("vantage_point", const.CLEAR if place.is_measured else const.EXPLAINS, place)
+        yield facts.finding(
+            "vantage_point", const.CLEAR_CONFIDENCE if place.is_measured else const.EXPLAINING_CONFIDENCE, place
+        )
 
 
 def tempered(facts: Facts, found: list[Finding]) -> list[Finding]:
     """Return findings with the confidence that the record allows: misleading, without SACKs, or a single poll."""
     if facts.kind == SINGLE_POLL:
         of_ends = ENDS | {"reordering"}  # counted by the kernel
-        most = {one.name: const.LIKELY if one.name in of_ends else const.DOUBTFUL for one in found}
+        most = {
+            one.name: const.LIKELY_CONFIDENCE if one.name in of_ends else const.DOUBTFUL_CONFIDENCE for one in found
+        }
     elif any(one.name == "capture_artefact" for one in found):
-        most = {one.name: 1.0 if one.name in OWN else const.UNSURE for one in found}
+        most = {one.name: 1.0 if one.name in OWN else const.UNSURE_CONFIDENCE for one in found}
     elif facts.lacks_sacks or facts.lacks_scale:
         doubted = (BY_SACKS if facts.lacks_sacks else set()) | (BY_SCALE if facts.lacks_scale else set())
-        most = {one.name: const.EXPLAINS if one.name in doubted else 1.0 for one in found}
+        most = {one.name: const.EXPLAINING_CONFIDENCE if one.name in doubted else 1.0 for one in found}
     else:
         return found
     return [replace(one, confidence=min(one.confidence, most[one.name])) for one in found]

@@ -16,7 +16,12 @@ SHORT = "slow_start_only"  # then no other rule on delays applies
 def reordering(facts: Facts, found: Found) -> Iterator[Finding]:
     """Two packets in a thousand arrived after packets sent later."""
     late = facts.reordering
-    if late is None or _is_short(found) or late.reordered < const.FEWEST or not late.reordered_share >= REORDERED:
+    if (
+        late is None
+        or _is_short(found)
+        or late.reordered < const.MIN_OBSERVATIONS
+        or not late.reordered_share >= REORDERED
+    ):
         return
     needless = late.spurious_retransmissions
     words = {"counted": late.reordered} if late.is_kernels else {}
@@ -24,7 +29,7 @@ def reordering(facts: Facts, found: Found) -> Iterator[Finding]:
         words |= {"copies": needless, "retransmitted": late.retransmitted}
     elif needless > 0:
         words["needless"] = needless
-    sure = const.COUNTED if late.reordered_share > const.NEGLIGIBLE else const.LIKELY
+    sure = const.MEASURED_CONFIDENCE if late.reordered_share > const.NEGLIGIBLE_SHARE else const.LIKELY_CONFIDENCE
     yield facts.finding("reordering", sure, late).saying(**words)
 
 
@@ -40,16 +45,16 @@ def collapse(facts: Facts, found: Found) -> Iterator[Finding]:
         below < const.JITTERS_TAIL * low.jitter_sd_us and low.jitter_sd_us > const.NO_JITTER * low.uncongested_rtt_us
     )
     # Slightly above one half, probes that last a min_rtt end before their ACKs return: no growth without a queue.
-    full = const.SPARE_RATE if facts.kind == PACKETS else const.MOSTLY
+    full = const.SPARE_RATE if facts.kind == PACKETS else const.PREDOMINANT_SHARE
     if not by_jitter or share > (const.SHORT_PROBES if low.are_probes_short else COLLAPSED) or low.used_share >= full:
         return
     is_certain = facts.is_model_based and facts.kind == PACKETS
-    if share < const.NEARLY_ALL * COLLAPSED:
-        sure = const.CLEAR if is_certain else const.LIKELY
+    if share < const.NEARLY_ALL_SHARE * COLLAPSED:
+        sure = const.CLEAR_CONFIDENCE if is_certain else const.LIKELY_CONFIDENCE
     elif share < COLLAPSED:
-        sure = const.LIKELY if is_certain else const.DOUBTFUL
+        sure = const.LIKELY_CONFIDENCE if is_certain else const.DOUBTFUL_CONFIDENCE
     else:
-        sure = const.EXPLAINS if is_certain else const.UNSURE
+        sure = const.EXPLAINING_CONFIDENCE if is_certain else const.UNSURE_CONFIDENCE
     words = {"than": "less than" if share < COLLAPSED else "hardly more than", "is_guess": not facts.is_model_based}
     yield facts.finding("collapse", sure, low).saying(**words)
 
@@ -58,14 +63,16 @@ def ack_path_full(facts: Facts, found: Found) -> Iterator[Finding]:
     """ACKs queue on the return path: that, not the path of the data, makes most of what RTTs vary."""
     acks = facts.ack_path
     if acks is not None and not found.sure & (ENDS | {"competition", "fair_queueing"}):
-        yield facts.finding("ack_path_full", between(const.DOUBTFUL, const.COUNTED, acks.return_share), acks)
+        yield facts.finding(
+            "ack_path_full", between(const.DOUBTFUL_CONFIDENCE, const.MEASURED_CONFIDENCE, acks.return_share), acks
+        )
 
 
 def ack_compression(facts: Facts, found: Found) -> Iterator[Finding]:
     """A fifth of the ACKs arrive in bunches that the receiver sent over four times as long."""
     bunches = facts.bunches
-    if bunches is not None and bunches.bunched_share >= 1 - const.MOSTLY and not _scattered(found):
-        sure = between(const.EXPLAINS, const.COUNTED, bunches.bunched_share)
+    if bunches is not None and bunches.bunched_share >= 1 - const.PREDOMINANT_SHARE and not _scattered(found):
+        sure = between(const.EXPLAINING_CONFIDENCE, const.MEASURED_CONFIDENCE, bunches.bunched_share)
         yield facts.finding("ack_compression", sure, bunches)
 
 
@@ -75,9 +82,9 @@ def ack_aggregation(facts: Facts, found: Found) -> Iterator[Finding]:
     if batches is None or "ack_compression" in found.names or _scattered(found):
         return
     share = batches.interval_us / batches.base_rtt_us
-    yield facts.finding("ack_aggregation", between(const.LIKELY, const.COUNTED, share), batches).saying(
-        of_base_share=share
-    )
+    yield facts.finding(
+        "ack_aggregation", between(const.LIKELY_CONFIDENCE, const.MEASURED_CONFIDENCE, share), batches
+    ).saying(of_base_share=share)
 
 
 def ack_thinning(facts: Facts, found: Found) -> Iterator[Finding]:
@@ -89,7 +96,9 @@ def ack_thinning(facts: Facts, found: Found) -> Iterator[Finding]:
     if acks is None or facts.lacks_sacks or found.names & {"ack_compression", "ack_aggregation"} or _scattered(found):
         return
     if acks.segments_per_ack > 1.5 * max(DELAYED_ACK_SEGMENTS, acks.per_packet) and not acks.is_jittered:
-        sure = between(const.DOUBTFUL, const.CLEAR, 1 - DELAYED_ACK_SEGMENTS / acks.segments_per_ack)  # share missing
+        sure = between(
+            const.DOUBTFUL_CONFIDENCE, const.CLEAR_CONFIDENCE, 1 - DELAYED_ACK_SEGMENTS / acks.segments_per_ack
+        )  # share missing
         yield facts.finding("ack_thinning", sure, acks)
 
 
@@ -110,7 +119,7 @@ def jitter(facts: Facts, found: Found) -> Iterator[Finding]:
     if found.sure & {"competition", "fair_queueing"}:  # the others' packets vary them, too
         return
     if varied.jitter_sd_us >= JITTERY * varied.uncongested_rtt_us:
-        yield facts.finding("jitter", const.EXPLAINS, varied)
+        yield facts.finding("jitter", const.EXPLAINING_CONFIDENCE, varied)
 
 
 def inflated_min_rtt(facts: Facts, found: Found) -> Iterator[Finding]:
@@ -118,5 +127,5 @@ def inflated_min_rtt(facts: Facts, found: Found) -> Iterator[Finding]:
     high = facts.inflated
     if high is None or _is_short(found) or not facts.is_model_based:
         return
-    if high.min_rtt_us >= const.QUEUED * high.base_rtt_us:
-        yield facts.finding("inflated_min_rtt", const.CLEAR, high)
+    if high.min_rtt_us >= const.QUEUED_RTTS * high.base_rtt_us:
+        yield facts.finding("inflated_min_rtt", const.CLEAR_CONFIDENCE, high)

@@ -16,17 +16,19 @@ def receiver_limited(facts: Facts, found: Found) -> Iterator[Finding]:
     window = facts.window
     if window is None:
         return
-    sure = between(const.DOUBTFUL, const.MAX_CONFIDENCE, window.receiver_share)
+    sure = between(const.DOUBTFUL_CONFIDENCE, const.MAX_CONFIDENCE, window.receiver_share)
     if facts.pauses is not None and _was_shut(facts.pauses, facts):  # a larger window would have filled, too
         yield facts.finding("receiver_limited", sure, window._asdict() | facts.pauses._asdict(), "shut")
     elif facts.stalls is not None and facts.stalls.stalled_share >= const.MOST_OF_TIME:
         return  # whatever the window left: the sender waited for its timer
     elif window.receiver_share >= const.MOST_OF_TIME:
         yield facts.finding("receiver_limited", sure, window).saying(held_share=window.receiver_share)
-    elif window.window_used >= const.NEARLY_ALL:
-        yield facts.finding("receiver_limited", const.LIKELY, window).saying(used_share=window.window_used)
-    elif window.window_average >= const.NEARLY_ALL and window.receiver_share > 0:
-        yield facts.finding("receiver_limited", const.EXPLAINS, window).saying(average_share=window.window_average)
+    elif window.window_used >= const.NEARLY_ALL_SHARE:
+        yield facts.finding("receiver_limited", const.LIKELY_CONFIDENCE, window).saying(used_share=window.window_used)
+    elif window.window_average >= const.NEARLY_ALL_SHARE and window.receiver_share > 0:
+        yield facts.finding("receiver_limited", const.EXPLAINING_CONFIDENCE, window).saying(
+            average_share=window.window_average
+        )
 
 
 def _was_shut(pauses: Pauses, facts: Facts) -> bool:
@@ -38,7 +40,9 @@ def slow_start_only(facts: Facts, found: Found) -> Iterator[Finding]:
     """A transfer without losses that ended while its window was still growing."""
     start = facts.start
     if start is not None and start.is_growing and start.rounds <= const.SHORT_ROUNDS:
-        yield facts.finding("slow_start_only", const.CLEAR if start.is_complete else const.EXPLAINS, start)
+        yield facts.finding(
+            "slow_start_only", const.CLEAR_CONFIDENCE if start.is_complete else const.EXPLAINING_CONFIDENCE, start
+        )
 
 
 def send_buffer_limited(facts: Facts, found: Found) -> Iterator[Finding]:
@@ -47,24 +51,24 @@ def send_buffer_limited(facts: Facts, found: Found) -> Iterator[Finding]:
     if buffer is None:
         return
     if buffer.send_buffer_share >= const.MUCH_OF_TIME:
-        sure = between(const.DOUBTFUL, const.MAX_CONFIDENCE, buffer.send_buffer_share)
+        sure = between(const.DOUBTFUL_CONFIDENCE, const.MAX_CONFIDENCE, buffer.send_buffer_share)
         yield facts.finding("send_buffer_limited", sure, buffer)
-    elif buffer.send_buffer_share >= const.NEGLIGIBLE and buffer.waited_share >= const.MUCH_OF_TIME:
-        sure = between(const.DOUBTFUL, const.CLEAR, buffer.waited_share)
+    elif buffer.send_buffer_share >= const.NEGLIGIBLE_SHARE and buffer.waited_share >= const.MUCH_OF_TIME:
+        sure = between(const.DOUBTFUL_CONFIDENCE, const.CLEAR_CONFIDENCE, buffer.waited_share)
         yield facts.finding("send_buffer_limited", sure, buffer, "counted")
 
 
 def receiver_pauses(facts: Facts, found: Found) -> Iterator[Finding]:
     """The receiver closed its window."""
     pauses = facts.pauses
-    if pauses is not None and pauses.shut_s >= const.NEGLIGIBLE * facts.end_s and not _was_shut(pauses, facts):
-        yield facts.finding("receiver_pauses", const.CLEAR, pauses)
+    if pauses is not None and pauses.shut_s >= const.NEGLIGIBLE_SHARE * facts.end_s and not _was_shut(pauses, facts):
+        yield facts.finding("receiver_pauses", const.CLEAR_CONFIDENCE, pauses)
 
 
 def stalls(facts: Facts, found: Found) -> Iterator[Finding]:
     """For a quarter of the time, no ACKs arrived until the retransmission timer fired."""
     if facts.stalls is not None and facts.stalls.stalled_share >= const.MUCH_OF_TIME:
-        sure = between(const.DOUBTFUL, const.COUNTED, facts.stalls.stalled_share)
+        sure = between(const.DOUBTFUL_CONFIDENCE, const.MEASURED_CONFIDENCE, facts.stalls.stalled_share)
         yield facts.finding("stalls", sure, facts.stalls)
 
 
@@ -74,7 +78,7 @@ def pacing_limited(facts: Facts, found: Found) -> Iterator[Finding]:
     if limit is None or "receiver_limited" in found.names:
         return
     if limit.limited_share >= const.MOST_OF_TIME and limit.is_at_limit and not limit.is_queued:
-        yield facts.finding("pacing_limited", const.COUNTED, limit)
+        yield facts.finding("pacing_limited", const.MEASURED_CONFIDENCE, limit)
 
 
 def paced_at_times(facts: Facts, found: Found) -> Iterator[Finding]:
@@ -83,7 +87,9 @@ def paced_at_times(facts: Facts, found: Found) -> Iterator[Finding]:
     if limit is None or facts.kind != PACKETS or "pacing_limited" in found.names:
         return
     if limit.limited_share > 0:
-        yield facts.finding("pacing_limited", min(partly(limit.limited_share), const.UNSURE), limit, "partly")
+        yield facts.finding(
+            "pacing_limited", min(partly(limit.limited_share), const.UNSURE_CONFIDENCE), limit, "partly"
+        )
 
 
 def application_limited(facts: Facts, found: Found) -> Iterator[Finding]:
@@ -96,18 +102,18 @@ def application_limited(facts: Facts, found: Found) -> Iterator[Finding]:
     if not (share >= const.MUCH_OF_TIME or on_clock):
         return
     mostly = share >= const.MOST_OF_TIME
-    sure = between(const.DOUBTFUL, const.MAX_CONFIDENCE, share) if mostly else partly(share)
+    sure = between(const.DOUBTFUL_CONFIDENCE, const.MAX_CONFIDENCE, share) if mostly else partly(share)
     if writes is not None and writes.is_by_acks:  # batched ACKs cause pauses, too, but for less time
-        sure, counted = min(sure, const.LIKELY), facts.send_buffer is not None
+        sure, counted = min(sure, const.LIKELY_CONFIDENCE), facts.send_buffer is not None
         yield facts.finding("send_buffer_limited", sure, writes, "writes").saying(
             waited_share=share, has_counters=counted
         )
         return
     level = {}
     if on_clock:  # pauses may be short where others' queues, losses or a lower rate delay each write's data
-        sure = max(sure, const.DOUBTFUL)
+        sure = max(sure, const.DOUBTFUL_CONFIDENCE)
     if writes is not None:
-        sure, level = min(sure, const.EXPLAINS), {"level_segments": writes.level_segments}
+        sure, level = min(sure, const.EXPLAINING_CONFIDENCE), {"level_segments": writes.level_segments}
     yield facts.finding("application_limited", sure, idle).saying(**level)
 
 
@@ -119,13 +125,13 @@ def waiting(facts: Facts, found: Found) -> Iterator[Finding]:
     if now.used_share < const.MOST_OF_TIME and (
         now.is_waiting or (now.has_model and now.cwnd_used < const.MOST_OF_TIME)
     ):
-        yield facts.finding("application_limited", const.EXPLAINS, now)
+        yield facts.finding("application_limited", const.EXPLAINING_CONFIDENCE, now)
 
 
 def nothing_to_send(facts: Facts, found: Found) -> Iterator[Finding]:
     """In a single poll no data wait to be sent, and nothing else explains the rate."""
     if facts.instant is not None and facts.instant.is_waiting and not found.names:
-        yield facts.finding("application_limited", const.UNSURE, facts.instant)
+        yield facts.finding("application_limited", const.UNSURE_CONFIDENCE, facts.instant)
 
 
 def app_limited_samples(facts: Facts, found: Found) -> Iterator[Finding]:
@@ -133,14 +139,14 @@ def app_limited_samples(facts: Facts, found: Found) -> Iterator[Finding]:
     samples = facts.samples
     if samples is None or not facts.is_model_based or found.names & {"slow_start_only", "pacing_limited"}:
         return
-    if samples.limited_share > const.SEVERAL and samples.application_share < const.MOST_OF_TIME:
-        yield facts.finding("app_limited_samples", const.EXPLAINS, samples)
+    if samples.limited_share > const.NOTABLE_SHARE and samples.application_share < const.MOST_OF_TIME:
+        yield facts.finding("app_limited_samples", const.EXPLAINING_CONFIDENCE, samples)
 
 
 def _behind_losses(facts: Facts) -> bool:
     """Return whether packets were lost before the capture point."""
     again = facts.retransmissions
-    return again is not None and again.is_before_capture and again.retransmitted_segments >= const.FEWEST
+    return again is not None and again.is_before_capture and again.retransmitted_segments >= const.MIN_OBSERVATIONS
 
 
 def paced_evenly(facts: Facts, found: Found) -> Iterator[Finding]:
@@ -159,17 +165,19 @@ def paced_evenly(facts: Facts, found: Found) -> Iterator[Finding]:
         return
     lossy, is_ceiling = even.lost_share > 0, even.faster_rtts < const.PROBE_RTTS
     is_by_timer = is_ceiling and even.by_timer_share >= const.MOST_OF_TIME
-    if not even.even_share >= (const.MUCH_OF_TIME if is_by_timer else const.NEARLY_ALL) or (others and not is_by_timer):
+    if not even.even_share >= (const.MUCH_OF_TIME if is_by_timer else const.NEARLY_ALL_SHARE) or (
+        others and not is_by_timer
+    ):
         return
-    if even.window_share >= const.NEARLY_ALL and facts.window is not None and facts.window.receiver_share > 0:
+    if even.window_share >= const.NEARLY_ALL_SHARE and facts.window is not None and facts.window.receiver_share > 0:
         share = min(even.window_share, 1.0)
-        yield facts.finding("receiver_limited", const.EXPLAINS, facts.window).saying(average_share=share)
-    elif not lossy and even.partly_filled_share > const.SEVERAL:
-        yield facts.finding("application_limited", const.LIKELY, even, "evenly")
+        yield facts.finding("receiver_limited", const.EXPLAINING_CONFIDENCE, facts.window).saying(average_share=share)
+    elif not lossy and even.partly_filled_share > const.NOTABLE_SHARE:
+        yield facts.finding("application_limited", const.LIKELY_CONFIDENCE, even, "evenly")
     elif _behind_losses(facts):
         return  # what passes a link that drops packets comes at its rate
     elif is_ceiling and (facts.socket_limit is None or not math.isnan(facts.socket_limit.limit_bps)):
-        sure = const.EXPLAINS if is_by_timer else const.DOUBTFUL
+        sure = const.EXPLAINING_CONFIDENCE if is_by_timer else const.DOUBTFUL_CONFIDENCE
         if even.even_share < const.MOST_OF_TIME:
             sure = partly(even.even_share)
         limit = {"limit_bps": even.limit_bps, "limited_share": even.even_share}

@@ -12,7 +12,7 @@ from cctrace.special import special
 
 NEVER_FULL = {"random_loss", "aqm"}  # causes of losses that no full queue explains, whoever filled it
 FULL = {"congestive_loss", "shallow_buffer"}
-SHALLOW = const.QUEUED - 1  # bandwidth-delay products: a probe of BBR overflows it
+SHALLOW = const.QUEUED_RTTS - 1  # bandwidth-delay products: a probe of BBR overflows it
 SURE_ERRORS = float(-special.ndtri(CHANCE))  # standard errors of a mean rank, to be significant
 QUANTIFIED = {"random_loss", "shallow_buffer"}  # causes whose sentences quantify the losses
 
@@ -22,9 +22,12 @@ def poor_pacing(facts: Facts, found: Found) -> Iterator[Finding]:
     bursts = facts.bursts
     if bursts is None or found.sure & {"competition", "fair_queueing", "policer"}:
         return
-    large = bursts.burst_bytes >= const.LARGE_BURST * bursts.paced_bytes and bursts.own_share_of_queue >= const.MOSTLY
-    if large and bursts.rank_in_burst >= const.CLEAR_RANK and bursts.bursts_with_losses >= const.FEWEST:
-        yield facts.finding("poor_pacing", min(bursts.rank_in_burst, const.COUNTED), bursts)
+    large = (
+        bursts.burst_bytes >= const.LARGE_BURST_TIMES * bursts.paced_bytes
+        and bursts.own_share_of_queue >= const.PREDOMINANT_SHARE
+    )
+    if large and bursts.rank_in_burst >= const.CLEAR_RANK and bursts.bursts_with_losses >= const.MIN_OBSERVATIONS:
+        yield facts.finding("poor_pacing", min(bursts.rank_in_burst, const.MEASURED_CONFIDENCE), bursts)
 
 
 def losses(facts: Facts, found: Found) -> Iterator[Finding]:
@@ -37,13 +40,13 @@ def losses(facts: Facts, found: Found) -> Iterator[Finding]:
     elif lost.met is not None:
         causes = _placed(facts, lost, lost.met)
     else:
-        causes = _unplaced(facts, lost) if lost.lost >= const.FEWEST else iter(())
+        causes = _unplaced(facts, lost) if lost.lost >= const.MIN_OBSERVATIONS else iter(())
     bursts = "poor_pacing" in found.names  # their losses are neither random nor an AQM's
     hidden = NEVER_FULL if bursts else set()
     if is_shared:
         hidden = hidden | FULL
     late = facts.reordering
-    if late is not None and late.reordered_share >= REORDERED and late.reordered >= const.FEWEST:
+    if late is not None and late.reordered_share >= REORDERED and late.reordered >= const.MIN_OBSERVATIONS:
         hidden = hidden | {"aqm"}  # which ones were lost, and when, is less sure than by how much their queues differ
     if late is not None and are_open(lost.lost, late.spurious_retransmissions):
         hidden = hidden | {"random_loss"}
@@ -60,31 +63,31 @@ def are_open(lost: float, spurious: float) -> bool:
     A D-SACK is replaced by the next one while a compressed ACK waits [Linux] tcp_dsack_set: those of late packets that
     none reported look like losses.
     """
-    return spurious >= max(lost / 2, const.MANY)
+    return spurious >= max(lost / 2, const.MIN_PACKETS)
 
 
 def _with_tokens_left(facts: Facts, lost: Losses, policer: Policer) -> Iterator[Finding]:
     """Losses that a policer does not explain: its bucket was not empty."""
     share = 1 - policer.explained_share
-    if (count := round(share * policer.lost)) >= const.FEWEST:
-        sure = between(const.LIKELY, const.COUNTED, count / const.ENOUGH)
+    if (count := round(share * policer.lost)) >= const.MIN_OBSERVATIONS:
+        sure = between(const.LIKELY_CONFIDENCE, const.MEASURED_CONFIDENCE, count / const.MIN_FOR_SHARES)
         numbers = {"loss_share": share * lost.loss_share, "lost": count}
         yield facts.finding("random_loss", sure, numbers, span=lost.span).saying(whatever="while tokens were left")
 
 
 def _placed(facts: Facts, lost: Losses, met: Met) -> Iterator[Finding]:
     """Losses with known backlogs."""
-    at_its_end = met.waits_us[0] >= const.NEARLY_ALL * met.waits_us[3] and met.early_share < EARLY
+    at_its_end = met.waits_us[0] >= const.NEARLY_ALL_SHARE * met.waits_us[3] and met.early_share < EARLY
     # Two losses may reveal an AQM: random ones rarely hit long queues only, a full queue drops at its longest.
     managed = met.rests > 1 and met.chance < CHANCE and met.is_managed_length and not at_its_end
-    if lost.lost < const.FEWEST:
+    if lost.lost < const.MIN_OBSERVATIONS:
         if managed and met.avoids_short:
             yield _aqm(facts, lost, met)
         return
     overflowed, dropped = met.overflowed, []
     # A full queue drops many at a time; random losses that cut the window as often are as much of a cause.
-    often = met.rest >= (1 - const.NEARLY_ALL) * lost.lost or met.rests >= met.overflows
-    often &= met.rest >= const.FEWEST
+    often = met.rest >= (1 - const.NEARLY_ALL_SHARE) * lost.lost or met.rests >= met.overflows
+    often &= met.rest >= const.MIN_OBSERVATIONS
     if managed and (often or met.avoids_short):
         dropped.append(_aqm(facts, lost, met))
     elif often:
@@ -95,7 +98,7 @@ def _placed(facts: Facts, lost: Losses, met: Met) -> Iterator[Finding]:
             dropped.append(_full(facts, lost, met.rest, met.rtt_rank))
         else:
             dropped.append(_chance(facts, lost, met))
-    if overflowed >= const.FEWEST:
+    if overflowed >= const.MIN_OBSERVATIONS:
         full = _overflow(facts, lost, met, overflowed).saying(or_aqm=any(one.name == "aqm" for one in dropped))
         dropped = [one for one in dropped if one.name != full.name] + [full]
     yield from dropped
@@ -109,23 +112,27 @@ def _errors(rank: float, episodes: int) -> float:
 def _unplaced(facts: Facts, lost: Losses) -> Iterator[Finding]:
     """Losses with unknown backlogs: random, if nothing contradicts it."""
     clear = abs(_errors(lost.rtt_rank, lost.episodes)) > SURE_ERRORS and lost.rtt_rank > lost.clear_rank
-    together = lost.rtt_rank > LOSSES_SHOW and lost.lost >= 2 * const.FEWEST * lost.episodes
+    together = lost.rtt_rank > LOSSES_SHOW and lost.lost >= 2 * const.MIN_OBSERVATIONS * lost.episodes
     exact = facts.kind == PACKETS
     if together or clear or not lost.can_be_chance or lost.is_gathered():
         if lost.rtt_rank > 0.5 or not exact:
             yield _full(facts, lost, lost.lost, lost.rtt_rank)
         return
-    sure = between(const.UNSURE, const.LIKELY, lost.episodes / const.ENOUGH)
+    sure = between(const.UNSURE_CONFIDENCE, const.LIKELY_CONFIDENCE, lost.episodes / const.MIN_FOR_SHARES)
     if not exact:  # a policer, or a short buffer, may drop as evenly
-        sure = const.DOUBTFUL if facts.is_model_based else min(max(sure, const.DOUBTFUL), const.EXPLAINS)
+        sure = (
+            const.DOUBTFUL_CONFIDENCE
+            if facts.is_model_based
+            else min(max(sure, const.DOUBTFUL_CONFIDENCE), const.EXPLAINING_CONFIDENCE)
+        )
     numbers = {"loss_share": lost.loss_share, "lost": lost.lost, "rtt_rank": lost.rtt_rank} | dict(lost.of_polls)
     yield _by_chance(facts, lost, sure, numbers)
 
 
 def _chance(facts: Facts, lost: Losses, met: Met) -> Finding:
-    sure = between(const.LIKELY, const.COUNTED, met.rest / const.ENOUGH)
-    if met.rests < const.FEWEST:  # lost together: one event
-        sure = const.UNSURE
+    sure = between(const.LIKELY_CONFIDENCE, const.MEASURED_CONFIDENCE, met.rest / const.MIN_FOR_SHARES)
+    if met.rests < const.MIN_OBSERVATIONS:  # lost together: one event
+        sure = const.UNSURE_CONFIDENCE
     numbers = {"loss_share": met.rest_share, "lost": met.rest, "share_low": met.share_low, "share_high": met.share_high}
     return _by_chance(facts, lost, sure, numbers | {"congestive": met.overflowed, "chance": met.chance})
 
@@ -142,24 +149,24 @@ def _full(facts: Facts, lost: Losses, dropped: int, rank: float) -> Finding:
     exact, long = facts.kind == PACKETS, rank > 0.5
     if long and (exact or lost.can_be_chance) and lost.was_empty and lost.room_us < SHALLOW * lost.least_rtt_us:
         numbers |= {"buffer_us": lost.room_us, "buffer_bdp": lost.room_us / lost.least_rtt_us}
-        return _shallow(facts, lost, const.LIKELY if exact else const.EXPLAINS, numbers)
+        return _shallow(facts, lost, const.LIKELY_CONFIDENCE if exact else const.EXPLAINING_CONFIDENCE, numbers)
     words = {
         "when": "when RTTs were long, or together" if long else "at some times only",
         "by_others": exact and lost.met is not None,
         "is_unknown": exact and lost.met is None,
         "perhaps_policer": not long,
     }
-    sure = (const.EXPLAINS if exact else const.DOUBTFUL) if long else const.UNSURE
+    sure = (const.EXPLAINING_CONFIDENCE if exact else const.DOUBTFUL_CONFIDENCE) if long else const.UNSURE_CONFIDENCE
     return facts.finding("congestive_loss", sure, numbers, span=lost.span).saying(**words)
 
 
 def _overflow(facts: Facts, lost: Losses, met: Met, dropped: int) -> Finding:
     numbers = {"buffer_bytes": met.buffer_bytes, "buffer_bdp": met.buffer_bdp, "lost": dropped}
     if lost.was_empty and met.buffer_bdp < SHALLOW:
-        longer = (met.buffer_bdp / SHALLOW - const.MOSTLY) / (1 - const.MOSTLY)
-        sure = between(const.COUNTED, const.DOUBTFUL, longer)
+        longer = (met.buffer_bdp / SHALLOW - const.PREDOMINANT_SHARE) / (1 - const.PREDOMINANT_SHARE)
+        sure = between(const.MEASURED_CONFIDENCE, const.DOUBTFUL_CONFIDENCE, longer)
         return _shallow(facts, lost, min(sure, 1 - met.early_share), numbers)
-    sure = min(const.CLEAR, 1 - met.early_share)
+    sure = min(const.CLEAR_CONFIDENCE, 1 - met.early_share)
     return facts.finding("congestive_loss", sure, numbers, "overflow", span=lost.span).saying(least=not lost.was_empty)
 
 
@@ -171,7 +178,9 @@ def _shallow(facts: Facts, lost: Losses, sure: float, numbers: dict[str, float])
 def _aqm(facts: Facts, lost: Losses, met: Met) -> Finding:
     low, middle, high, longest = met.waits_us
     numbers = {"lost": met.rest, "wait_us_p10": low, "wait_us_p50": middle, "wait_us_p90": high}
-    sure = between(const.EXPLAINS, const.COUNTED, math.log(met.chance + 1e-12) / (2 * math.log(CHANCE)))
+    sure = between(
+        const.EXPLAINING_CONFIDENCE, const.MEASURED_CONFIDENCE, math.log(met.chance + 1e-12) / (2 * math.log(CHANCE))
+    )
     return facts.finding("aqm", sure, numbers | {"longest_wait_us": longest}, span=lost.span).saying(
         has_ecn=facts.has_ecn
     )
@@ -184,10 +193,10 @@ def retransmissions(facts: Facts, found: Found) -> Iterator[Finding]:
         return
     share = again.retransmitted_share
     if again.is_before_capture and again.retransmitted_segments >= max(
-        const.FEWEST, const.NO_ACCIDENT * again.segments
+        const.MIN_OBSERVATIONS, const.ACCIDENTAL_SHARE * again.segments
     ):
-        yield facts.finding("lost_before_capture", const.EXPLAINS, again)
+        yield facts.finding("lost_before_capture", const.EXPLAINING_CONFIDENCE, again)
         return
-    likely = {finding.name for finding in found.findings if finding.confidence >= const.DOUBTFUL}
-    if share >= const.HEAVY and not likely & QUANTIFIED:
-        yield facts.finding("heavy_retransmission", const.CLEAR, again).saying(vain=again.needless or None)
+    likely = {finding.name for finding in found.findings if finding.confidence >= const.DOUBTFUL_CONFIDENCE}
+    if share >= const.HEAVY_SHARE and not likely & QUANTIFIED:
+        yield facts.finding("heavy_retransmission", const.CLEAR_CONFIDENCE, again).saying(vain=again.needless or None)

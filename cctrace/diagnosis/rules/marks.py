@@ -32,20 +32,23 @@ def ecn_marking(facts: Facts, found: Found) -> Iterator[Finding]:
         return
     ramps = not math.isnan(marks.ramp_s) and marks.reductions > marks.loss_episodes
     again = marks.reductions >= max(const.MIN_CUTS, marks.loss_episodes)
-    if again and marks.longest_pause_share <= const.MOSTLY:
-        sure, ramps = between(const.EXPLAINS, const.COUNTED, marks.reductions / const.FEWEST), False
+    if again and marks.longest_pause_share <= const.PREDOMINANT_SHARE:
+        sure, ramps = (
+            between(const.EXPLAINING_CONFIDENCE, const.MEASURED_CONFIDENCE, marks.reductions / const.MIN_OBSERVATIONS),
+            False,
+        )
     elif ramps:
-        sure = const.EXPLAINS
-    elif again and marks.reductions >= const.FEW:
-        sure = const.DOUBTFUL  # for a short part of the flow
+        sure = const.EXPLAINING_CONFIDENCE
+    elif again and marks.reductions >= const.MIN_FOR_PATTERN:
+        sure = const.DOUBTFUL_CONFIDENCE  # for a short part of the flow
     else:
         return
     if 2 * marks.loss_episodes > marks.reductions:
-        sure = const.DOUBTFUL
+        sure = const.DOUBTFUL_CONFIDENCE
     who: dict[str, str] = {} if marks.who is None else _who(marks.who)
     as_classic = marks.is_l4s and not (marks.who is not None and LOW_LATENCY & set(marks.who.names))
     words: dict[str, Any] = {"losses": marks.loss_episodes or None, "ramps": ramps, "as_classic": as_classic, **who}
-    if again and marks.longest_pause_share > const.MOSTLY:
+    if again and marks.longest_pause_share > const.PREDOMINANT_SHARE:
         words |= {"first_s": marks.span[0], "last_s": marks.span[1]}
     yield facts.finding("ecn_marking", sure, marks).saying(**words)
 

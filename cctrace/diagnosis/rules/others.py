@@ -11,7 +11,7 @@ from cctrace.path.constants import COMMON
 def policer(facts: Facts, found: Found) -> Iterator[Finding]:
     """A token bucket explains the losses."""
     if facts.policer is not None:
-        sure = min(max(facts.policer.explained_share, const.DOUBTFUL), const.MAX_CONFIDENCE)
+        sure = min(max(facts.policer.explained_share, const.DOUBTFUL_CONFIDENCE), const.MAX_CONFIDENCE)
         yield facts.finding("policer", sure, facts.policer).saying(least=not facts.policer.was_full)
 
 
@@ -21,10 +21,14 @@ def fair_queueing(facts: Facts, found: Found) -> Iterator[Finding]:
     if turns is None or found.sure & {"receiver_limited", "pacing_limited"}:
         return
     alone = {"alone_bps": turns.solo_bps} if turns.solo_bps > 0 else {"never_alone": True}
-    sure = const.COUNTED if turns.solo_bps > (1 - const.EQUAL) * turns.link_bps else const.LIKELY
+    sure = (
+        const.MEASURED_CONFIDENCE
+        if turns.solo_bps > (1 - const.EQUAL_WITHIN) * turns.link_bps
+        else const.LIKELY_CONFIDENCE
+    )
     whose = "its" if turns.is_own else "the largest other flow's"
     yield facts.finding("fair_queueing", sure, turns).saying(
-        whose=whose, is_equal=turns.share_deviation <= const.STEADY, **alone
+        whose=whose, is_equal=turns.share_deviation <= const.STEADY_SCATTER, **alone
     )
 
 
@@ -34,17 +38,17 @@ def competition(facts: Facts, found: Found) -> Iterator[Finding]:
     if sharing is None or "fair_queueing" in found.names or not sharing.filled:
         return
     if sharing.explained_better_by >= COMMON:
-        sure = const.LIKELY + sharing.explained_better_by
+        sure = const.LIKELY_CONFIDENCE + sharing.explained_better_by
     elif sharing.rtt_correlation > const.RTTS_ALIKE:
-        sure = between(const.DOUBTFUL, const.CLEAR, sharing.rtt_correlation)
+        sure = between(const.DOUBTFUL_CONFIDENCE, const.CLEAR_CONFIDENCE, sharing.rtt_correlation)
     elif sharing.by_time:
         # Whether they take the same path is unknown.
-        sure = const.DOUBTFUL if sharing.same_destination else const.UNSURE
+        sure = const.DOUBTFUL_CONFIDENCE if sharing.same_destination else const.UNSURE_CONFIDENCE
     else:
         return
     mine, total = sharing.mine_bps, sharing.mine_bps + sharing.their_rate_bps
     fair, won = total / sharing.flows, "about"
-    if abs(mine / fair - 1) > const.EQUAL:
+    if abs(mine / fair - 1) > const.EQUAL_WITHIN:
         won = "more than" if mine > fair else "less than"
     words = {
         "others": f"{sharing.flows - 1} other flow{'s' if sharing.flows > 2 else ''}",

@@ -34,16 +34,18 @@ def rate_change(facts: Facts, found: Found) -> Iterator[Finding]:
     if rates is None or _ends(found) or found.sure & {"competition", "fair_queueing", "policer"}:
         return
     if not rates.changes:
-        yield facts.finding("rate_change", const.LIKELY, rates, "varied")
+        yield facts.finding("rate_change", const.LIKELY_CONFIDENCE, rates, "varied")
         return
     stale = rates.stale
     models = facts.is_model_based or (stale is not None and stale.is_paced)
     if stale is not None and models and stale.stale_s >= const.SEPARATE_RTTS * facts.rtt_us / 1e6:
         span = (stale.at_s, stale.at_s + stale.stale_s)
-        sure = const.CLEAR if facts.is_model_based else const.LIKELY
+        sure = const.CLEAR_CONFIDENCE if facts.is_model_based else const.LIKELY_CONFIDENCE
         yield facts.finding("stale_bandwidth", sure, stale, span=span)
     about = None if facts.kind == PACKETS else "about "
-    yield changed(rates.changes, const.CLEAR if facts.kind == PACKETS else const.LIKELY).saying(about=about)
+    yield changed(rates.changes, const.CLEAR_CONFIDENCE if facts.kind == PACKETS else const.LIKELY_CONFIDENCE).saying(
+        about=about
+    )
 
 
 def changed(changes: Sequence[Change], sure: float) -> Finding:
@@ -64,11 +66,11 @@ def self_induced_queue(facts: Facts, found: Found) -> Iterator[Finding]:
     queue = facts.queue
     if queue is None or _ends(found) or "competition" in found.sure:
         return
-    if not queue.queue_us >= const.BLOATED * queue.base_rtt_us:
+    if not queue.queue_us >= const.BLOATED_RTTS * queue.base_rtt_us:
         return
     own = queue.explained > COMMON
     if own or (math.isnan(queue.explained) and not facts.is_model_based):
-        sure = between(const.EXPLAINS, const.MAX_CONFIDENCE, queue.explained if own else 0.0)
+        sure = between(const.EXPLAINING_CONFIDENCE, const.MAX_CONFIDENCE, queue.explained if own else 0.0)
         numbers = {
             "queue_us": queue.queue_us,
             "base_rtt_us": queue.base_rtt_us,
@@ -83,15 +85,15 @@ def congested_before(facts: Facts, found: Found) -> Iterator[Finding]:
     before = facts.before
     if before is None or _ends(found) or "competition" in found.sure:
         return
-    longer = before.first_rtt_us >= const.BEFORE * before.least_rtt_us + 3 * before.spread_us
+    longer = before.first_rtt_us >= const.CONGESTED_RTTS * before.least_rtt_us + 3 * before.spread_us
     if longer and before.own_queue_us <= (before.first_rtt_us - before.least_rtt_us) / 2:
-        yield facts.finding("congested_before", const.LIKELY, before)
+        yield facts.finding("congested_before", const.LIKELY_CONFIDENCE, before)
 
 
 def shaper(facts: Facts, found: Found) -> Iterator[Finding]:
     """A token bucket passes bursts; more than a fair share while others were idle does not count."""
     if facts.shaper is not None and not _ends(found) and "fair_queueing" not in found.sure:
-        yield facts.finding("shaper", const.LIKELY, facts.shaper)
+        yield facts.finding("shaper", const.LIKELY_CONFIDENCE, facts.shaper)
 
 
 def path_full(facts: Facts, found: Found) -> Iterator[Finding]:
@@ -116,19 +118,27 @@ def path_full(facts: Facts, found: Found) -> Iterator[Finding]:
     least_us = queue.least_rtt_us
     if "reordering" in found.names and not math.isnan(queue.base_rtt_us):
         least_us = queue.base_rtt_us  # packets that overtake others have less than the delay of an empty queue
-    if queue.used_share >= const.NEARLY_ALL:
+    if queue.used_share >= const.NEARLY_ALL_SHARE:
         is_known = not math.isnan(queue.explained)  # not from polls, which count the rate itself
-        sure = between(const.EXPLAINS, const.COUNTED, queue.explained / (2 * COMMON) if is_known else 1.0)
+        sure = between(
+            const.EXPLAINING_CONFIDENCE, const.MEASURED_CONFIDENCE, queue.explained / (2 * COMMON) if is_known else 1.0
+        )
         share = min(queue.used_share, 1.0)
         mostly = facts.goodput_bps < const.ALL_THE_TIME * share * queue.rate_bps
         words = {"of_rate_share": share, "mostly": mostly, "least": not facts.was_empty}
         yield facts.finding("path_full", sure, numbers, "rate").saying(**words)
     elif found.names & {"competition", "rate_change"}:
         return
-    elif queue.rtt_us > const.QUEUED * least_us + 3 * queue.spread_us or _steady(facts):
+    elif queue.rtt_us > const.QUEUED_RTTS * least_us + 3 * queue.spread_us or _steady(facts):
         steady = queue.is_steady and queue.rtt_us > (1 + const.RTT_RISE) * least_us
         words = {"long_rtt_us": queue.rtt_us, "least_rtt_us": facts.least_rtt_us}
-        sure = const.LIKELY if steady else const.EXPLAINS if facts.kind == PACKETS else const.DOUBTFUL
+        sure = (
+            const.LIKELY_CONFIDENCE
+            if steady
+            else const.EXPLAINING_CONFIDENCE
+            if facts.kind == PACKETS
+            else const.DOUBTFUL_CONFIDENCE
+        )
         yield facts.finding("path_full", sure, numbers).saying(**words)
     elif facts.kind == SINGLE_POLL:
         yield from _at_one_poll(facts, numbers)
@@ -139,8 +149,8 @@ def _is_kept_full(facts: Facts, found: Found) -> bool:
     queue = facts.queue
     if queue is None or facts.kind != PACKETS or (found.sure & ENDS) - WINDOWS or "pacing_limited" in found.names:
         return False
-    stands = queue.explained > COMMON and queue.rtt_us > const.QUEUED * queue.base_rtt_us + 3 * queue.spread_us
-    return bool(queue.used_share >= const.NEARLY_ALL and stands)
+    stands = queue.explained > COMMON and queue.rtt_us > const.QUEUED_RTTS * queue.base_rtt_us + 3 * queue.spread_us
+    return bool(queue.used_share >= const.NEARLY_ALL_SHARE and stands)
 
 
 def _steady(facts: Facts) -> bool:
@@ -154,12 +164,12 @@ def _at_one_poll(facts: Facts, numbers: dict[str, float]) -> Iterator[Finding]:
     now, queue = facts.instant, facts.queue
     if now is None or queue is None:
         return
-    if now.is_waiting and now.has_model and now.used_share >= const.MOSTLY:
-        yield facts.finding("path_full", const.DOUBTFUL, numbers).saying(at_estimate=True)
-    elif now.cwnd_used >= const.NEARLY_ALL:
-        yield facts.finding("path_full", const.DOUBTFUL, numbers).saying(cwnd_segments=now.cwnd_segments)
-    elif now.is_idle and queue.retransmitted >= const.FEW:
-        yield facts.finding("path_full", const.UNSURE, numbers).saying(retransmitted=queue.retransmitted)
+    if now.is_waiting and now.has_model and now.used_share >= const.PREDOMINANT_SHARE:
+        yield facts.finding("path_full", const.DOUBTFUL_CONFIDENCE, numbers).saying(at_estimate=True)
+    elif now.cwnd_used >= const.NEARLY_ALL_SHARE:
+        yield facts.finding("path_full", const.DOUBTFUL_CONFIDENCE, numbers).saying(cwnd_segments=now.cwnd_segments)
+    elif now.is_idle and queue.retransmitted >= const.MIN_FOR_PATTERN:
+        yield facts.finding("path_full", const.UNSURE_CONFIDENCE, numbers).saying(retransmitted=queue.retransmitted)
 
 
 def window_limited(facts: Facts, found: Found) -> Iterator[Finding]:
@@ -167,10 +177,10 @@ def window_limited(facts: Facts, found: Found) -> Iterator[Finding]:
     held = facts.held_window
     if held is None or found.sure or found.names & EXPLAINING or not held.spread <= const.IN_FLIGHT_STEADY:
         return
-    if held.partly_filled_share <= const.SEVERAL:  # with data waiting, a window is used up by full segments
-        yield facts.finding("window_limited", const.LIKELY, held)
+    if held.partly_filled_share <= const.NOTABLE_SHARE:  # with data waiting, a window is used up by full segments
+        yield facts.finding("window_limited", const.LIKELY_CONFIDENCE, held)
     elif "application_limited" not in found.names:
-        yield facts.finding("application_limited", const.LIKELY, held, "short")
+        yield facts.finding("application_limited", const.LIKELY_CONFIDENCE, held, "short")
 
 
 def window_growing(facts: Facts, found: Found) -> Iterator[Finding]:
@@ -179,6 +189,6 @@ def window_growing(facts: Facts, found: Found) -> Iterator[Finding]:
     if growing is None or facts.is_model_based or found.sure or found.names & EXPLAINING:
         return
     if growing.cwnd_share >= const.MOST_OF_TIME:
-        sure = between(const.EXPLAINS, const.CLEAR, growing.cwnd_share)
-        span, by_chance = (growing.began_s, facts.end_s), 0 < growing.lost_at_start < const.FEWEST
+        sure = between(const.EXPLAINING_CONFIDENCE, const.CLEAR_CONFIDENCE, growing.cwnd_share)
+        span, by_chance = (growing.began_s, facts.end_s), 0 < growing.lost_at_start < const.MIN_OBSERVATIONS
         yield facts.finding("window_growing", sure, growing, span=span).saying(by_chance=by_chance)
