@@ -28,7 +28,7 @@ from cctrace.counterfactual.effects import effects_of
 from cctrace.errors import CctraceError
 from cctrace.estimates import Estimate
 from cctrace.path.evidence import evidence_of
-from cctrace.path.markers import marker_of
+from cctrace.path.markers import likely_marker
 
 PACKAGES = ("path", "fit", "identification", "diagnosis", "counterfactual")
 KINDS = ("definition", "accuracy", "set")
@@ -115,7 +115,7 @@ def of_path(flow):
     """Return {question: answer} about a flow and its path; answers are words, or an `Estimate`."""
     flow.capture._kept.clear()  # computed with the number as it was
     if flow.ecn.delivered_ce:
-        marker = marker_of(evidence_of(flow.capture.flow(0)))
+        marker = likely_marker(evidence_of(flow.capture.flow(0)))
         law = marker.law and Estimate(marker.law.threshold_us, marker.law.low_us, marker.law.high_us)
         return {"marker": " ".join(marker.names), "threshold": law or Estimate(None)}
     found = {"verdicts": " ".join(sorted(verdict.name for verdict in cct.diagnose(flow.capture.flow(0)).verdicts))}

@@ -22,7 +22,7 @@ from cctrace.flows.missing_sacks import restored
 from cctrace.identification.halves import HalfRounds
 from cctrace.io.captures.packets import OPT_SACK, Packets
 from cctrace.path import buckets
-from cctrace.path.bottleneck import sent_behind
+from cctrace.path.bottleneck import served_packets
 from cctrace.path.evidence import evidence_of
 from cctrace.replaying.inference.writes import marks_of_writes
 from tests.places import RECORDINGS
@@ -60,7 +60,7 @@ def test_one_time_stamp_for_all_packets_tells_no_rate(lossy):
     path = evidence_of(lossy)
     table = path.transmissions
     at_once = dataclasses.replace(table, sent_ns=np.full_like(table.sent_ns, table.start_ns))
-    sent, _ = sent_behind(at_once)
+    sent, _ = served_packets(at_once)
     assert not sent.lasts
     assert path.sent.lasts
     path = evidence_of(with_columns(lossy))
@@ -111,7 +111,7 @@ def test_a_flow_of_which_no_delivery_is_known_delivered_nothing(lossy):
 
 def test_an_unanswered_flow_through_the_same_bottleneck_has_the_others_rtt(lossy):
     path = evidence_of(with_columns(lossy))
-    part = path.parts[path.index]
+    part = path.sent_by_flow[path.index]
     path.__dict__["parts"] = [dataclasses.replace(part, acked_us=np.full_like(part.acked_us, np.nan))]
     with np.errstate(all="raise"):
         assert np.isnan(_base_rtt_us(path, path.index))

@@ -283,7 +283,7 @@ def test_a_short_queue_that_drops_from_its_head_is_managed_however_few_packets_i
 def test_random_losses_are_told_from_those_of_a_queue_of_one_to_three_packets(buffer, loss):
     path = cct.Path(rate="4.3Mbit", rtt="9ms", buffer=buffer, loss=loss)
     evidence = evidence_of(cct.simulate(path, cct.Sender("bbr3", profile="linux"), "16s", seed=1, packets=True))
-    found = losses_of(evidence, evidence.through.steps, np.zeros(1))
+    found = losses_of(evidence, evidence.traffic.steps, np.zeros(1))
     assert found.share.low <= loss <= found.share.high
     if buffer != "1600B":  # of a single packet, whatever waits is full
         assert found.share.high < loss + 0.01
@@ -328,11 +328,11 @@ def test_a_queue_of_two_packets_drops_what_finds_two_and_no_others(monkeypatch):
     path = cct.Path(rate="9Mbit", rtt="20ms", buffer="3100B", loss="1%")
     evidence = evidence_of(cct.simulate(path, cct.Sender("reno", ack_every=2), "6s", seed=3, packets=True))
     assert evidence.backlogs.chance < 1e-20  # no random losses, which would find an empty queue as often as others do
-    assert losses_of(evidence, evidence.through.steps, np.zeros(1)).share.value < 0.03
+    assert losses_of(evidence, evidence.traffic.steps, np.zeros(1)).share.value < 0.03
     at = replace(evidence.backlogs)
     vars(at).update(met=np.round(at.met), ahead=at.ahead)  # whole packets: one is half of the longest
     monkeypatch.setattr("cctrace.path.losses.backlogs_of", lambda *_: at)
-    assert losses_of(evidence, evidence.through.steps, np.zeros(1)).share.value < 0.03
+    assert losses_of(evidence, evidence.traffic.steps, np.zeros(1)).share.value < 0.03
     times_us, met = np.array([0.0, 5.0, 5.0, 5.0, 9.0]), np.array([1.0, 3.0, 3.0, 3.0, 2.0])
     arrived = np.array([1.0, 1.0, 1.0, 0.0, 1.0])  # of three at once the last was lost
     assert arrived_before(met, times_us, arrived).tolist() == [0.0, 1.0, 2.0, 3.0, 1.0]

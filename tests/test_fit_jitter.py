@@ -18,7 +18,7 @@ from cctrace.fit.process import slot_length
 from cctrace.path.blocks import block_length, correlation_time, effective_samples
 from cctrace.path.delays import mean_of
 from cctrace.path.queue import Steps, backlog, constant, departures
-from cctrace.path.sent import Sent, sent
+from cctrace.path.sent import SentPackets, sent_packets
 from cctrace.path.steps import rate_steps
 from cctrace.path.transmissions import DELIVERED, LOST, transmissions
 
@@ -69,7 +69,7 @@ def test_compiled_residual_delays_are_those_of_departures(rng, first_us):
     sent_us, size = first_us + np.cumsum(rng.exponential(300, 500)), rng.integers(60, 1514, 500).astype(float)
     acked_us, yes = sent_us + rng.uniform(1e4, 2e4, 500), np.ones(500, bool)
     acked_us[::3] = np.nan
-    flow = Sent(sent_us, size, acked_us, np.arange(500), yes, yes)
+    flow = SentPackets(sent_us, size, acked_us, np.arange(500), yes, yes)
     starts = np.array([0.0, sent_us[200], 90_000.0])  # the second with a packet
     for steps in (constant(2.0), Steps(starts, np.array([3.0, 1.5, 5.0])), Steps(starts, np.array([9.0, 8.0, 0.1]))):
         want = (acked_us - flow.departures(steps))[flow.timed]
@@ -84,7 +84,9 @@ def test_a_token_bucket_lets_a_burst_through_at_once():
 
 
 def test_rate_of_a_simulated_bottleneck_is_found_to_a_thousandth_and_its_step_to_a_packet():
-    steps, _ = rate_steps(sent(transmissions(simulated("8s", rate=[(0, "40Mbit"), (4, "15Mbit")], ack_every=1))))
+    steps, _ = rate_steps(
+        sent_packets(transmissions(simulated("8s", rate=[(0, "40Mbit"), (4, "15Mbit")], ack_every=1)))
+    )
     assert steps.rate * 8 == pytest.approx([40, 15], rel=2e-3)
     assert steps.start_us[1] == pytest.approx(4e6, abs=60_000)
 

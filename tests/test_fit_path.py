@@ -12,7 +12,7 @@ from cctrace.fit.export import opportunities
 from cctrace.fit.fitted_path import path_of
 from cctrace.path.evidence import evidence_of
 from cctrace.path.queue import Steps, backlog
-from cctrace.path.sent import Sent
+from cctrace.path.sent import SentPackets
 from cctrace.path.steps import rate_steps
 
 
@@ -280,7 +280,7 @@ def test_a_queue_of_a_few_packets_is_no_policer_although_another_bucket_would_do
 
 
 def paused(rate, pauses, seconds=12.0):
-    """Return the `Sent` of a flow in 2 s of standing queue and 1 s without, through a server that pauses."""
+    """Return the `SentPackets` of a flow in 2 s of standing queue and 1 s without, through a server that pauses."""
     at, wire = np.arange(0, seconds * 1e6, 1514 / 5.0), 1514.0
     sent = at[(at % 3e6 < 2e6)] * 0.98
     served, clock, pauses = np.empty(len(sent)), 0.0, list(pauses)
@@ -292,7 +292,7 @@ def paused(rate, pauses, seconds=12.0):
         served[k] = clock
     told = served + 40_000 + np.random.default_rng(1).exponential(50, len(sent))
     each = np.ones(len(sent), bool)
-    return Sent(sent, np.full(len(sent), wire), told, np.arange(len(sent)), each, each)
+    return SentPackets(sent, np.full(len(sent), wire), told, np.arange(len(sent)), each, each)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])

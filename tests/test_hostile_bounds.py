@@ -19,7 +19,7 @@ from cctrace.flows.table import MAX_SEGMENTS, MIN_MSS, segment_size
 from cctrace.flows.window_scale import MAX_WSCALE
 from cctrace.io.counters.pollcolumns import MAX_FIELDS
 from cctrace.path.bottleneck import constant_rate
-from cctrace.path.sent import sent
+from cctrace.path.sent import sent_packets
 from cctrace.path.transmissions import transmissions
 
 SYN, ACK = 2, 16
@@ -121,7 +121,7 @@ def test_windows_of_a_microsecond_are_counted_where_something_was_delivered_only
     table = transmissions(capture(tmp_path / "late.pcap", rows).flow(0))
     table.sent_ns[:] += np.arange(len(table.sent_ns)) // 100
     tracemalloc.start()
-    rate, _ = constant_rate(sent(table))
+    rate, _ = constant_rate(sent_packets(table))
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert rate > 0

@@ -7,7 +7,7 @@ import pytest
 
 import cctrace as cct
 from cctrace.path.evidence import evidence_of
-from cctrace.path.markers import _red_log_likelihood, by_chance, judged, marker_of
+from cctrace.path.markers import _red_log_likelihood, by_chance, judged, likely_marker
 from cctrace.path.marking import Marking, marking_of
 
 
@@ -28,7 +28,7 @@ def marked_by(sender, seconds=20, seed=5, side="sender", **path):
     ],
 )
 def test_a_law_is_named_with_the_threshold_from_which_it_marks(name, threshold_us, path, cc):
-    marker = marker_of(evidence_of(marked_by(cct.Sender(cc, ecn=True, ack_every=2), **path)))
+    marker = likely_marker(evidence_of(marked_by(cct.Sender(cc, ecn=True, ack_every=2), **path)))
     assert marker.names == (name,)
     assert marker.law.threshold_us == pytest.approx(threshold_us, rel=0.2)
     assert marker.law.low_us <= threshold_us <= marker.law.high_us
@@ -48,7 +48,9 @@ def test_the_interval_of_a_threshold_has_the_errors_of_the_delays():
 def test_the_target_of_pie_is_found_over_several_flows():
     """Of one flow with some hundred marks it is only known to a third: the marks' probability wanders."""
     markers = [
-        marker_of(evidence_of(marked_by(cct.Sender("prague", ecn=True, ack_every=2), seed=seed, aqm="pie", rtt="40ms")))
+        likely_marker(
+            evidence_of(marked_by(cct.Sender("prague", ecn=True, ack_every=2), seed=seed, aqm="pie", rtt="40ms"))
+        )
         for seed in range(1, 6)
     ]
     assert {marker.names for marker in markers} == {("pie",)}
@@ -56,11 +58,11 @@ def test_the_target_of_pie_is_found_over_several_flows():
 
 
 def test_ect1_is_marked_by_a_step_where_dualpi2_has_no_other_flow_and_by_chance_beside_one():
-    alone = marker_of(evidence_of(marked_by("prague", aqm="dualpi2")))
+    alone = likely_marker(evidence_of(marked_by("prague", aqm="dualpi2")))
     assert alone.names == ("step",)
     assert alone.law.threshold_us == pytest.approx(1_000, rel=0.6)  # a packet takes 0.6 ms
     beside = marked_by(["prague", cct.Sender("cubic6", ecn=True)], aqm="dualpi2")
-    assert marker_of(evidence_of(beside)).names == ("dualpi2",)
+    assert likely_marker(evidence_of(beside)).names == ("dualpi2",)
 
 
 def random_marking(seed, marks=60, rows=4_000):
@@ -193,4 +195,4 @@ def test_marks_of_a_queue_behind_the_capture_point_are_taken_from_the_acks():
     flow = marked_by(cct.Sender("reno", ecn=True, ack_every=2), side="receiver", aqm="codel")
     flow.capture.packets["tos"][flow.capture.packets["tos"] & 3 == 3] = 2
     assert not marking_of(evidence_of(flow)).is_known.all()
-    assert marker_of(evidence_of(flow)).names == ("codel",)
+    assert likely_marker(evidence_of(flow)).names == ("codel",)

@@ -12,7 +12,7 @@ from cctrace.path.lindley import median, quantile
 from cctrace.path.minimise import least_of, least_within
 from cctrace.path.own_queue import bottleneck_of, coarser
 from cctrace.path.queue import constant, departures
-from cctrace.path.sent import Sent
+from cctrace.path.sent import SentPackets
 
 
 def flow_of(rng, count=3_000, rate=2.0):
@@ -21,7 +21,7 @@ def flow_of(rng, count=3_000, rate=2.0):
     size = rng.choice([60.0, 1514.0], count)
     acked_us = departures(sent_us, size, constant(rate)) + 20_000 + rng.normal(0, 300, count)
     acked_us[rng.random(count) < 0.1] = np.nan
-    return Sent(sent_us, size, acked_us, np.arange(count), np.ones(count, bool), np.ones(count, bool))
+    return SentPackets(sent_us, size, acked_us, np.arange(count), np.ones(count, bool), np.ones(count, bool))
 
 
 def with_bucket(flow, rate, least_us):
@@ -119,6 +119,6 @@ def test_a_rate_does_not_depend_on_how_packets_were_merged(phase, load):
     sent_us = np.cumsum(np.append(0, np.diff(pair) > 0) * 2 * 1514 / rate / load) + pair // 200 * 3000.0
     wire_bytes, known = np.full(packets, 1514.0), np.ones(packets, bool)
     acked_us = departures(sent_us, wire_bytes, constant(rate)) + 30_000.0
-    sent = Sent(sent_us, wire_bytes, acked_us, np.arange(packets), known, known)
+    sent = SentPackets(sent_us, wire_bytes, acked_us, np.arange(packets), known, known)
     path = SimpleNamespace(sent=sent, lost=~known)
     assert bottleneck_of(path, coarser(sent, 2)).rate == pytest.approx(rate, rel=0.01)

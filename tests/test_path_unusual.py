@@ -129,16 +129,16 @@ def in_turn():
 
 def test_a_bucket_that_explains_no_delay_is_no_shaper(in_turn):
     """Of both flows, half the link's rate leaves a deficit of megabytes, and whatever they waited for unexplained."""
-    through = evidence_of(in_turn).through
-    assert through.others == (0,)
-    assert shaper_of(through.sent, constant(through.steps.rate[0] / 2)) is None
+    traffic = evidence_of(in_turn).traffic
+    assert traffic.others == (0,)
+    assert shaper_of(traffic.sent, constant(traffic.steps.rate[0] / 2)) is None
 
 
 def test_flows_whose_packets_leave_more_slowly_than_all_do_have_no_common_queue(in_turn, monkeypatch):
     """Cake and fq_codel serve one packet of each flow in turn: pairs of a flow's own are twice as far apart."""
     path = replace(evidence_of(in_turn), kept={})
     monkeypatch.setattr("cctrace.path.route.constant_rate", lambda _: (path.shared.rate / 2, 0.0))
-    assert path.through.others == ()
+    assert path.traffic.others == ()
 
 
 def test_losses_met_no_queue_longer_than_any_rtt():

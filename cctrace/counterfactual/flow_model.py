@@ -28,8 +28,8 @@ from cctrace.fit.fitted_path import FittedPath, path_of
 from cctrace.flows.flow import Flow
 from cctrace.identification.identify import UNKNOWN, identified
 from cctrace.path.evidence import PathEvidence
-from cctrace.path.markers import Marker, marker_of
-from cctrace.path.sent import backlog_met
+from cctrace.path.markers import Marker, likely_marker
+from cctrace.path.sent import backlog_at
 from cctrace.sim.aqm import red_burst
 from cctrace.sim.sender import Sender
 from cctrace.tcp.wire import PACKET_BYTES
@@ -122,7 +122,7 @@ def model_of(
     if rival is not None:
         not_excluded.append(f"a kind of competitor other than {rival.name}: the capture does not show it")
         model = replace(model, other_senders=(rival,), others_hypothetical=True)
-    marking = _marking(marker_of(evidence), path) if flow.ecn.delivered_ce else {}
+    marking = _marking(likely_marker(evidence), path) if flow.ecn.delivered_ce else {}
     ecn = flow.ecn.feedback if marking else False
     return replace(model, path=path, not_excluded=tuple(not_excluded), marking=marking, ecn=ecn)
 
@@ -179,7 +179,7 @@ def _identified(flow: Flow) -> tuple[Controller | None, str]:
 
 def _head_start_s(record: Record) -> float:
     """Return for how long other flows are simulated before this one begins, a multiple of the grid of trajectories."""
-    earlier_s = max((-_start_s(record, index) for index in record.path.through.others), default=0.0)
+    earlier_s = max((-_start_s(record, index) for index in record.path.traffic.others), default=0.0)
     return math.floor(min(max(earlier_s, 0.0), const.MAX_HEAD_START_S) / const.GRID_S) * const.GRID_S
 
 
@@ -191,8 +191,8 @@ def _start_s(record: Record, index: int) -> float:
 def _other_senders(record: Record, path: FittedPath, head_start_s: float) -> tuple[Sender, ...]:
     """Return the senders of the other flows through the same bottleneck; this one begins after `head_start_s`."""
     evidence, senders = record.path, []
-    base_us = _base_rtt_us(evidence, evidence.index) if evidence.through.others else 0.0
-    for index in evidence.through.others:
+    base_us = _base_rtt_us(evidence, evidence.index) if evidence.traffic.others else 0.0
+    for index in evidence.traffic.others:
         other = evidence.capture.flow(index)
         start = head_start_s + _start_s(record, index)
         rtt_us = path.rtt_ns / 1e3 + np.nan_to_num(_base_rtt_us(evidence, index) - base_us)  # equal, if unknown
@@ -209,8 +209,8 @@ def _base_rtt_us(evidence: PathEvidence, index: int) -> float:
 
     Its minimum would include a queue that a flow which joins late never sees empty.
     """
-    part, through = evidence.parts[index], evidence.through
+    part, traffic = evidence.sent_by_flow[index], evidence.traffic
     if not len(part.acked):
         return math.nan
-    met = through.steps.served(part.sent_us) + backlog_met(through.sent, through.steps, part.sent_us)
-    return float(np.nanmedian(part.acked_us - through.steps.when(met)))
+    served_bytes = traffic.steps.served(part.sent_us) + backlog_at(traffic.sent, traffic.steps, part.sent_us)
+    return float(np.nanmedian(part.acked_us - traffic.steps.when(served_bytes)))

@@ -25,7 +25,7 @@ from cctrace.path.delays import Delays, delays_of
 from cctrace.path.evidence import PathEvidence
 from cctrace.path.pairs import pair_rate
 from cctrace.path.queue import Steps, constant
-from cctrace.path.sent import Sent, delivered_rate
+from cctrace.path.sent import SentPackets, delivered_rate
 
 
 class Components(NamedTuple):
@@ -54,7 +54,7 @@ class Components(NamedTuple):
         drawn = np.repeat(delays.rtt_us, np.bincount(delays.group))
         return np.quantile(drawn, (np.arange(const.OVERTAKING) + 0.5) / const.OVERTAKING)
 
-    def rates(self, flow: Sent) -> tuple[list[dict[str, float | None]], bool]:
+    def rates(self, flow: SentPackets) -> tuple[list[dict[str, float | None]], bool]:
         """Return the rows of ``rate_bps``, and whether they are a bound: without a queue, the delivered rate is one."""
         bounds = None if self.joint is None else self.joint.bounds
         if bounds and self.jitter is not None and self.jitter.is_refuted(const.FAR_OFF):
@@ -75,7 +75,7 @@ class Components(NamedTuple):
             rows.append({"start_s": float(start / 1e6), **estimate.to_dict()})
         return rows, False
 
-    def _is_queued(self, flow: Sent) -> bool:
+    def _is_queued(self, flow: SentPackets) -> bool:
         """Return whether a queue at this rate explains any of the delays."""
         if self.joint is not None:
             return self.joint.bounds is None or None not in self.joint.bounds
@@ -145,7 +145,7 @@ def components_of(path: PathEvidence, quick: bool) -> Components:
     `quick`: use `quick_jitter` and a `joint` fit with as few draws; neither if the residual delays are too small to
     reveal a process and a queue stood long enough to determine the rate.
     """
-    (flow, steps, others, _), shaper = path.through, path.shaper
+    (flow, steps, others, _), shaper = path.traffic, path.shaper
     steps = steps if shaper is None else constant(shaper.rate.number)
     alone = shaper is None and not others
     delays = jitter = found = None
@@ -181,13 +181,13 @@ def components_of(path: PathEvidence, quick: bool) -> Components:
 
 
 def _fitted(
-    path: PathEvidence, flow: Sent, steps: Steps, families: tuple[str, ...], quick: bool
+    path: PathEvidence, flow: SentPackets, steps: Steps, families: tuple[str, ...], quick: bool
 ) -> tuple[Delays | None, Jitter | None]:
     """Return the delays at a rate, and their jitter; None for what the flow does not determine, or needs no fit."""
     delays = None
     with contextlib.suppress(FitError):
         own = flow is path.sent and steps is path.steps
-        is_shared = bool(path.through.others)
+        is_shared = bool(path.traffic.others)
         at = bucket_bytes(path.shaper)
         delays = path.delays if own else delays_of(path.transmissions, flow, steps, at, is_shared)
         if quick and _is_uninformative(delays, lever(flow, steps)):
@@ -211,7 +211,7 @@ def _is_uninformative(delays: Delays, lever_us: float) -> bool:
     return lever_us > const.STANDS * central_sd(delays.rtt_us) and process_of(delays).name == "unknown"
 
 
-def _drift(flow: Sent, steps: Steps, errors: Floats, delays: Delays, bucket: float) -> float:
+def _drift(flow: SentPackets, steps: Steps, errors: Floats, delays: Delays, bucket: float) -> float:
     """Return the change of the median delay with one standard error of the rates."""
     # Without a queue the rate has no upper bound: a hundred times as high is as good as infinite.
     higher = steps.rate * np.exp(np.minimum(errors, np.log(100.0)))

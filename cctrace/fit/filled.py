@@ -13,12 +13,12 @@ from cctrace.fit import constants as const
 from cctrace.path.bottleneck import constant_rate, deviation, rate_errors
 from cctrace.path.constants import SMALL_STEP
 from cctrace.path.queue import Steps, constant
-from cctrace.path.sent import Sent, delivered_rate
+from cctrace.path.sent import SentPackets, delivered_rate
 from cctrace.path.steps import candidate_steps
 from cctrace.units import format_rate, format_time
 
 
-def filled_rate(sent: Sent, rate: float | None) -> tuple[Steps, float]:
+def filled_rate(sent: SentPackets, rate: float | None) -> tuple[Steps, float]:
     """Return the path's one rate, as `Steps`, and the standard error of its logarithm.
 
     `rate`: the likeliest constant rate in bytes/us, if it is known already. Raises `FitError` if the rate changed, or
@@ -33,13 +33,13 @@ def filled_rate(sent: Sent, rate: float | None) -> tuple[Steps, float]:
     return steps, error
 
 
-def explains_delays(sent: Sent, steps: Steps) -> bool:
+def explains_delays(sent: SentPackets, steps: Steps) -> bool:
     """Return whether a queue at this rate explains any of the delays."""
     with_queue, without = deviation(sent, steps), deviation(sent, constant(1e6))
     return without - with_queue >= const.RATE_SHOWS * without
 
 
-def _unfilled(sent: Sent, fastest_mbps: float) -> str:
+def _unfilled(sent: SentPackets, fastest_mbps: float) -> str:
     """Return why the path's rate is unknown, and what a flow that did not fill its path still reveals."""
     rtt = sent.rtt_us[sent.acked]
     sd, mean = float(np.std(rtt)), float(np.mean(rtt))
@@ -55,7 +55,7 @@ def _unfilled(sent: Sent, fastest_mbps: float) -> str:
     return text
 
 
-def _one_rate(sent: Sent, rate: float) -> Steps:
+def _one_rate(sent: SentPackets, rate: float) -> Steps:
     """Return a constant rate as `Steps`; raise if a part of the flow between likely changes had another one."""
     steps = constant(rate)
     changes_us = candidate_steps(sent)
@@ -73,7 +73,7 @@ def _one_rate(sent: Sent, rate: float) -> Steps:
     return steps
 
 
-def fall(sent: Sent, rate: float) -> float | None:
+def fall(sent: SentPackets, rate: float) -> float | None:
     """Return the smallest share of the rate over 5 s; None if at least one half, or if no second reached 0.8."""
     _, delivered, _ = delivered_rate(sent, 1e6)
     share = delivered[1:-1] / rate

@@ -220,7 +220,7 @@ def _path_of(evidence: PathEvidence, progress: Progress, quick: bool) -> FittedP
     table = evidence.transmissions
     evidence.require_sent()
     progress("rate of the bottleneck")
-    flow, _, others, route = evidence.through
+    flow, _, others, route = evidence.traffic
     progress("token buckets")
     shaper, policer = evidence.shaper, evidence.policer
     progress("jitter")

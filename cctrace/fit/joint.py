@@ -25,7 +25,7 @@ from cctrace.path.blocks import block_sizes, blocked
 from cctrace.path.constants import PROFILE_DROP
 from cctrace.path.delays import Delays
 from cctrace.path.queue import Steps
-from cctrace.path.sent import Sent
+from cctrace.path.sent import SentPackets
 from cctrace.special import special
 
 
@@ -43,7 +43,7 @@ class Joint(NamedTuple):
     family: str  # distribution of the jitter
 
 
-def joint(flow: Sent, delays: Delays, jitter: Jitter, quick: bool) -> Joint | None:
+def joint(flow: SentPackets, delays: Delays, jitter: Jitter, quick: bool) -> Joint | None:
     """Return the `Joint` fit of rates and jitter, started at those given; None if it does not improve on them.
 
     `jitter`: fitted to the delays. `quick`: use fewer ACKs and only the family of `jitter`.
@@ -97,7 +97,7 @@ def _family(model: _Model, theta: Floats, least: float, jitter: Jitter) -> tuple
 class _Model:
     """Likelihood of `theta`: the family's parameters, the log-odds of stalls, and the logs of the `k` rates."""
 
-    def __init__(self, flow: Sent, delays: Delays, jitter: Jitter, groups: int) -> None:
+    def __init__(self, flow: SentPackets, delays: Delays, jitter: Jitter, groups: int) -> None:
         self.flow, self.family = flow, FAMILIES[jitter.distribution_]
         kept = _pieces(len(delays.event), groups)
         of_kept = kept[delays.group]

@@ -9,7 +9,7 @@ import numpy as np
 from cctrace.errors import ArgumentError
 from cctrace.extras import needed
 from cctrace.fit.goodness import SHARES, product_limit
-from cctrace.path.sent import backlog_met, delivered_rate
+from cctrace.path.sent import backlog_at, delivered_rate
 from cctrace.path.transmissions import LOST
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cctrace.fit.components import Components
     from cctrace.fit.fitted_path import FittedPath
     from cctrace.fit.jitter import Jitter
-    from cctrace.path.sent import Sent
+    from cctrace.path.sent import SentPackets
     from cctrace.path.transmissions import Transmissions
 
 LIMITS = 0.25, 3.0  # of the threshold (or of the sds tried), on the sd axis
@@ -50,7 +50,7 @@ def path_figure(path: FittedPath) -> Figure:
     return drawing
 
 
-def _rates(axes: Axes, path: FittedPath, flow: Sent) -> None:
+def _rates(axes: Axes, path: FittedPath, flow: SentPackets) -> None:
     middle, rate, _ = delivered_rate(flow, max(100_000.0, flow.least_rtt_us))
     axes.plot(middle / 1e6, rate * 8, color=SEEN_COLOUR, label="delivered")
     rows = path.estimates["rate_bps"]
@@ -63,7 +63,7 @@ def _rates(axes: Axes, path: FittedPath, flow: Sent) -> None:
     axes.set_ylabel("Mbit/s")
 
 
-def _delays(axes: Axes, flow: Sent, parts: Components) -> None:
+def _delays(axes: Axes, flow: SentPackets, parts: Components) -> None:
     rows = flow.acked[:: max(len(flow.acked) // MAX_POINTS, 1)]
     time = flow.sent_us[rows] / 1e6
     own = flow.departures(parts.steps)[rows] - flow.sent_us[rows]
@@ -76,9 +76,9 @@ def _delays(axes: Axes, flow: Sent, parts: Components) -> None:
     axes.set_ylabel("ms")
 
 
-def _queue(axes: Axes, path: FittedPath, table: Transmissions, flow: Sent, parts: Components) -> None:
+def _queue(axes: Axes, path: FittedPath, table: Transmissions, flow: SentPackets, parts: Components) -> None:
     time_us = (table.sent_ns - table.start_ns) / 1e3
-    met, lost = backlog_met(flow, parts.steps, time_us) / 1e3, table.state == LOST
+    met, lost = backlog_at(flow, parts.steps, time_us) / 1e3, table.state == LOST
     rows = np.arange(0, len(met), max(len(met) // MAX_POINTS, 1))
     axes.plot(time_us[rows] / 1e6, met[rows], color=SEEN_COLOUR, linewidth=0.8, label="backlog")
     axes.plot(time_us[lost] / 1e6, met[lost], "x", markersize=4, color=LOST_COLOUR, label="met by lost packets")

@@ -24,11 +24,11 @@ from cctrace.path.lindley import distances_from_medians
 from cctrace.path.minimise import least_within
 from cctrace.path.pairs import pair_rate
 from cctrace.path.queue import Steps, constant
-from cctrace.path.sent import Sent, backlog_met, delivered_rate, sent
+from cctrace.path.sent import SentPackets, backlog_at, delivered_rate, sent_packets
 from cctrace.path.transmissions import LOST, Transmissions
 
 
-def deviation(flow: Sent, steps: Steps) -> float:
+def deviation(flow: SentPackets, steps: Steps) -> float:
     """Return the deviation of the residual delays: mean of log(1 + |x - median| / SMALL_US).
 
     The median is a running one over a second or ten RTTs: a backlog left by other flows or a stalled host stays until
@@ -38,7 +38,7 @@ def deviation(flow: Sent, steps: Steps) -> float:
     return deviation_of(flow, flow.unexplained(steps))
 
 
-def deviation_of(flow: Sent, left: Floats, all_rows: bool = False) -> float:
+def deviation_of(flow: SentPackets, left: Floats, all_rows: bool = False) -> float:
     """Return the `deviation` of the residual delays `left`; with `all_rows` from the median of the entire flow."""
     size = len(left) if all_rows else flow.window_rows
     left = left[: len(left) // size * size]
@@ -48,7 +48,7 @@ def deviation_of(flow: Sent, left: Floats, all_rows: bool = False) -> float:
     return float(np.add.reduce(around) / len(around))  # what `np.mean` returns, in a third of the time of a short flow
 
 
-def bend(flow: Sent, steps: Steps) -> float:
+def bend(flow: SentPackets, steps: Steps) -> float:
     """Return the `deviation` around a running median over `WINDOW_US`.
 
     A wrong rate bends the residual delays within such a window wherever a queue stands. A stalled host only shifts
@@ -82,7 +82,7 @@ ROUGHLY = Search((28, 3e-3), (24, 1e-3), (11, 1e-4))  # to half a per cent, in a
 AROUND = 0.97, 1.05  # of the delivered rate: how far the search near it goes
 
 
-def constant_rate(flow: Sent, search: Search = CLOSELY) -> tuple[float, float]:
+def constant_rate(flow: SentPackets, search: Search = CLOSELY) -> tuple[float, float]:
     """Return the constant rate that explains the delays best, and their deviation at that rate."""
     paired, is_close, sure, bound = pair_rate(flow), search is CLOSELY, None, np.inf
     if is_close and paired is not None and (paired[1] < const.PAIR_EXACT or not stands(flow, constant(paired[0]))):
@@ -106,7 +106,7 @@ def constant_rate(flow: Sent, search: Search = CLOSELY) -> tuple[float, float]:
     return rate, deviation(flow, constant(rate))
 
 
-def _bounds(flow: Sent) -> tuple[float, list[float]]:
+def _bounds(flow: SentPackets) -> tuple[float, list[float]]:
     """Return the largest delivered rate, and the rates delivered most often while a queue stood.
 
     Where the queue also serves many packets whose delivery times are unknown, sent bytes replace delivered ones; few
@@ -129,26 +129,28 @@ def _bounds(flow: Sent) -> tuple[float, list[float]]:
     return float(np.quantile(rate, 0.98)), [delivered] if is_near else [delivered, usual]
 
 
-def sent_behind(table: Transmissions) -> tuple[Sent, tuple[float, float] | None]:
-    """Return the `Sent` of a table, with what was lost behind the queue, if that explains the delays better.
+def served_packets(table: Transmissions) -> tuple[SentPackets, tuple[float, float] | None]:
+    """Return the packets that the bottleneck served, and their `constant_rate` if that had to be computed (else None).
 
-    And its `constant_rate`, if that was needed. What a link loses behind its queue has taken the queue's time, unlike
-    what the queue had no room for. A loss that met less than half of the longest queue was not due to a full one; what
-    was dropped before the queue, by a policer or an AQM, left no trace in later delays.
+    A packet that a link loses behind the queue has taken the queue's time; one that the queue had no room for, or that
+    a policer or an AQM dropped before it, has left no trace in later delays. Losses at less than half of the longest
+    backlog were not due to a full queue: they count as served if that explains the delays better.
     """
-    arrived, lost = sent(table), table.state == LOST
+    arrived, lost = sent_packets(table), table.state == LOST
     if lost.sum() < const.MIN_LOST or len(arrived.acked) < const.LEAST_RTTS or not arrived.lasts:
         return arrived, None
-    found = constant_rate(arrived)
-    met = backlog_met(arrived, constant(found[0]), (table.sent_ns - table.start_ns) / 1e3)
-    behind = sent(table, lost & (met < met[~lost].max() / 2))
-    if len(behind.sent_us) == len(arrived.sent_us):
-        return arrived, found
-    other = constant_rate(behind)
-    return (behind, other) if other[1] < const.BEHIND * found[1] else (arrived, found)
+    rate_and_deviation = constant_rate(arrived)
+    backlog_bytes = backlog_at(arrived, constant(rate_and_deviation[0]), (table.sent_ns - table.start_ns) / 1e3)
+    served = sent_packets(table, lost & (backlog_bytes < backlog_bytes[~lost].max() / 2))
+    if len(served.sent_us) == len(arrived.sent_us):
+        return arrived, rate_and_deviation
+    with_losses = constant_rate(served)
+    if with_losses[1] < const.BEHIND * rate_and_deviation[1]:
+        return served, with_losses
+    return arrived, rate_and_deviation
 
 
-def lever(flow: Sent, steps: Steps) -> float:
+def lever(flow: SentPackets, steps: Steps) -> float:
     """Return how much the delays change (us) per unit of log rate: the duration of standing queues."""
     up = flow.departures(Steps(steps.start_us, steps.rate * 1.0001))
     up -= flow.departures(steps)
@@ -156,14 +158,14 @@ def lever(flow: Sent, steps: Steps) -> float:
     return float(np.quantile(moved, 0.9)) / 1e-4
 
 
-def stands(flow: Sent, steps: Steps) -> bool:
+def stands(flow: SentPackets, steps: Steps) -> bool:
     """Return whether a queue stood long enough for delays to determine the rate better than packet pairs do."""
     left = flow.unexplained(steps)
     return lever(flow, steps) * const.PAIR_AGREE > central_sd(left)
 
 
 # --- errors ----------------------------------------------------------------------------------------------------------
-def rate_errors(flow: Sent, steps: Steps) -> Floats:
+def rate_errors(flow: SentPackets, steps: Steps) -> Floats:
     r"""Return the relative standard error of every rate.
 
     The residual delays are regressed on their derivatives by the rates, :math:`\partial d_i / \partial \log C_k`, with

@@ -32,7 +32,7 @@ from cctrace.path.arrays import Parts
 from cctrace.path.blocks import block_length, block_means, block_sizes, correlation_time, student
 from cctrace.path.blocks import effective_samples as effective
 from cctrace.path.queue import Steps
-from cctrace.path.sent import Sent
+from cctrace.path.sent import SentPackets
 from cctrace.path.transmissions import Transmissions
 from cctrace.tcp.wire import PACKET_BYTES
 from cctrace.units import format_share
@@ -57,7 +57,7 @@ class Delays(Carded):
     burst : ndarray of bool
         Whether a packet is the first of a burst.
     rows : ndarray of int
-        Rows of the packets in the `Sent` of the bottleneck's traffic.
+        Rows of the packets in the `SentPackets` of the bottleneck's traffic.
     reordered_share : float
         Share of packets that arrived after a packet sent later.
     quiet_share : float
@@ -204,7 +204,7 @@ def mean_of(series: Floats) -> Estimate:
 
 
 def delays_of(
-    table: Transmissions, flow: Sent, steps: Steps, bucket_bytes: float = 0.0, is_shared: bool = False
+    table: Transmissions, flow: SentPackets, steps: Steps, bucket_bytes: float = 0.0, is_shared: bool = False
 ) -> Delays:
     """Return the `Delays` of the packets through a bottleneck of known rate; see `cctrace.fit.uncongested_rtt`.
 
@@ -262,7 +262,7 @@ def delays_of(
     return found if bucket_bytes or is_shared else placed(found, flow)
 
 
-def _gaps(table: Transmissions, flow: Sent, rows: Ints) -> Floats:
+def _gaps(table: Transmissions, flow: SentPackets, rows: Ints) -> Floats:
     """Return the time from the previous ACK to the ACK that reported each of these rows, us."""
     acked = np.flatnonzero(table.ack_row >= 0)
     acks, where = np.unique(table.ack_row[acked], return_index=True)
@@ -271,7 +271,7 @@ def _gaps(table: Transmissions, flow: Sent, rows: Ints) -> Floats:
     return np.where(at > 0, time_us[at] - time_us[np.maximum(at - 1, 0)], np.inf)
 
 
-def _without_timer(flow: Sent, departed: Floats, rows: Ints, group: Ints) -> tuple[Ints, Ints]:
+def _without_timer(flow: SentPackets, departed: Floats, rows: Ints, group: Ints) -> tuple[Ints, Ints]:
     """Drop single segments whose ACK waited for the delayed-ACK timer [RFC1122] 4.2.3.2."""
     alone = np.bincount(group)[group] == 1
     delay = flow.acked_us[rows] - departed[rows]
@@ -322,7 +322,7 @@ def renumbered(ascending: Ints) -> Ints:
     return np.cumsum(np.diff(ascending, prepend=ascending[:1]) != 0)
 
 
-def placed(delays: Delays, flow: Sent) -> Delays:
+def placed(delays: Delays, flow: SentPackets) -> Delays:
     """Return the delays with their `place`; those that vary before the queue, with what they then mean."""
     rows, last = delays.rows, delays.rows[delays.last]
     service_us, prompt = _service_us(delays, flow.row[last]), flow.prompt[last]

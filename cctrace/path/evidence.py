@@ -3,11 +3,11 @@
     path = evidence_of(flow)
     path.transmissions      the fate of every packet
     path.bottleneck         rate, base RTT and the flow's own queue
-    path.through            the same as accurately as fits need: rate over time, all flows that share the queue
+    path.traffic            the same as accurately as fits need: rate over time, all flows that share the queue
 
 Diagnosis, fits, what-ifs and the report share one `PathEvidence` per flow. `coarse` and everything derived from it
 (`bottleneck`, `delivered`, `uncongested` and so on) merge neighbouring packets, which suffices for a diagnosis and
-takes a fraction of the time; `through` and everything derived from it (`route`, `shaper`, `delays`) use every packet.
+takes a fraction of the time; `traffic` and everything derived from it (`route`, `shaper`, `delays`) use every packet.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from cctrace.errors import FitError
 from cctrace.path import own_queue
 from cctrace.path.acks import Acks, acks_of
 from cctrace.path.arrays import in_order
-from cctrace.path.bottleneck import constant_rate, sent_behind
+from cctrace.path.bottleneck import constant_rate, served_packets
 from cctrace.path.buckets import Bucket, policer_of
 from cctrace.path.changes import Change, rate_changes, variation
 from cctrace.path.constants import ENOUGH_RTTS, LEAST_RTTS
 from cctrace.path.delays import Delays, delays_of
 from cctrace.path.losses import Backlogs, backlogs_of
-from cctrace.path.neighbours import Shared, companions_of, neighbours, parts_of, shared_queue
+from cctrace.path.neighbours import SharedQueue, companions_of, neighbours, sent_packets_by_flow, shared_queue
 from cctrace.path.queue import Steps
-from cctrace.path.route import Through, through_bottleneck
-from cctrace.path.sent import Sent
+from cctrace.path.route import Traffic, traffic_through_bottleneck
+from cctrace.path.sent import SentPackets
 from cctrace.path.shapers import shaper_of
 from cctrace.path.steps import jumps, rate_steps
 from cctrace.path.transmissions import LOST, Transmissions, as_flow, transmissions
@@ -66,15 +66,15 @@ class PathEvidence:
         return transmissions(self.capture.flow(self.index))
 
     @functools.cached_property
-    def _sent(self) -> tuple[Sent, tuple[float, float] | None]:
-        return sent_behind(self.transmissions)
+    def _sent(self) -> tuple[SentPackets, tuple[float, float] | None]:
+        return served_packets(self.transmissions)
 
     @property
-    def sent(self) -> Sent:
-        """The flow's packets as the bottleneck receives them."""
+    def sent(self) -> SentPackets:
+        """The flow's packets that the bottleneck served: without those dropped in its queue or before it."""
         return self._sent[0]
 
-    def require_sent(self) -> Sent:
+    def require_sent(self) -> SentPackets:
         """`sent`, or a `FitError` that says what is needed if too few RTTs are known."""
         known = len(self.sent.acked)
         if known < LEAST_RTTS:
@@ -158,12 +158,12 @@ class PathEvidence:
         return companions_of(self.capture, neighbours(self.capture.columns, self.index, self.one_bottleneck))
 
     @functools.cached_property
-    def parts(self) -> dict[int, Sent]:
-        """`Sent` of this flow and its companions, on this flow's clock, at the coarseness that all together require."""
-        return parts_of({self.index: self.transmissions, **self.companions}, self.transmissions.start_ns)
+    def sent_by_flow(self) -> dict[int, SentPackets]:
+        """Packets of this flow and its companions, by flow index, on this flow's clock; merged if they are many."""
+        return sent_packets_by_flow({self.index: self.transmissions, **self.companions}, self.transmissions.start_ns)
 
     @functools.cached_property
-    def shared(self) -> Shared | None:
+    def shared(self) -> SharedQueue | None:
         """How well the joint queue of this flow and its companions explains its delays; None without companions.
 
         Either all companions, or those between the same two hosts, whichever explains the delays better.
@@ -174,11 +174,13 @@ class PathEvidence:
         everyone, same_ends = tuple(self.companions), tuple(k for k in self.companions if ends[k] == ends[self.index])
         groups = {everyone} if self.one_bottleneck or not same_ends else {everyone, same_ends}
         own_rate = self.bottleneck.rate
-        return max((shared_queue(self.parts, self.index, group, own_rate) for group in groups), key=lambda s: s.gain)
+        return max(
+            (shared_queue(self.sent_by_flow, self.index, group, own_rate) for group in groups), key=lambda s: s.gain
+        )
 
     # --- the bottleneck, as a diagnosis needs it ---------------------------------------------------------------------
     @functools.cached_property
-    def coarse(self) -> Sent | None:
+    def coarse(self) -> SentPackets | None:
         """`sent` with neighbouring packets merged; None if too little is known to infer a rate."""
         every = self.sent
         if len(every.acked) < ENOUGH_RTTS or not every.first[every.acked].any() or not every.lasts:
@@ -251,19 +253,19 @@ class PathEvidence:
         return delays_of(self.transmissions, self.sent, self.steps)
 
     @functools.cached_property
-    def through(self) -> Through:
+    def traffic(self) -> Traffic:
         """The traffic through the bottleneck, and the bottleneck's rate over time."""
-        return through_bottleneck(self)
+        return traffic_through_bottleneck(self)
 
     @functools.cached_property
     def backlogs(self) -> Backlogs:
-        """Backlogs that transmissions met at the bottleneck of `through`; a diagnosis computes its own, at one rate."""
-        return backlogs_of(self, self.through.steps)
+        """Backlogs that transmissions met at the bottleneck of `traffic`; a diagnosis computes its own, at one rate."""
+        return backlogs_of(self, self.traffic.steps)
 
     @functools.cached_property
     def shaper(self) -> Bucket | None:
         """The token bucket that delayed packets, if there is one."""
-        return shaper_of(self.through.sent, self.through.steps)
+        return shaper_of(self.traffic.sent, self.traffic.steps)
 
     @functools.cached_property
     def policer(self) -> Bucket | None:

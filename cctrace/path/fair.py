@@ -11,10 +11,10 @@ from cctrace.columns import Floats
 from cctrace.path.bottleneck import AROUND, ROUGHLY, deviation_of
 from cctrace.path.lindley import served_in_turn
 from cctrace.path.minimise import least_within
-from cctrace.path.sent import Sent
+from cctrace.path.sent import SentPackets
 
 
-def fair_queue(own: Sent, others: list[Sent], about: float) -> tuple[float, float]:
+def fair_queue(own: SentPackets, others: list[SentPackets], about: float) -> tuple[float, float]:
     """Return the rate (bytes/us, near `about`) of the fair queue that explains the delays best; their deviation."""
     parts = [own, *others]
     sent_us, size = (np.concatenate([getattr(part, name) for part in parts]) for name in ("sent_us", "wire_bytes"))

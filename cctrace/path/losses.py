@@ -19,7 +19,7 @@ from cctrace.estimates import Z95, Estimate
 from cctrace.path import constants as const
 from cctrace.path.arrays import events_apart
 from cctrace.path.queue import Steps
-from cctrace.path.sent import Sent, backlog_met
+from cctrace.path.sent import SentPackets, backlog_at
 from cctrace.path.transmissions import LOST, Transmissions
 from cctrace.special import special
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 class Backlogs:
     """Backlogs of a queue that transmissions met, in their order, and which of the lost ones it had no room for."""
 
-    sent: Sent  # the traffic through the queue
+    sent: SentPackets  # the traffic through the queue
     steps: Steps  # its rate
     time_us: Floats  # of the transmission
     lost: Bools
@@ -45,7 +45,7 @@ class Backlogs:
     @functools.cached_property
     def deficit(self) -> Floats:
         """Bytes sent beyond the rate, with what arrived at the same instant, themselves included."""
-        return backlog_met(self.sent, self.steps, self.time_us)
+        return backlog_at(self.sent, self.steps, self.time_us)
 
     @functools.cached_property
     def met(self) -> Floats:
@@ -66,7 +66,7 @@ class Backlogs:
         """Return the error of the backlogs that the overflows met, bytes, from those of the logarithms of the rates."""
         at_us = self.time_us[self.overflow]
         faster = Steps(self.steps.start_us, self.steps.rate * 1.0001)
-        slopes = np.abs(backlog_met(self.sent, faster, at_us) - self.met[self.overflow]) / 1e-4
+        slopes = np.abs(backlog_at(self.sent, faster, at_us) - self.met[self.overflow]) / 1e-4
         step = np.searchsorted(self.steps.start_us[1:], at_us, side="right")
         return float(np.median(slopes * rate_errors[step]))
 
@@ -115,7 +115,7 @@ def backlogs_of(evidence: PathEvidence, steps: Steps) -> Backlogs:
     rows &= table.sent_ns <= decided_ns(table)
     time_us = (table.sent_ns[rows] - table.start_ns) / 1e3
     lost, size, rtt_us = table.state[rows] == LOST, float(np.median(table.wire_bytes)), float(np.nanmin(table.rtt_us))
-    return Backlogs(evidence.through.sent, steps, time_us, lost, ~lost, evidence.arrived_bytes[rows], size, rtt_us)
+    return Backlogs(evidence.traffic.sent, steps, time_us, lost, ~lost, evidence.arrived_bytes[rows], size, rtt_us)
 
 
 def arrived_before(met: Floats, time_us: Floats, arrived_bytes: Floats) -> Floats:
@@ -144,7 +144,7 @@ class Losses(NamedTuple):
 
 def losses_of(evidence: PathEvidence, steps: Steps, rate_errors: Floats) -> Losses:
     """Return the `Losses` of a flow over a bottleneck of these rates, with the standard errors of their logarithms."""
-    at = evidence.backlogs if steps is evidence.through.steps else backlogs_of(evidence, steps)
+    at = evidence.backlogs if steps is evidence.traffic.steps else backlogs_of(evidence, steps)
     time_us, met, lost, longest, high, size = at.time_us, at.met, at.lost, at.longest, at.long, at.size
     congestive = at.overflow
     buffer, aqm, clear = Estimate(None, max(longest, size), None), None, ~congestive

@@ -60,7 +60,7 @@ class Marker:
     law: Law | None = None  # the likeliest law
 
 
-def marker_of(path: PathEvidence) -> Marker:
+def likely_marker(path: PathEvidence) -> Marker:
     """Return which AQMs may have marked a flow's packets; `StreamError` without its data or its ACKs."""
     return judged(marking_of(path))
 

@@ -13,20 +13,20 @@ from cctrace.path.bottleneck import ROUGHLY, constant_rate, deviation
 from cctrace.path.constants import COARSE_PACKETS, COMMON, MAX_OTHERS, MIN_BYTES, MIN_OVERLAP
 from cctrace.path.own_queue import coarser, packets_per_unit
 from cctrace.path.queue import constant
-from cctrace.path.sent import Sent, sent
+from cctrace.path.sent import SentPackets, sent_packets
 from cctrace.path.transmissions import Transmissions, transmissions
 
 
-class Shared(NamedTuple):
-    """The joint queue of a flow and `flows`: its gain over the own queue in explaining delays, and its rate."""
+class SharedQueue(NamedTuple):
+    """A queue that a flow may share with other flows, compared with one of its own."""
 
-    gain: float
-    rate: float
-    flows: tuple[int, ...]
+    gain: float  # share by which it explains the flow's delays better: reduction of their deviation
+    rate: float  # bytes/us
+    flows: tuple[int, ...]  # indices of the other flows
 
     @property
     def is_common(self) -> bool:
-        """Whether they share a queue."""
+        """Whether they share it."""
         return self.gain >= COMMON
 
 
@@ -39,7 +39,7 @@ class Presence(NamedTuple):
 
 
 def matters(mine: Presence, other: Presence) -> Any:
-    """Return whether another flow would matter in the same queue: a fifth of the time and a fiftieth of the bytes."""
+    """Return whether another flow would matter in the same queue: for long enough, and with enough bytes."""
     overlap = np.minimum(mine.end, other.end) - np.maximum(mine.begin, other.begin)
     return (overlap > MIN_OVERLAP * (mine.end - mine.begin)) & (other.sent_bytes > MIN_BYTES * mine.sent_bytes)
 
@@ -47,9 +47,8 @@ def matters(mine: Presence, other: Presence) -> Any:
 def neighbours(rows: Mapping[str, Any], index: int, one_bottleneck: bool = False) -> list[int]:
     """Return the indices of the flows of a capture that may share a flow's queue.
 
-    They share an end with it (or are assumed to share one bottleneck), and satisfy `matters`. Without some of the
-    flows in it, a queue explains nothing: the rate that is left looks as if it changed. If there are too many to be
-    followed, those that sent least are left out.
+    They share an end with it (or are assumed to share one bottleneck), and satisfy `matters`. Without some of its flows
+    a queue explains no delays: its rate seems to change. Of more than `MAX_OTHERS`, those that sent most are returned.
 
     `rows`: `Capture.flows`, or its `columns`.
     """
@@ -72,28 +71,30 @@ def companions_of(capture: Capture, indices: list[int]) -> dict[int, Transmissio
     return found
 
 
-def on_clock(table: Transmissions, start_ns: int, size: int = 1) -> Sent:
-    """Return the `Sent` of a flow, `size` neighbours counted as one, in microseconds since `start_ns`."""
-    its, shift = coarser(sent(table), size), (table.start_ns - start_ns) / 1e3
-    return replace(its, sent_us=its.sent_us + shift, acked_us=its.acked_us + shift)
+def on_clock(table: Transmissions, start_ns: int, size: int = 1) -> SentPackets:
+    """Return a flow's packets, `size` neighbours counted as one, with times in microseconds since `start_ns`."""
+    flow, shift_us = coarser(sent_packets(table), size), (table.start_ns - start_ns) / 1e3
+    return replace(flow, sent_us=flow.sent_us + shift_us, acked_us=flow.acked_us + shift_us)
 
 
-def parts_of(tables: dict[int, Transmissions], start_ns: int) -> dict[int, Sent]:
-    """Return {index: Sent} of flows on one clock, at the coarseness that all together require."""
+def sent_packets_by_flow(tables: dict[int, Transmissions], start_ns: int) -> dict[int, SentPackets]:
+    """Return {index: packets} of flows on one clock, merged so that all together have about 80,000 units at most."""
     size = packets_per_unit(sum(map(len, tables.values())), 2 * COARSE_PACKETS)
     return {index: on_clock(table, start_ns, size) for index, table in tables.items()}
 
 
-def merged(parts: list[Sent]) -> Sent:
-    """Return the `Sent` of all flows in order of sending; delivery times are kept for the first flow only."""
+def merged(parts: list[SentPackets]) -> SentPackets:
+    """Return the packets of all flows in order of sending; delivery times are kept for the first flow only."""
     own, *others = parts
     parts = [own, *(replace(other, acked_us=np.full(len(other.sent_us), np.nan)) for other in others)]
     order = np.argsort(np.concatenate([part.sent_us for part in parts]), kind="stable")
-    return Sent(*(np.concatenate([getattr(part, each.name) for part in parts])[order] for each in fields(Sent)))
+    return SentPackets(
+        *(np.concatenate([getattr(part, each.name) for part in parts])[order] for each in fields(SentPackets))
+    )
 
 
-def shared_queue(parts: dict[int, Sent], index: int, others: tuple[int, ...], own_rate: float) -> Shared:
+def shared_queue(parts: dict[int, SentPackets], index: int, others: tuple[int, ...], own_rate: float) -> SharedQueue:
     """Return how well a queue joint with `others` explains a flow's delays; `own_rate` is that of its own queue."""
     alone = deviation(parts[index], constant(own_rate))
     rate, cost = constant_rate(merged([parts[k] for k in (index, *others)]), ROUGHLY)
-    return Shared((alone - cost) / alone if alone > 0 else 0.0, rate, others)
+    return SharedQueue((alone - cost) / alone if alone > 0 else 0.0, rate, others)

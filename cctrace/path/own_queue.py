@@ -16,7 +16,7 @@ from cctrace.path import constants as const
 from cctrace.path.arrays import central_sd, in_order
 from cctrace.path.bottleneck import ROUGHLY, constant_rate, deviation
 from cctrace.path.queue import Steps, constant
-from cctrace.path.sent import Sent, backlog_met, delivered_rate
+from cctrace.path.sent import SentPackets, backlog_at, delivered_rate
 from cctrace.path.shapers import refilled_shaper, shaper_of
 
 if TYPE_CHECKING:
@@ -101,8 +101,8 @@ def _scatter(rest: Floats, place: Ints, many: Ints) -> float:
     return central_sd(inside) if len(inside) else 0.0
 
 
-def delivered_of(flow: Sent | None) -> Delivered:
-    """Return the `Delivered` of a `Sent` (None: nothing is known) in windows of 100 ms or an RTT."""
+def delivered_of(flow: SentPackets | None) -> Delivered:
+    """Return the `Delivered` of a `SentPackets` (None: nothing is known) in windows of 100 ms or an RTT."""
     if flow is None:
         return Delivered(*(np.zeros(0),) * 3)
     window_us = max(const.WINDOW_US, flow.least_rtt_us)
@@ -111,7 +111,7 @@ def delivered_of(flow: Sent | None) -> Delivered:
     return Delivered(middle / 1e6, np.where(rate > 0, acked_evenly(flow, edges) / window_us, 0.0), rtt)
 
 
-def acked_evenly(flow: Sent, edges_us: Floats) -> Floats:
+def acked_evenly(flow: SentPackets, edges_us: Floats) -> Floats:
     """Return the bytes acknowledged in windows, each ACK's spread over the time since the one before."""
     order = np.argsort(flow.acked_us[flow.acked], kind="stable")
     acked, total = flow.acked_us[flow.acked][order], np.cumsum(flow.wire_bytes[flow.acked][order])
@@ -119,15 +119,15 @@ def acked_evenly(flow: Sent, edges_us: Floats) -> Floats:
     return np.diff(np.interp(edges_us, acked[last], total[last], left=0.0))
 
 
-def coarser(sent: Sent, size: int) -> Sent:
-    """Return a `Sent` in which `size` neighbours count as one packet, with the times of the last of them."""
+def coarser(sent: SentPackets, size: int) -> SentPackets:
+    """Return a `SentPackets` in which `size` neighbours count as one packet, with the times of the last of them."""
     if size <= 1:
         return sent
     last = np.arange(size - 1, len(sent.sent_us), size)
     total = np.add.reduceat(sent.wire_bytes, last - size + 1)[: len(last)]
     sent_us, acked_us, first = sent.sent_us[last], sent.acked_us[last], sent.first[last]
     # Groups this large have ACKs of their own, and millisecond delays do not matter to them.
-    return Sent(sent_us, total, acked_us, np.arange(len(last)), first, np.ones(len(last), bool))
+    return SentPackets(sent_us, total, acked_us, np.arange(len(last)), first, np.ones(len(last), bool))
 
 
 def packets_per_unit(packets: int, most: int = const.COARSE_PACKETS) -> int:
@@ -135,7 +135,7 @@ def packets_per_unit(packets: int, most: int = const.COARSE_PACKETS) -> int:
     return -(-packets // most)
 
 
-def bottleneck_of(path: PathEvidence, flow: Sent) -> Bottleneck:
+def bottleneck_of(path: PathEvidence, flow: SentPackets) -> Bottleneck:
     """Return the `Bottleneck` of a flow from its `coarse` packets."""
     found = _by_delays(flow)
     if len(flow.sent_us) < len(path.sent.sent_us):
@@ -153,14 +153,14 @@ def bottleneck_of(path: PathEvidence, flow: Sent) -> Bottleneck:
     return found
 
 
-def _by_delays(flow: Sent) -> Bottleneck:
+def _by_delays(flow: SentPackets) -> Bottleneck:
     rate, cost = constant_rate(flow, ROUGHLY)
     without = deviation(flow, constant(1e6))
     return _with_rate(flow, rate, float((without - cost) / without) if without > 0 else 0.0)
 
 
 def _with_rate(
-    flow: Sent, rate: float, explained: float, by_losses: float = 0.0, bucket_bytes: float = 0.0
+    flow: SentPackets, rate: float, explained: float, by_losses: float = 0.0, bucket_bytes: float = 0.0
 ) -> Bottleneck:
     left = flow.departures(constant(rate), bucket_bytes)
     known = flow.acked[flow.first[flow.acked]]
@@ -170,26 +170,26 @@ def _with_rate(
     return Bottleneck(rate, base_us, queue, rest, flow.sent_us[known], timed, explained, by_losses, bucket_bytes)
 
 
-def _base_us(flow: Sent, rest: Floats, arrived_us: Floats) -> float:
+def _base_us(flow: SentPackets, rest: Floats, arrived_us: Floats) -> float:
     # Packets that overtake others do not show the delay of those. A bucket that passes packets earlier than the queue
     # can leave negative residuals; no RTT is that short.
     least, base = float(np.nanmin(flow.rtt_us)), float(np.quantile(rest[in_order(arrived_us)], 0.02))
     return max(base if base >= const.MIN_BASE * least else least, 1.0)
 
 
-def base_rtt_us(flow: Sent, steps: Steps) -> float:
+def base_rtt_us(flow: SentPackets, steps: Steps) -> float:
     """Return the RTT without a queue that is served at these rates: `Bottleneck.base_us` of a rate that changed."""
     known = flow.acked[flow.first[flow.acked]]
     return _base_us(flow, flow.acked_us[known] - flow.departures(steps)[known], flow.acked_us[known])
 
 
-def _shown_by_losses(path: PathEvidence, flow: Sent, found: Bottleneck) -> Bottleneck:
+def _shown_by_losses(path: PathEvidence, flow: SentPackets, found: Bottleneck) -> Bottleneck:
     """Return the bottleneck whose rate makes losses meet the longest queues, if that is clear; else `found`."""
     at_us = path.sent_us[path.lost]
     _, rate, _ = delivered_rate(flow, max(const.WINDOW_US, flow.least_rtt_us))
     plateau = float(np.quantile(rate[rate > 0], 0.9))
     ranked = [
-        (mean_rank(backlog_met(flow, constant(value), flow.sent_us), backlog_met(flow, constant(value), at_us)), value)
+        (mean_rank(backlog_at(flow, constant(value), flow.sent_us), backlog_at(flow, constant(value), at_us)), value)
         for value in plateau * np.linspace(0.9, 1.15, 26)
     ]
     rank, value = max(ranked)

@@ -10,7 +10,7 @@ from cctrace.path.arrays import central_sd
 from cctrace.path.constants import MIN_PAIRS, PAIR_AGREE, PAIR_BEHIND, PAIR_BYTES, PAIRS_AGREEING
 
 if TYPE_CHECKING:
-    from cctrace.path.sent import Sent
+    from cctrace.path.sent import SentPackets
 
 
 class Pairs(NamedTuple):
@@ -20,7 +20,7 @@ class Pairs(NamedTuple):
     log_rate: np.ndarray
 
 
-def pairs_of(flow: Sent) -> Pairs:
+def pairs_of(flow: SentPackets) -> Pairs:
     """Return the packet `Pairs` of a flow."""
     rows = flow.timed
     total = np.cumsum(flow.wire_bytes)
@@ -29,7 +29,7 @@ def pairs_of(flow: Sent) -> Pairs:
     return Pairs(flow.acked_us[rows][1:][behind], np.log(size[behind] / took[behind]))
 
 
-def pair_rate(flow: Sent) -> tuple[float, float] | None:
+def pair_rate(flow: SentPackets) -> tuple[float, float] | None:
     """Return the rate that packet pairs agree on, and its standard error; None if they do not agree.
 
     Without jitter, or if jitter changes in slots, neighbours share their delay and arrive spaced by their service time,

@@ -18,7 +18,7 @@ from cctrace.path.arrays import Parts, central_sd
 from cctrace.path.bottleneck import constant_rate
 from cctrace.path.neighbours import merged, on_clock
 from cctrace.path.queue import Steps, constant
-from cctrace.path.sent import Sent
+from cctrace.path.sent import SentPackets
 from cctrace.path.steps import rate_steps
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Route(NamedTuple):
     above_us: np.ndarray
 
 
-def route_steps(flow: Sent, steps: Steps) -> Route:
+def route_steps(flow: SentPackets, steps: Steps) -> Route:
     """Return the `Route` of a flow. `steps`: rate of the bottleneck."""
     time, level = _levels(flow, steps)
     least = max(const.ROUTE_STEP_US, const.ROUTE_STEP_SHARE * flow.least_rtt_us)
@@ -51,7 +51,7 @@ def route_steps(flow: Sent, steps: Steps) -> Route:
     return Route(np.array(starts), levels - levels[0])
 
 
-def _levels(flow: Sent, steps: Steps) -> tuple[Floats, Floats]:
+def _levels(flow: SentPackets, steps: Steps) -> tuple[Floats, Floats]:
     """Return times and medians of the residual delays, by window."""
     departed, rest = _rest(flow, steps)
     window = np.maximum.accumulate((departed / const.WINDOW_US).astype(np.int64))
@@ -63,7 +63,7 @@ def _levels(flow: Sent, steps: Steps) -> tuple[Floats, Floats]:
     return np.array(times), Parts(rest[np.repeat(many, count)], count[many]).medians
 
 
-def _rest(flow: Sent, steps: Steps) -> tuple[Floats, Floats]:
+def _rest(flow: SentPackets, steps: Steps) -> tuple[Floats, Floats]:
     """Return when packets left the bottleneck, and their residual delays."""
     departed = flow.departures(steps)[flow.timed]
     return departed, flow.acked_us[flow.timed] - departed
@@ -87,37 +87,37 @@ def _split(level: Floats, a: int, b: int, least: float) -> list[int]:
     return [*_split(level, a, at, least), at, *_split(level, at, b, least)]
 
 
-def on_one_route(flow: Sent, steps: Steps, route: Route) -> Sent:
+def on_one_route(flow: SentPackets, steps: Steps, route: Route) -> SentPackets:
     """Return the flow as if the route had not changed."""
     starts, shifts = route
     departed = flow.departures(steps)
     later = shifts[np.searchsorted(starts, departed, "right") - 1]
-    told = flow.acked_us - later
+    acked_us = flow.acked_us - later
     for start in starts[1:]:  # packets of both routes may have waited for each other
-        told[np.abs(departed - start) < flow.least_rtt_us] = np.nan
-    return replace(flow, acked_us=told)
+        acked_us[np.abs(departed - start) < flow.least_rtt_us] = np.nan
+    return replace(flow, acked_us=acked_us)
 
 
-class Through(NamedTuple):
-    """The traffic through a bottleneck."""
+class Traffic(NamedTuple):
+    """The traffic through a bottleneck, and the rate at which that serves it."""
 
-    sent: Sent  # this flow's packets and those of flows that share its queue, corrected for route changes
+    sent: SentPackets  # this flow's packets and those of flows that share its queue, corrected for route changes
     steps: Steps  # the bottleneck's rate over time
     others: tuple[int, ...]  # indices of the other flows that share it
     route: Route | None  # when the base RTT changed; None if it did not
 
 
-def through_bottleneck(path: PathEvidence) -> Through:
-    """Return the `Through` of a flow's bottleneck."""
+def traffic_through_bottleneck(path: PathEvidence) -> Traffic:
+    """Return the `Traffic` of a flow's bottleneck: with other flows if they share its queue, else over its routes."""
     if path.shared is not None and path.shared.is_common:
         start_ns, others = path.transmissions.start_ns, path.shared.flows
         joined = merged([path.sent, *(on_clock(path.companions[k], start_ns) for k in others)])
         rate = constant_rate(joined)[0]
         if rate * const.RATE_DIFFERS > path.shared.rate:
-            return Through(joined, constant(rate), others, None)
-        # Packets left further apart than all flows' together can have: a fair queue serves each flow's own in turn.
+            return Traffic(joined, constant(rate), others, None)
+        # Packets leave further apart than a joint queue would let them: a fair queue serves the flows in turn.
     route = route_steps(path.sent, path.steps)
     if len(route.start_us) == 1:
-        return Through(path.sent, path.steps, (), None)
+        return Traffic(path.sent, path.steps, (), None)
     flow = on_one_route(path.sent, path.steps, route)
-    return Through(flow, rate_steps(flow)[0], (), route)
+    return Traffic(flow, rate_steps(flow)[0], (), route)

@@ -1,4 +1,11 @@
-"""Packets that pass a bottleneck and the times of their delivery: their delays behind a queue, and their rate."""
+"""The packets that a bottleneck serves, and when they were delivered: their delays behind a queue, and their rate.
+
+    flow = sent_packets(table)       departures, sizes and acknowledgements of a table of transmissions
+    flow.departures(steps)           when each packet leaves a queue served at these rates (Lindley's recursion)
+    flow.unexplained(steps)          residual delays: constant, but for jitter, if the rates are right
+
+Searches for the rate evaluate the residual delays hundreds of times; `lindley` has the compiled loops.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +25,7 @@ from cctrace.path.transmissions import DELIVERED, LOST, Transmissions
 
 
 @dataclass(frozen=True)
-class Sent:
+class SentPackets:
     """Packets that pass the bottleneck, and when they were acknowledged; times in us since the flow's first packet."""
 
     sent_us: np.ndarray  # of packets that were not dropped before or in the queue, ascending
@@ -28,9 +35,9 @@ class Sent:
     first: np.ndarray  # bool: first transmission
     prompt: np.ndarray  # bool: reported without delay
 
-    def behind(self, wire_bytes: float) -> Sent:
+    def behind(self, wire_bytes: float) -> SentPackets:
         """Return the packets behind so many bytes that were in the queue before the first."""
-        ahead = Sent(
+        ahead = SentPackets(
             self.sent_us[:1],
             np.array([wire_bytes]),
             np.array([np.nan]),
@@ -39,7 +46,7 @@ class Sent:
             np.zeros(1, bool),
         )
         names = [each.name for each in fields(self)]
-        return Sent(*(np.concatenate([getattr(ahead, name), getattr(self, name)]) for name in names))
+        return SentPackets(*(np.concatenate([getattr(ahead, name), getattr(self, name)]) for name in names))
 
     @property
     def lasts(self) -> bool:
@@ -99,10 +106,10 @@ class Sent:
     def _acked_work(self) -> tuple[Prepared, ...]:
         return self._work_at(self.acked)
 
-    def part(self, begin_us: float, end_us: float) -> Sent:
+    def part(self, begin_us: float, end_us: float) -> SentPackets:
         """Return the packets sent from `begin_us` to `end_us`."""
         rows = (self.sent_us >= begin_us) & (self.sent_us < end_us)
-        return Sent(*(getattr(self, each.name)[rows] for each in fields(Sent)))
+        return SentPackets(*(getattr(self, each.name)[rows] for each in fields(SentPackets)))
 
     @functools.cached_property
     def window_rows(self) -> int:
@@ -157,12 +164,12 @@ class Sent:
         return self._scratch_of_thread[thread]
 
 
-def sent(table: Transmissions, passed: Bools | None = None) -> Sent:
-    """Return the `Sent` of a table of transmissions: of what arrived, and of what was lost after it had `passed`."""
+def sent_packets(table: Transmissions, passed: Bools | None = None) -> SentPackets:
+    """Return the packets of a table that reached their receiver, and those that were lost after they had `passed`."""
     which = (table.state != LOST) | (False if passed is None else passed)
     rows = slice(None) if which.all() else np.flatnonzero(which)  # without losses, columns need no copy
     known = (table.state[rows] == DELIVERED) & table.exact[rows]
-    return Sent(
+    return SentPackets(
         (table.sent_ns[rows] - table.start_ns) / 1e3,
         table.wire_bytes[rows],
         np.where(known, (table.acked_ns[rows] - table.start_ns) / 1e3, np.nan),
@@ -172,21 +179,21 @@ def sent(table: Transmissions, passed: Bools | None = None) -> Sent:
     )
 
 
-def backlog_met(flow: Sent, steps: Steps, time_us: Floats) -> Floats:
+def backlog_at(flow: SentPackets, steps: Steps, time_us: Floats) -> Floats:
     """Return the bytes in the queue at the given times, with what arrived at that instant."""
-    before = np.searchsorted(flow.sent_us, time_us, "right") - 1
-    nothing = before < 0
-    before[nothing] = 0
-    met = backlog(flow.sent_us, flow.wire_bytes, steps)[before]
+    last = np.searchsorted(flow.sent_us, time_us, "right") - 1  # packet that arrived by then
+    is_first = last < 0
+    last[is_first] = 0
+    backlog_bytes = backlog(flow.sent_us, flow.wire_bytes, steps)[last]
     served = steps.served(time_us)  # in place here and below, as of a million packets each column has 8 MB
-    served -= steps.served(flow.sent_us[before])
-    met -= served
-    np.maximum(met, 0.0, out=met)
-    met[nothing] = 0.0
-    return met
+    served -= steps.served(flow.sent_us[last])
+    backlog_bytes -= served
+    np.maximum(backlog_bytes, 0.0, out=backlog_bytes)
+    backlog_bytes[is_first] = 0.0
+    return backlog_bytes
 
 
-def delivered_rate(flow: Sent, window_us: float, every: bool = True) -> tuple[Floats, Floats, Floats]:
+def delivered_rate(flow: SentPackets, window_us: float, every: bool = True) -> tuple[Floats, Floats, Floats]:
     """Return the centres, rates and mean RTTs of the windows up to the last delivery.
 
     Not `every`: of those with deliveries only, of which there are no more than packets, however narrow a window is.
@@ -194,16 +201,16 @@ def delivered_rate(flow: Sent, window_us: float, every: bool = True) -> tuple[Fl
     known = np.flatnonzero(np.isfinite(flow.acked_us))
     order = known[np.argsort(flow.acked_us[known], kind="stable")]
     del known  # here and below: of a million packets each has 8 MB
-    told = flow.acked_us[order]
-    place = (told / window_us).astype(np.int64)
-    edges = np.arange(place[-1] + 2) if every else np.append(place[np.diff(place, prepend=-1) > 0], place[-1] + 1)
-    begin = np.searchsorted(place, edges)
-    del place
+    acked_us = flow.acked_us[order]
+    window = (acked_us / window_us).astype(np.int64)
+    edges = np.arange(window[-1] + 2) if every else np.append(window[np.diff(window, prepend=-1) > 0], window[-1] + 1)
+    begin = np.searchsorted(window, edges)
+    del window
     total = np.concatenate([[0.0], np.cumsum(flow.wire_bytes[order])])
     rate = (total[begin[1:]] - total[begin[:-1]]) / window_us
     del total
     many = np.diff(begin)
-    waits = np.concatenate([[0.0], np.cumsum(told - flow.sent_us[order])])
+    rtts_us = np.concatenate([[0.0], np.cumsum(acked_us - flow.sent_us[order])])
     with np.errstate(invalid="ignore", divide="ignore"):
-        mean_rtt = (waits[begin[1:]] - waits[begin[:-1]]) / many
-    return (edges[:-1] + 0.5) * window_us, rate, mean_rtt
+        mean_rtt_us = (rtts_us[begin[1:]] - rtts_us[begin[:-1]]) / many
+    return (edges[:-1] + 0.5) * window_us, rate, mean_rtt_us

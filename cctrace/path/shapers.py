@@ -11,11 +11,11 @@ from cctrace.path.buckets import Bucket
 from cctrace.path.constants import COMMON, EXPLAINED, SMALL_US, SPENT
 from cctrace.path.minimise import least_within
 from cctrace.path.queue import Steps, backlog, constant, left_at, work_done
-from cctrace.path.sent import Sent, delivered_rate
+from cctrace.path.sent import SentPackets, delivered_rate
 from cctrace.tcp.wire import PACKET_BYTES
 
 
-def shaper_of(flow: Sent, steps: Steps) -> Bucket | None:
+def shaper_of(flow: SentPackets, steps: Steps) -> Bucket | None:
     """Return the shaper that delayed the packets, a `Bucket`, or None.
 
     A bucket shortens the queue at the same rate by its size: once it is empty, every packet arrives bucket / rate
@@ -52,7 +52,7 @@ def shaper_of(flow: Sent, steps: Steps) -> Bucket | None:
     return Bucket(Estimate.around(rate, 5e-4 * rate), Estimate.around(bucket, error, PACKET_BYTES), None)
 
 
-def _least_us(flow: Sent, gone_us: Floats, rate: float) -> float:
+def _least_us(flow: SentPackets, gone_us: Floats, rate: float) -> float:
     """Return the RTT without queue and serialisation: of the ten shortest, or of packets that met no queue.
 
     Where a queue stands from the first round trip on, hardly ten packets met none.
@@ -64,7 +64,7 @@ def _least_us(flow: Sent, gone_us: Floats, rate: float) -> float:
     return min(shortest, float(np.median(alone)) if len(alone) else shortest) - PACKET_BYTES / rate
 
 
-def refilled_shaper(flow: Sent, rate: float) -> Bucket | None:
+def refilled_shaper(flow: SentPackets, rate: float) -> Bucket | None:
     """Return a shaper with a lower rate than the one that explains the delays best, or None.
 
     When a sender pauses or slows down, tokens accumulate, and the link's own rate is visible while they last; a single

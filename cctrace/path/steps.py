@@ -14,10 +14,10 @@ from cctrace.path.bottleneck import bend, constant_rate, deviation, deviation_of
 from cctrace.path.minimise import least_of
 from cctrace.path.pairs import pairs_of
 from cctrace.path.queue import Steps, constant
-from cctrace.path.sent import Sent, delivered_rate
+from cctrace.path.sent import SentPackets, delivered_rate
 
 
-def candidate_steps(flow: Sent) -> Floats:
+def candidate_steps(flow: SentPackets) -> Floats:
     """Return when the delivered rate changes while a queue stands, us, ascending.
 
     A change is where the medians of five windows before and after differ most, and by more than their scatter.
@@ -49,7 +49,7 @@ def jumps(times: Floats, values: Floats, reach: int = 5) -> Floats:
     return np.unique(found)
 
 
-def rate_steps(flow: Sent, best: tuple[float, float] | None = None) -> tuple[Steps, float]:
+def rate_steps(flow: SentPackets, best: tuple[float, float] | None = None) -> tuple[Steps, float]:
     """Return the `Steps` that explain the delays best, and their deviation. `best`: its `constant_rate`, if known."""
     rate, cost = best or constant_rate(flow)
     steps = constant(rate)
@@ -66,7 +66,7 @@ def rate_steps(flow: Sent, best: tuple[float, float] | None = None) -> tuple[Ste
     return steps, cost
 
 
-def _of_pairs(flow: Sent) -> list[Steps]:
+def _of_pairs(flow: SentPackets) -> list[Steps]:
     """Return the rate steps found by packet pairs, even where no queue ever stood; empty if there are none.
 
     Where most spacings agree on a rate, they agree on another one after a change.
@@ -86,7 +86,7 @@ def _of_pairs(flow: Sent) -> list[Steps]:
     return [Steps(np.concatenate([[0.0], changes]), np.exp(rates))] if agree >= const.PAIRS_TELL else []
 
 
-def _initial(flow: Sent, times_us: Floats) -> Steps:
+def _initial(flow: SentPackets, times_us: Floats) -> Steps:
     """Return steps at the given times with the median delivered rate of each."""
     starts = np.concatenate([[0.0], np.sort(times_us)])
     middle, rate, _ = delivered_rate(flow, const.WINDOW_US)
@@ -99,14 +99,16 @@ def _initial(flow: Sent, times_us: Floats) -> Steps:
 
 
 def _move_rate(
-    flow: Sent, steps: Steps, k: int, cost: float, reach: float, tolerance: float = 1e-3
+    flow: SentPackets, steps: Steps, k: int, cost: float, reach: float, tolerance: float = 1e-3
 ) -> tuple[Steps, float]:
     low, high = steps.rate[k] * (1 - reach), steps.rate[k] * (1 + reach)
     rate, value = least_of(lambda x: deviation(flow, steps.with_rate(k, x)), low, high, 7, tolerance)
     return (steps.with_rate(k, rate), value) if value < cost else (steps, cost)
 
 
-def _move_time(flow: Sent, steps: Steps, k: int, cost: float, reach_us: float = 1_200_000.0) -> tuple[Steps, float]:
+def _move_time(
+    flow: SentPackets, steps: Steps, k: int, cost: float, reach_us: float = 1_200_000.0
+) -> tuple[Steps, float]:
     def of(time: float) -> Steps:
         return Steps(np.where(np.arange(len(steps.rate)) == k, time, steps.start_us), steps.rate)
 
@@ -121,7 +123,7 @@ def _move_time(flow: Sent, steps: Steps, k: int, cost: float, reach_us: float = 
     return of(time), deviation(flow, of(time))
 
 
-def _polished(flow: Sent, steps: Steps, cost: float, sweeps: int = 2) -> tuple[Steps, float]:
+def _polished(flow: SentPackets, steps: Steps, cost: float, sweeps: int = 2) -> tuple[Steps, float]:
     for _ in range(sweeps):
         for k in range(len(steps.rate)):
             steps, cost = _move_rate(flow, steps, k, cost, 0.05, 3e-4)
@@ -132,20 +134,20 @@ def _polished(flow: Sent, steps: Steps, cost: float, sweeps: int = 2) -> tuple[S
     return steps, deviation(flow, steps)
 
 
-def _last_rate(flow: Sent, steps: Steps, k: int) -> Steps:
+def _last_rate(flow: SentPackets, steps: Steps, k: int) -> Steps:
     """Return the steps with the last rate at which delays drift least, as in `constant_rate`."""
     low, high = steps.rate[k] * 0.96, steps.rate[k] * 1.04
     rate, value = least_of(lambda x: _both(flow, steps.with_rate(k, x)), low, high, 41, 1e-5)
     return steps.with_rate(k, rate) if value < _both(flow, steps) else steps
 
 
-def _both(flow: Sent, steps: Steps) -> float:
+def _both(flow: SentPackets, steps: Steps) -> float:
     """Return the deviations around the running and the overall median: a lasting queue looks like a longer path."""
     left = flow.unexplained(steps)
     return deviation_of(flow, left) + deviation_of(flow, left, all_rows=True)
 
 
-def _without(flow: Sent, steps: Steps, k: int) -> tuple[Steps, float]:
+def _without(flow: SentPackets, steps: Steps, k: int) -> tuple[Steps, float]:
     """Return steps without the `k`-th, and their deviation: the previous rate continues, or the next began earlier.
 
     If a rate drop cost so many packets that few delays show its time, a still lower rate until the queue has recovered
@@ -160,7 +162,7 @@ def _without(flow: Sent, steps: Steps, k: int) -> tuple[Steps, float]:
     return min(found, key=lambda trial: _both(flow, trial[0]))
 
 
-def _pruned(flow: Sent, steps: Steps, cost: float) -> tuple[Steps, float]:
+def _pruned(flow: SentPackets, steps: Steps, cost: float) -> tuple[Steps, float]:
     """Drop steps without which the delays are explained as well."""
     k = 1
     while k < len(steps.rate):

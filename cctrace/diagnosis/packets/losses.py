@@ -15,7 +15,7 @@ from cctrace.path.constants import ABOVE_FULL, CHANCE, CHANCE_OF_ALL, COMMON, EA
 from cctrace.path.losses import Backlogs, by_chance, decided_ns, proportion
 from cctrace.path.own_queue import base_rtt_us, mean_rank, ranks
 from cctrace.path.queue import Steps, constant
-from cctrace.path.sent import Sent, backlog_met
+from cctrace.path.sent import SentPackets, backlog_at
 from cctrace.path.transmissions import Transmissions
 from cctrace.special import special
 from cctrace.tcp.wire import PACKET_BYTES
@@ -34,7 +34,7 @@ def losses(record: Record, is_shared: bool = False, in_turn: bool = False) -> Lo
     met = None if queue is None else _met(record, queue)
     if queue is not None and len(queue.steps.rate) > 1 and met is not None and not met.overflowed:
         # Where the time of a step is wrong, part of the queue seems to be a longer path.
-        met = met if record.path.through.route is None else None
+        met = met if record.path.traffic.route is None else None
     rank, episodes = before_losses(record, record.path.lost)
     known, at = record.path.rtt_us[np.isfinite(record.path.rtt_us)], record.path.sent_s[record.path.lost]
     if met is not None and met.waits_us[3] > known.max():
@@ -57,7 +57,7 @@ def losses(record: Record, is_shared: bool = False, in_turn: bool = False) -> Lo
 class Server(NamedTuple):
     """The packets that pass a queue, its rate, the RTT without it, and the tokens that let some pass at once."""
 
-    sent: Sent
+    sent: SentPackets
     steps: Steps
     base_us: float
     bucket_bytes: float = 0.0
@@ -108,7 +108,7 @@ def _queue(record: Record, is_shared: bool, in_turn: bool) -> Server | None:
         )
         return own_queue(record) if is_known else None
     else:
-        sent, steps = record.path.through[:2]
+        sent, steps = record.path.traffic[:2]
         if not is_shared and len(steps.rate) == 1:
             return None  # when the rate changed does not show
     return Server(sent, steps, base_rtt_us(sent, steps))
@@ -239,7 +239,7 @@ def bursts(record: Record) -> Bursts | None:
     lost = np.flatnonzero(record.path.lost)
     lost = lost[np.unique(burst[lost], return_index=True)[1]]  # the first loss of each burst
     del burst  # of a million packets it has 8 MB
-    met = backlog_met(record.path.sent, constant(record.path.require_bottleneck.rate), record.path.sent_us[lost])
+    met = backlog_at(record.path.sent, constant(record.path.require_bottleneck.rate), record.path.sent_us[lost])
     quantum = max(2 * float(np.median(record.table.wire_bytes)), 2.0**-PACING_SHIFT * record.goodput_bps / 8)
     typical, rank = float(np.median(ahead[lost])), mean_rank(ahead, ahead[lost])
     filled = float(np.median(ahead[lost] / np.maximum(met, ahead[lost] + 1)))

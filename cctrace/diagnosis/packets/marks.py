@@ -8,7 +8,7 @@ from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.groups import NAN, Marks
 from cctrace.diagnosis.record import Record
 from cctrace.flows.ecn import Ecn
-from cctrace.path.markers import marker_of
+from cctrace.path.markers import likely_marker
 
 
 def marks(record: Record) -> Marks | None:
@@ -20,7 +20,7 @@ def marks(record: Record) -> Marks | None:
     lost, (marked, share) = record.path.sent_s[record.path.lost], _marked(ecn, len(at))
     ends = np.concatenate([[0.0], at, [record.duration_s]])
     reported = record.ack_s[_reports(record)]
-    who = None if not record.heeds_marks or len(at) < const.MIN_CUTS else marker_of(record.path)
+    who = None if not record.heeds_marks or len(at) < const.MIN_CUTS else likely_marker(record.path)
     ramp = _ramp(record, at)
     law = who.law if who is not None and len(who.names) == 1 else None
     return Marks(

@@ -16,10 +16,10 @@ from cctrace.display import endpoint
 from cctrace.path.bottleneck import deviation
 from cctrace.path.constants import COMMON
 from cctrace.path.fair import fair_queue
-from cctrace.path.neighbours import Shared
+from cctrace.path.neighbours import SharedQueue
 from cctrace.path.own_queue import acked_evenly
 from cctrace.path.queue import constant
-from cctrace.path.sent import Sent
+from cctrace.path.sent import SentPackets
 
 
 def others(record: Record) -> dict[str, Turns | Sharing]:
@@ -49,13 +49,13 @@ def _turns(record: Record, found: _Turns) -> Turns:
     )
 
 
-def _sharing(record: Record, shared: Shared) -> Sharing | None:
+def _sharing(record: Record, shared: SharedQueue) -> Sharing | None:
     """Return the rates of flows that filled the link together; None if most of this flow's data met a half-empty link.
 
     A flow that sends little into a link that others leave empty does not compete, whatever queue explains its
     delays.
     """
-    parts = [record.path.parts[k] for k in (record.flow.index, *shared.flows)]
+    parts = [record.path.sent_by_flow[k] for k in (record.flow.index, *shared.flows)]
     begin, end = (1e6 * at_s for at_s in _overlap(record))
     window_us = _window_us(parts)
     edges = np.arange(begin, end + 1.0, window_us)
@@ -73,7 +73,7 @@ def _sharing(record: Record, shared: Shared) -> Sharing | None:
     return found._replace(best=endpoint(columns["src"][found.best], columns["sport"][found.best]))
 
 
-def _window_us(parts: Sequence[Sent]) -> float:
+def _window_us(parts: Sequence[SentPackets]) -> float:
     """Return the length of the windows in which rates of flows are compared: 0.1 s, or the longest least RTT."""
     return max([100_000.0, *(part.least_rtt_us for part in parts if len(part.acked))])
 
@@ -115,7 +115,7 @@ def _in_turns(record: Record, gain: float) -> _Turns | None:
 
     There, a flow that backs off gets less than its share, and leaves the rest to the others.
     """
-    own, *others = record.path.parts.values()
+    own, *others = record.path.sent_by_flow.values()
     window_us = _window_us((own, *others))
     edges = np.arange(0.0, own.sent_us[-1] + window_us, window_us)
     if len(edges) < const.MIN_FOR_SHARES:
@@ -147,7 +147,7 @@ def _in_turns(record: Record, gain: float) -> _Turns | None:
     )
 
 
-def _rates(part: Sent, edges: Floats) -> Floats:
+def _rates(part: SentPackets, edges: Floats) -> Floats:
     """Return a flow's deliveries in windows, bytes/us; 0 for none."""
     if not len(part.acked):
         return np.zeros(len(edges) - 1)
