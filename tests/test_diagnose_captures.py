@@ -266,7 +266,7 @@ def test_the_drops_of_a_long_flow_met_one_length_of_queue_packet_by_packet():
     assert len(record.table) > COARSE_PACKETS  # neighbours are merged where the bottleneck is inferred
     assert np.isin(record.path.sent.sent_us, record.path.sent_us).all()  # to the last bit
     dropped = backlogs_in(record, own_queue(record))
-    assert np.ptp(dropped.met[dropped.overflow]) < 1514
+    assert np.ptp(dropped.backlog_bytes[dropped.overflow]) < 1514
     assert not (dropped.lost & ~dropped.overflow).any()
 
 

@@ -296,7 +296,7 @@ def test_drops_of_a_full_queue_of_three_packets_are_no_random_losses(cc):
     sim = cct.simulate(path, cct.Sender(cc, ack_every=2, profile="linux"), "8s", seed=1, packets=True)
     found = losses(Record(sim.capture().flow(0)))
     assert found.loss_share > 0.035  # three in four are the queue's
-    assert found.met.overflowed > 2 * found.met.rest
+    assert found.backlogs.overflow_losses > 2 * found.backlogs.other_losses
 
 
 def test_acks_that_wait_for_the_next_packet_of_a_small_window_are_no_jitter():
@@ -330,7 +330,9 @@ def test_a_queue_of_two_packets_drops_what_finds_two_and_no_others(monkeypatch):
     assert evidence.backlogs.chance < 1e-20  # no random losses, which would find an empty queue as often as others do
     assert losses_of(evidence, evidence.traffic.steps, np.zeros(1)).share.value < 0.03
     at = replace(evidence.backlogs)
-    vars(at).update(met=np.round(at.met), ahead=at.ahead)  # whole packets: one is half of the longest
+    vars(at).update(
+        backlog_bytes=np.round(at.backlog_bytes), ahead_bytes=at.ahead_bytes
+    )  # whole packets: one is half of the longest
     monkeypatch.setattr("cctrace.path.losses.backlogs_of", lambda *_: at)
     assert losses_of(evidence, evidence.traffic.steps, np.zeros(1)).share.value < 0.03
     times_us, met = np.array([0.0, 5.0, 5.0, 5.0, 9.0]), np.array([1.0, 3.0, 3.0, 3.0, 2.0])

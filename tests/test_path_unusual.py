@@ -146,8 +146,8 @@ def test_losses_met_no_queue_longer_than_any_rtt():
     path = cct.Path(rate="15Mbit", rtt="30ms", buffer="8bdp", aqm="fq_codel")
     flow = cct.simulate(path, ["reno", cct.Sender("bbr3", start="2s")], "8s", seed=3, packets=True, ack_every=2)
     record = Record(flow.capture().flow(0))
-    met = losses(record).met
-    assert met is None or max(met.waits_us) <= np.nanmax(record.path.rtt_us)
+    backlogs = losses(record).backlogs
+    assert backlogs is None or max(backlogs.waits_us) <= np.nanmax(record.path.rtt_us)
 
 
 def test_rtts_of_a_capture_that_begins_during_a_recovery_are_those_of_the_whole():

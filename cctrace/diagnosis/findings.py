@@ -263,8 +263,8 @@ class Verdict(Public, Jsonable):
         }
 
 
-class Found:
-    """Findings so far, with the names of all and of the sure ones."""
+class Findings:
+    """What the rules have found so far: the causes, and which of them are sure enough to explain other evidence."""
 
     def __init__(self) -> None:
         self.findings: list[Finding] = []

@@ -248,14 +248,14 @@ class HeldWindow(NamedTuple):
 
 
 # --- losses ----------------------------------------------------------------------------------------------------------
-class Met(NamedTuple):
-    """Backlogs of the flow's own queue at losses: which losses overflowed it, and how the others are distributed."""
+class LossBacklogs(NamedTuple):
+    """How long the flow's own queue was at losses: how many overflowed it, and at what lengths it was at the others."""
 
-    overflowed: int
-    overflows: int  # number of overflow episodes
-    rest: int
-    rests: int
-    rest_share: float
+    overflow_losses: int
+    overflow_episodes: int
+    other_losses: int
+    other_episodes: int
+    other_share: float  # of the packets that did not overflow the queue; with its interval
     share_low: float
     share_high: float
     chance: float  # probability that random losses avoid short queues as much
@@ -263,10 +263,10 @@ class Met(NamedTuple):
     rtt_episodes: int
     buffer_bytes: float
     buffer_bdp: float
-    is_managed_length: bool  # longer than a few packets, and not a shaper's
+    is_managed_length: bool  # whether the queue is longer than a few packets, and not a shaper's
     early_share: float  # of the overflows, that began before the queue was longest
-    avoids_short: bool  # every lost packet avoids short queues
-    waits_us: tuple[float, float, float, float]  # of the other losses 10, 50 and 90 %; longest of all packets
+    avoids_short: bool  # whether the queue was long at every loss
+    waits_us: tuple[float, float, float, float]  # queueing delay at other losses: 10, 50, 90 %; longest of all packets
     is_gathered: Callable[[], bool]  # whether the other losses cluster in time more than random ones would
 
 
@@ -282,7 +282,7 @@ class Losses(NamedTuple):
     room_us: float  # largest rise of the RTT above the minimum
     least_rtt_us: float
     is_gathered: Callable[[], bool]
-    met: Met | None = None
+    backlogs: LossBacklogs | None = None
     clear_rank: float = 0.0  # rank from which the queue was long
     can_be_chance: bool = True
     was_empty: bool = True  # whether the queue was empty at some time: otherwise it is longer than what showed

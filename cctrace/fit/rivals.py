@@ -31,10 +31,10 @@ def rivals_of(path: FittedPath, evidence: PathEvidence) -> dict[str, FittedPath]
     lost, sent = int(at.lost.sum()), len(at.lost)
     if lost < MIN_DROPS or estimates["policer"] is not None or estimates["shaper"] is not None:
         return found
-    longest, bdp = max(at.longest, PACKET_BYTES), path.max_rate_bps() / 8 * path.rtt_ns / 1e9
+    longest, bdp = max(at.longest_bytes, PACKET_BYTES), path.max_rate_bps() / 8 * path.rtt_ns / 1e9
     by_chance, by_queue = estimates["loss"]["model"] != "none", estimates["buffer_bytes"].value is not None
     managed, behind = estimates["aqm"] not in (None, "droptail"), {"is_behind": evidence.loses_behind}
-    if (by_chance or managed or not by_queue) and at.early < EARLY:
+    if (by_chance or managed or not by_queue) and at.early_share < EARLY:
         half = max(0.05 * longest, PACKET_BYTES)
         buffer = Estimate(longest + PACKET_BYTES / 2, max(longest - half, PACKET_BYTES), longest + half)
         changed = {"buffer_bytes": buffer, "aqm": "droptail", "loss": NO_LOSS | {"congestive": lost}}
@@ -47,7 +47,7 @@ def rivals_of(path: FittedPath, evidence: PathEvidence) -> dict[str, FittedPath]
     if estimates["aqm"] not in (None, "droptail", "codel") and longest > 0.25 * bdp:
         buffer = Estimate(None, longest, None)
         found[CODEL] = _instead(path, {"buffer_bytes": buffer, "aqm": "codel", "loss": NO_LOSS})
-        short = at.met < NEAR_TARGET * CODEL_TARGET_US * path.max_rate_bps() / 8e6
+        short = at.backlog_bytes < NEAR_TARGET * CODEL_TARGET_US * path.max_rate_bps() / 8e6
         if by_others := int(at.lost[short].sum()):  # CoDel drops none of a queue so short
             share = Estimate(by_others / int(short.sum()), *proportion(by_others, int(short.sum())))
             counts = {"congestive": lost - by_others, "random": by_others}

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Backlogs:
-    """Backlogs of a queue that transmissions met, in their order, and which of the lost ones it had no room for."""
+    """The length of a queue when each transmission arrived at it, and which of the lost ones it had no room for."""
 
     sent: SentPackets  # the traffic through the queue
     steps: Steps  # its rate
@@ -37,70 +37,72 @@ class Backlogs:
     lost: Bools
     passed: Bools  # known to have passed the queue
     arrived_bytes: Floats  # that it added to the queue
-    size: float  # of a packet, bytes
+    packet_bytes: float
     rtt_us: float  # without the queue
     bucket_bytes: float = 0.0  # tokens that let as much pass at once, without waiting
-    behind: Floats | Ints | float = 0.0  # bytes that follow it in a super-packet, which is queued or dropped as a unit
+    behind_bytes: Floats | Ints | float = (
+        0.0  # bytes that follow it in a super-packet, which is queued or dropped as a unit
+    )
 
     @functools.cached_property
-    def deficit(self) -> Floats:
+    def deficit_bytes(self) -> Floats:
         """Bytes sent beyond the rate, with what arrived at the same instant, themselves included."""
         return backlog_at(self.sent, self.steps, self.time_us)
 
     @functools.cached_property
-    def met(self) -> Floats:
-        """Bytes of the deficit that waited."""
-        return np.maximum(self.deficit - self.bucket_bytes, 0.0)
+    def backlog_bytes(self) -> Floats:
+        """Bytes in the queue: the deficit without what the tokens let pass."""
+        return np.maximum(self.deficit_bytes - self.bucket_bytes, 0.0)
 
     @functools.cached_property
-    def ahead(self) -> Floats:
-        """Bytes of it that had arrived before them."""
-        return arrived_before(self.met, self.time_us, self.arrived_bytes)
+    def ahead_bytes(self) -> Floats:
+        """Bytes in the queue that had arrived before each transmission."""
+        return arrived_before(self.backlog_bytes, self.time_us, self.arrived_bytes)
 
     @property
     def wait_us(self) -> Floats:
-        """Time until the bottleneck has sent what they met."""
-        return np.maximum(self.steps.when(self.steps.served(self.time_us) + self.met) - self.time_us, 0.0)
+        """Time until the bottleneck has sent the backlog, us."""
+        return np.maximum(self.steps.when(self.steps.served(self.time_us) + self.backlog_bytes) - self.time_us, 0.0)
 
     def error(self, rate_errors: Floats) -> float:
         """Return the error of the backlogs that the overflows met, bytes, from those of the logarithms of the rates."""
         at_us = self.time_us[self.overflow]
         faster = Steps(self.steps.start_us, self.steps.rate * 1.0001)
-        slopes = np.abs(backlog_at(self.sent, faster, at_us) - self.met[self.overflow]) / 1e-4
+        slopes = np.abs(backlog_at(self.sent, faster, at_us) - self.backlog_bytes[self.overflow]) / 1e-4
         step = np.searchsorted(self.steps.start_us[1:], at_us, side="right")
         return float(np.median(slopes * rate_errors[step]))
 
     @functools.cached_property
-    def longest(self) -> float:
-        """The longest backlog of a packet that passed."""
-        return float(self.met[self.passed].max(initial=0.0))
+    def longest_bytes(self) -> float:
+        """The longest backlog at a packet that passed."""
+        return float(self.backlog_bytes[self.passed].max(initial=0.0))
 
     @functools.cached_property
-    def most_ahead(self) -> float:
+    def most_ahead_bytes(self) -> float:
         """The most bytes ahead of a packet that passed."""
-        return float(self.ahead[self.passed].max(initial=0.0))
+        return float(self.ahead_bytes[self.passed].max(initial=0.0))
 
     @functools.cached_property
     def long(self) -> Bools:
-        """Which packets had more than half of `most_ahead` before them."""
-        return self.ahead > self.most_ahead / 2
+        """Which packets had more than half of `most_ahead_bytes` before them."""
+        return self.ahead_bytes > self.most_ahead_bytes / 2
 
     @functools.cached_property
     def overflow(self) -> Bools:
         """Which losses seem to overflow the queue."""
-        ahead = np.where(self.deficit >= self.bucket_bytes, self.ahead + self.behind, 0.0)
-        return overflows(self.lost, ahead, self.long, self.most_ahead, self.time_us, self.size)
+        ahead = np.where(self.deficit_bytes >= self.bucket_bytes, self.ahead_bytes + self.behind_bytes, 0.0)
+        return overflows(self.lost, ahead, self.long, self.most_ahead_bytes, self.time_us, self.packet_bytes)
 
     @functools.cached_property
-    def early(self) -> float:
+    def early_share(self) -> float:
         """The share of overflows that began before the queue was longest, unlike those of a full queue."""
-        return early_share(self.overflow, self.lost, self.met, self.time_us, self.rtt_us, self.size)
+        return early_share(self.overflow, self.lost, self.backlog_bytes, self.time_us, self.rtt_us, self.packet_bytes)
 
     @functools.cached_property
     def chance(self) -> float:
         """The probability that losses by chance alone avoid short queues as much as these."""
         apart = np.diff(self.time_us[self.lost], prepend=-np.inf) > self.rtt_us
-        return by_chance(self.ahead, self.ahead[self.lost], int(np.count_nonzero(apart)))
+        return by_chance(self.ahead_bytes, self.ahead_bytes[self.lost], int(np.count_nonzero(apart)))
 
     def episodes(self, which: Bools) -> int:
         """Return the number of these losses that are an RTT apart, the unit for chance."""
@@ -145,7 +147,14 @@ class Losses(NamedTuple):
 def losses_of(evidence: PathEvidence, steps: Steps, rate_errors: Floats) -> Losses:
     """Return the `Losses` of a flow over a bottleneck of these rates, with the standard errors of their logarithms."""
     at = evidence.backlogs if steps is evidence.traffic.steps else backlogs_of(evidence, steps)
-    time_us, met, lost, longest, high, size = at.time_us, at.met, at.lost, at.longest, at.long, at.size
+    time_us, met, lost, longest, high, size = (
+        at.time_us,
+        at.backlog_bytes,
+        at.lost,
+        at.longest_bytes,
+        at.long,
+        at.packet_bytes,
+    )
     congestive = at.overflow
     buffer, aqm, clear = Estimate(None, max(longest, size), None), None, ~congestive
     wait_us = at.wait_us
@@ -153,14 +162,14 @@ def losses_of(evidence: PathEvidence, steps: Steps, rate_errors: Floats) -> Loss
         found, droptail = _buffer(met[congestive], time_us[congestive], size, at.error(rate_errors))
         # A full queue passes nothing: if many packets passed where others were dropped, something else drops.
         passing = np.sum(~lost & (met > np.median(met[congestive]) + const.ABOVE_FULL * size))
-        full = bool(passing <= const.PASSING * (1 + congestive.sum())) and evidence.backlogs.early < const.EARLY
+        full = bool(passing <= const.PASSING * (1 + congestive.sum())) and evidence.backlogs.early_share < const.EARLY
         droptail &= full
         aqm = "droptail" if droptail else "other"
         buffer = found if full else buffer
         # Losses are random where the queue had room: a full one of N packets had N - 1 to N of them ahead.
-        least, middle = np.quantile(at.ahead[congestive], [0.05, 0.5])
+        least, middle = np.quantile(at.ahead_bytes[congestive], [0.05, 0.5])
         room = max(least - size, (middle - size) / 2) if droptail else longest / 2
-        clear = (at.ahead < room) & ~_near(time_us, congestive, high)
+        clear = (at.ahead_bytes < room) & ~_near(time_us, congestive, high)
     if aqm != "droptail" and _codel(lost, wait_us, time_us, at):
         aqm, congestive, clear = "codel", lost, wait_us < const.NEAR_TARGET * const.CODEL_TARGET_US
     elif aqm != "droptail" and _early(lost, met):

@@ -7,7 +7,7 @@ import numpy as np
 from cctrace.cc.linux import PACING_SHIFT
 from cctrace.columns import Bools, Floats, Ints
 from cctrace.diagnosis import constants as const
-from cctrace.diagnosis.groups import Bursts, Losses, Met, Retransmissions
+from cctrace.diagnosis.groups import Bursts, LossBacklogs, Losses, Retransmissions
 from cctrace.diagnosis.record import Record
 from cctrace.path.arrays import last_of_each
 from cctrace.path.bottleneck import deviation
@@ -31,14 +31,14 @@ def losses(record: Record, is_shared: bool = False, in_turn: bool = False) -> Lo
     if not lost:
         return None
     queue = _queue(record, is_shared, in_turn)
-    met = None if queue is None else _met(record, queue)
-    if queue is not None and len(queue.steps.rate) > 1 and met is not None and not met.overflowed:
+    backlogs = None if queue is None else _loss_backlogs(record, queue)
+    if queue is not None and len(queue.steps.rate) > 1 and backlogs is not None and not backlogs.overflow_losses:
         # Where the time of a step is wrong, part of the queue seems to be a longer path.
-        met = met if record.path.traffic.route is None else None
+        backlogs = backlogs if record.path.traffic.route is None else None
     rank, episodes = before_losses(record, record.path.lost)
     known, at = record.path.rtt_us[np.isfinite(record.path.rtt_us)], record.path.sent_s[record.path.lost]
-    if met is not None and met.waits_us[3] > known.max():
-        met = None  # no packet that passed waited for so long: that was not the queue
+    if backlogs is not None and backlogs.waits_us[3] > known.max():
+        backlogs = None  # no packet that passed waited for so long: that was not the queue
     return Losses(
         lost=lost,
         sent=len(record.table),
@@ -49,7 +49,7 @@ def losses(record: Record, is_shared: bool = False, in_turn: bool = False) -> Lo
         room_us=float(np.quantile(known, 0.995)) - record.path.least_rtt_us,
         least_rtt_us=record.path.least_rtt_us,
         is_gathered=lambda: _gathered(record, record.path.lost),
-        met=met,
+        backlogs=backlogs,
         was_empty=was_empty(record),
     )
 
@@ -114,39 +114,41 @@ def _queue(record: Record, is_shared: bool, in_turn: bool) -> Server | None:
     return Server(sent, steps, base_rtt_us(sent, steps))
 
 
-def _met(record: Record, queue: Server) -> Met:
+def _loss_backlogs(record: Record, queue: Server) -> LossBacklogs:
     at = backlogs_in(record, queue)
     full = at.overflow if _drops_at_its_longest(at) else np.zeros(len(at.lost), bool)
     few = record.path.lost.sum() < const.MIN_OBSERVATIONS  # too few to tell overflows from other losses
     # Losses while a shaper's tokens let packets pass belong to another queue.
-    other = record.path.lost if few else record.path.lost & ~full & (at.deficit >= at.bucket_bytes)
-    overflowed, rest = int(full.sum()), int(other.sum())
-    sent = len(record.table) - overflowed
-    low, high = proportion(rest, sent)
-    rank, episodes = before_losses(record, other) if rest else (0.5, 1)
+    other = record.path.lost if few else record.path.lost & ~full & (at.deficit_bytes >= at.bucket_bytes)
+    overflow_losses, other_losses = int(full.sum()), int(other.sum())
+    sent = len(record.table) - overflow_losses
+    low, high = proportion(other_losses, sent)
+    rank, episodes = before_losses(record, other) if other_losses else (0.5, 1)
     part = np.searchsorted(queue.steps.start_us, record.path.sent_us[record.path.lost], side="right") - 1
     rate = float(np.median(queue.steps.rate[part]))  # the usual one when packets were lost, bytes/us
-    buffer = float(np.median(at.met[full if overflowed else record.path.lost])) + at.size
-    waits = np.quantile(at.met[other], [0.1, 0.5, 0.9]) if rest else np.full(3, np.nan)
-    return Met(
-        overflowed=overflowed,
-        overflows=at.episodes(full),
-        rest=rest,
-        rests=at.episodes(other),
-        rest_share=rest / sent,
+    buffer = float(np.median(at.backlog_bytes[full if overflow_losses else record.path.lost])) + at.packet_bytes
+    waits = np.quantile(at.backlog_bytes[other], [0.1, 0.5, 0.9]) if other_losses else np.full(3, np.nan)
+    return LossBacklogs(
+        overflow_losses=overflow_losses,
+        overflow_episodes=at.episodes(full),
+        other_losses=other_losses,
+        other_episodes=at.episodes(other),
+        other_share=other_losses / sent,
         share_low=low,
         share_high=high,
-        chance=by_chance(at.ahead, at.ahead[other], at.episodes(other)),
+        chance=by_chance(at.ahead_bytes, at.ahead_bytes[other], at.episodes(other)),
         rtt_rank=rank,
         rtt_episodes=episodes,
         buffer_bytes=buffer,
         buffer_bdp=buffer / (rate * queue.base_us),
         # Too short a queue to be managed, or one that holds the flow's packets once tokens run out.
-        is_managed_length=(at.longest > const.MANAGED_PACKETS * PACKET_BYTES or at.early >= EARLY)
+        is_managed_length=(at.longest_bytes > const.MANAGED_PACKETS * PACKET_BYTES or at.early_share >= EARLY)
         and (few or not queue.bucket_bytes),
-        early_share=at.early,
-        avoids_short=bool(at.met[record.path.lost].min() < const.PREDOMINANT_SHARE * at.longest - 3 * PACKET_BYTES),
-        waits_us=tuple((np.append(waits, at.longest) / rate).tolist()),
+        early_share=at.early_share,
+        avoids_short=bool(
+            at.backlog_bytes[record.path.lost].min() < const.PREDOMINANT_SHARE * at.longest_bytes - 3 * PACKET_BYTES
+        ),
+        waits_us=tuple((np.append(waits, at.longest_bytes) / rate).tolist()),
         is_gathered=lambda: _gathered(record, other),
     )
 
@@ -172,20 +174,22 @@ def backlogs_in(record: Record, queue: Server) -> Backlogs:
 
 def _drops_at_its_longest(at: Backlogs) -> bool:
     """Return whether the queue was full as it dropped packets, unlike RED, which drops early."""
-    if not at.overflow.any() or at.early >= EARLY:
+    if not at.overflow.any() or at.early_share >= EARLY:
         return False
-    short = at.longest - float(np.median((at.met + at.behind)[at.overflow]))
-    if short >= max((1 - const.PREDOMINANT_SHARE) * at.longest, 3 * at.size):
+    short = at.longest_bytes - float(np.median((at.backlog_bytes + at.behind_bytes)[at.overflow]))
+    if short >= max((1 - const.PREDOMINANT_SHARE) * at.longest_bytes, 3 * at.packet_bytes):
         return False
     # Random losses, too, may be of packets that met a long queue: then as many others passed one as long.
-    passed = np.sum(at.passed & (at.met > at.longest - short + ABOVE_FULL * at.size))
+    passed = np.sum(at.passed & (at.backlog_bytes > at.longest_bytes - short + ABOVE_FULL * at.packet_bytes))
     alone = (
         np.sum(at.lost & ~at.overflow) < const.MIN_OBSERVATIONS
     )  # else the first of some "overflows" are random losses
     if alone and passed > const.PASSED_PER_DROP * (1 + at.overflow.sum()):
         return False
     many = at.episodes(at.overflow)  # where most packets meet the longest queue, so do most random losses
-    return bool(many < const.MIN_OBSERVATIONS or by_chance(at.ahead, at.ahead[at.overflow], many) < CHANCE_OF_ALL)
+    return bool(
+        many < const.MIN_OBSERVATIONS or by_chance(at.ahead_bytes, at.ahead_bytes[at.overflow], many) < CHANCE_OF_ALL
+    )
 
 
 def _behind(table: Transmissions) -> Ints:

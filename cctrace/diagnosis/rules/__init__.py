@@ -7,11 +7,11 @@ ends explain the path's state, and other flows explain losses and queues.
 from collections.abc import Callable, Iterator, Sequence
 
 from cctrace.diagnosis.facts import Facts
-from cctrace.diagnosis.findings import Finding, Found
+from cctrace.diagnosis.findings import Finding, Findings
 from cctrace.diagnosis.order import ordered
 from cctrace.diagnosis.rules import capture, delays, ends, losses, marks, others, rates
 
-Rule = Callable[[Facts, Found], Iterator[Finding]]
+Rule = Callable[[Facts, Findings], Iterator[Finding]]
 CAPTURE: tuple[Rule, ...] = (capture.capture_artefact, capture.vantage_point)
 RULES: tuple[Rule, ...] = (
     ends.receiver_limited,
@@ -60,14 +60,14 @@ def explained_away(facts: Facts, findings: Sequence[Finding]) -> list[Finding]:
     named = {finding.name for finding in findings}
     if facts.is_blind or named & {"capture_artefact", "slow_start_only"}:
         return []
-    alone = (finding for rule in RULES for finding in rule(facts, Found()))
+    alone = (finding for rule in RULES for finding in rule(facts, Findings()))
     shared = {"rate_change"} if "fair_queueing" in named else set()  # a fair share changes as others come and go
     return [finding for finding in alone if finding.name in SECOND - named - shared]
 
 
 def judge(facts: Facts) -> list[Finding]:
     """Return the findings of a flow, most important first; at least one."""
-    found = Found()
+    found = Findings()
     for rule in CAPTURE if facts.is_blind else (*CAPTURE, *RULES):
         found.findings += rule(facts, found)
     if facts.is_blind:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.facts import SINGLE_POLL, Facts
-from cctrace.diagnosis.findings import ENDS, Finding, Found
+from cctrace.diagnosis.findings import ENDS, Finding, Findings
 
 OWN = {"capture_artefact", "vantage_point"}
 # Found by when packets were lost, or delivered.
@@ -14,14 +14,14 @@ BY_SACKS |= {"rate_change", "shaper"}
 BY_SCALE = {"application_limited", "send_buffer_limited"}  # or the receive window
 
 
-def capture_artefact(facts: Facts, found: Found) -> Iterator[Finding]:
+def capture_artefact(facts: Facts, found: Findings) -> Iterator[Finding]:
     """Times or counts are artefacts of the capture."""
     one = facts.artefact
     if one is not None:
         yield facts.finding("capture_artefact", one.confidence, one.numbers, one.form).saying(**one.words)
 
 
-def vantage_point(facts: Facts, found: Found) -> Iterator[Finding]:
+def vantage_point(facts: Facts, found: Findings) -> Iterator[Finding]:
     """The capture was not taken at the sender."""
     place = facts.elsewhere
     if place is not None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from cctrace.analytic.collapse import COLLAPSED
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.facts import PACKETS, Facts
-from cctrace.diagnosis.findings import ENDS, Finding, Found, between
+from cctrace.diagnosis.findings import ENDS, Finding, Findings, between
 from cctrace.fit.constants import JITTERY
 from cctrace.path.constants import REORDERED
 from cctrace.tcp.wire import DELAYED_ACK_SEGMENTS
@@ -13,7 +13,7 @@ from cctrace.tcp.wire import DELAYED_ACK_SEGMENTS
 SHORT = "slow_start_only"  # then no other rule on delays applies
 
 
-def reordering(facts: Facts, found: Found) -> Iterator[Finding]:
+def reordering(facts: Facts, found: Findings) -> Iterator[Finding]:
     """Two packets in a thousand arrived after packets sent later."""
     late = facts.reordering
     if (
@@ -33,7 +33,7 @@ def reordering(facts: Facts, found: Found) -> Iterator[Finding]:
     yield facts.finding("reordering", sure, late).saying(**words)
 
 
-def collapse(facts: Facts, found: Found) -> Iterator[Finding]:
+def collapse(facts: Facts, found: Findings) -> Iterator[Finding]:
     """Because of jitter, BBR's min_rtt is below half of the RTT without a queue, and its rate below the path's."""
     low = facts.min_rtt
     if low is None or not low.acts_as_bbr or found.sure & ENDS:
@@ -59,7 +59,7 @@ def collapse(facts: Facts, found: Found) -> Iterator[Finding]:
     yield facts.finding("collapse", sure, low).saying(**words)
 
 
-def ack_path_full(facts: Facts, found: Found) -> Iterator[Finding]:
+def ack_path_full(facts: Facts, found: Findings) -> Iterator[Finding]:
     """ACKs queue on the return path: that, not the path of the data, makes most of what RTTs vary."""
     acks = facts.ack_path
     if acks is not None and not found.sure & (ENDS | {"competition", "fair_queueing"}):
@@ -68,7 +68,7 @@ def ack_path_full(facts: Facts, found: Found) -> Iterator[Finding]:
         )
 
 
-def ack_compression(facts: Facts, found: Found) -> Iterator[Finding]:
+def ack_compression(facts: Facts, found: Findings) -> Iterator[Finding]:
     """A fifth of the ACKs arrive in bunches that the receiver sent over four times as long."""
     bunches = facts.bunches
     if bunches is not None and bunches.bunched_share >= 1 - const.PREDOMINANT_SHARE and not _scattered(found):
@@ -76,7 +76,7 @@ def ack_compression(facts: Facts, found: Found) -> Iterator[Finding]:
         yield facts.finding("ack_compression", sure, bunches)
 
 
-def ack_aggregation(facts: Facts, found: Found) -> Iterator[Finding]:
+def ack_aggregation(facts: Facts, found: Findings) -> Iterator[Finding]:
     """ACKs arrive on a clock, covering whatever has arrived."""
     batches = facts.batches
     if batches is None or "ack_compression" in found.names or _scattered(found):
@@ -87,7 +87,7 @@ def ack_aggregation(facts: Facts, found: Found) -> Iterator[Finding]:
     ).saying(of_base_share=share)
 
 
-def ack_thinning(facts: Facts, found: Found) -> Iterator[Finding]:
+def ack_thinning(facts: Facts, found: Findings) -> Iterator[Finding]:
     """More than three segments per ACK that did not arrive together.
 
     Where the capture cut the SACK blocks, it does not show which ACKs filled holes, and thus tell of much at once.
@@ -102,16 +102,16 @@ def ack_thinning(facts: Facts, found: Found) -> Iterator[Finding]:
         yield facts.finding("ack_thinning", sure, acks)
 
 
-def _scattered(found: Found) -> bool:
+def _scattered(found: Findings) -> bool:
     """Return whether ACKs reflect the sender's bursts, reordering, or thinning."""
     return "reordering" in found.names or bool(found.sure & {"application_limited", "send_buffer_limited", SHORT})
 
 
-def _is_short(found: Found) -> bool:
+def _is_short(found: Findings) -> bool:
     return SHORT in found.sure
 
 
-def jitter(facts: Facts, found: Found) -> Iterator[Finding]:
+def jitter(facts: Facts, found: Findings) -> Iterator[Finding]:
     """Delays vary within an RTT, independently of the flow's own queue."""
     varied = facts.jitter
     if varied is None or _is_short(found) or found.names & {"collapse", "ack_aggregation", "reordering"}:
@@ -122,7 +122,7 @@ def jitter(facts: Facts, found: Found) -> Iterator[Finding]:
         yield facts.finding("jitter", const.EXPLAINING_CONFIDENCE, varied)
 
 
-def inflated_min_rtt(facts: Facts, found: Found) -> Iterator[Finding]:
+def inflated_min_rtt(facts: Facts, found: Findings) -> Iterator[Finding]:
     """For ten seconds at a time no RTT of a BBR flow came near the minimum."""
     high = facts.inflated
     if high is None or _is_short(found) or not facts.is_model_based:

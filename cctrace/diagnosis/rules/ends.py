@@ -5,13 +5,13 @@ from collections.abc import Iterator
 
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.facts import PACKETS, Facts
-from cctrace.diagnosis.findings import ENDS, Finding, Found, between, partly
+from cctrace.diagnosis.findings import ENDS, Finding, Findings, between, partly
 from cctrace.diagnosis.groups import Pauses
 
 NOT_WAITING = {"competition", "reordering", "random_loss", "collapse"}  # they explain a rate below the estimate
 
 
-def receiver_limited(facts: Facts, found: Found) -> Iterator[Finding]:
+def receiver_limited(facts: Facts, found: Findings) -> Iterator[Finding]:
     """The receive window was the limit for half of the time with data, or was full."""
     window = facts.window
     if window is None:
@@ -36,7 +36,7 @@ def _was_shut(pauses: Pauses, facts: Facts) -> bool:
     return pauses.shut_s >= const.MOST_OF_TIME * facts.end_s
 
 
-def slow_start_only(facts: Facts, found: Found) -> Iterator[Finding]:
+def slow_start_only(facts: Facts, found: Findings) -> Iterator[Finding]:
     """A transfer without losses that ended while its window was still growing."""
     start = facts.start
     if start is not None and start.is_growing and start.rounds <= const.SHORT_ROUNDS:
@@ -45,7 +45,7 @@ def slow_start_only(facts: Facts, found: Found) -> Iterator[Finding]:
         )
 
 
-def send_buffer_limited(facts: Facts, found: Found) -> Iterator[Finding]:
+def send_buffer_limited(facts: Facts, found: Findings) -> Iterator[Finding]:
     """The kernel counted a full send buffer for a quarter of the time with data, or at all while data were lacking."""
     buffer = facts.send_buffer
     if buffer is None:
@@ -58,21 +58,21 @@ def send_buffer_limited(facts: Facts, found: Found) -> Iterator[Finding]:
         yield facts.finding("send_buffer_limited", sure, buffer, "counted")
 
 
-def receiver_pauses(facts: Facts, found: Found) -> Iterator[Finding]:
+def receiver_pauses(facts: Facts, found: Findings) -> Iterator[Finding]:
     """The receiver closed its window."""
     pauses = facts.pauses
     if pauses is not None and pauses.shut_s >= const.NEGLIGIBLE_SHARE * facts.end_s and not _was_shut(pauses, facts):
         yield facts.finding("receiver_pauses", const.CLEAR_CONFIDENCE, pauses)
 
 
-def stalls(facts: Facts, found: Found) -> Iterator[Finding]:
+def stalls(facts: Facts, found: Findings) -> Iterator[Finding]:
     """For a quarter of the time, no ACKs arrived until the retransmission timer fired."""
     if facts.stalls is not None and facts.stalls.stalled_share >= const.MUCH_OF_TIME:
         sure = between(const.DOUBTFUL_CONFIDENCE, const.MEASURED_CONFIDENCE, facts.stalls.stalled_share)
         yield facts.finding("stalls", sure, facts.stalls)
 
 
-def pacing_limited(facts: Facts, found: Found) -> Iterator[Finding]:
+def pacing_limited(facts: Facts, found: Findings) -> Iterator[Finding]:
     """The socket's own limit: its pacing rate and its sending rate equal it, and no queue stood."""
     limit = facts.socket_limit
     if limit is None or "receiver_limited" in found.names:
@@ -81,7 +81,7 @@ def pacing_limited(facts: Facts, found: Found) -> Iterator[Finding]:
         yield facts.finding("pacing_limited", const.MEASURED_CONFIDENCE, limit)
 
 
-def paced_at_times(facts: Facts, found: Found) -> Iterator[Finding]:
+def paced_at_times(facts: Facts, found: Findings) -> Iterator[Finding]:
     """Counters beside a capture show the socket at its pacing limit at times, whatever else limited the flow."""
     limit = facts.socket_limit
     if limit is None or facts.kind != PACKETS or "pacing_limited" in found.names:
@@ -92,7 +92,7 @@ def paced_at_times(facts: Facts, found: Found) -> Iterator[Finding]:
         )
 
 
-def application_limited(facts: Facts, found: Found) -> Iterator[Finding]:
+def application_limited(facts: Facts, found: Findings) -> Iterator[Finding]:
     """There was less data to send than the path could carry, or writes on a clock, or data waited for a send buffer."""
     idle, writes = facts.idle, facts.writes
     if idle is None or found.names & {"slow_start_only", "pacing_limited"}:
@@ -117,7 +117,7 @@ def application_limited(facts: Facts, found: Found) -> Iterator[Finding]:
     yield facts.finding("application_limited", sure, idle).saying(**level)
 
 
-def waiting(facts: Facts, found: Found) -> Iterator[Finding]:
+def waiting(facts: Facts, found: Findings) -> Iterator[Finding]:
     """In a single poll no data wait to be sent, and the rate was less than half of the path's estimated rate."""
     now = facts.instant
     if now is None or found.names & NOT_WAITING or found.sure & ENDS:
@@ -128,13 +128,13 @@ def waiting(facts: Facts, found: Found) -> Iterator[Finding]:
         yield facts.finding("application_limited", const.EXPLAINING_CONFIDENCE, now)
 
 
-def nothing_to_send(facts: Facts, found: Found) -> Iterator[Finding]:
+def nothing_to_send(facts: Facts, found: Findings) -> Iterator[Finding]:
     """In a single poll no data wait to be sent, and nothing else explains the rate."""
     if facts.instant is not None and facts.instant.is_waiting and not found.names:
         yield facts.finding("application_limited", const.UNSURE_CONFIDENCE, facts.instant)
 
 
-def app_limited_samples(facts: Facts, found: Found) -> Iterator[Finding]:
+def app_limited_samples(facts: Facts, found: Findings) -> Iterator[Finding]:
     """Bandwidth samples of a model that reflect the application, not the path."""
     samples = facts.samples
     if samples is None or not facts.is_model_based or found.names & {"slow_start_only", "pacing_limited"}:
@@ -149,7 +149,7 @@ def _behind_losses(facts: Facts) -> bool:
     return again is not None and again.is_before_capture and again.retransmitted_segments >= const.MIN_OBSERVATIONS
 
 
-def paced_evenly(facts: Facts, found: Found) -> Iterator[Finding]:
+def paced_evenly(facts: Facts, found: Findings) -> Iterator[Finding]:
     """Packets were sent at one rate below the path's: a sender with data waiting sends full segments.
 
     Nothing exceeds a limit but bursts after a pause, while BBR starts and probes faster for a round trip or more.

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.facts import PACKETS, Facts
-from cctrace.diagnosis.findings import Finding, Found, between
-from cctrace.diagnosis.groups import Losses, Met, Policer
+from cctrace.diagnosis.findings import Finding, Findings, between
+from cctrace.diagnosis.groups import LossBacklogs, Losses, Policer
 from cctrace.path.constants import CHANCE, EARLY, LOSSES_SHOW, REORDERED
 from cctrace.special import special
 
@@ -17,7 +17,7 @@ SURE_ERRORS = float(-special.ndtri(CHANCE))  # standard errors of a mean rank, t
 QUANTIFIED = {"random_loss", "shallow_buffer"}  # causes whose sentences quantify the losses
 
 
-def poor_pacing(facts: Facts, found: Found) -> Iterator[Finding]:
+def poor_pacing(facts: Facts, found: Findings) -> Iterator[Finding]:
     """Bursts lose their ends in a queue that they filled themselves."""
     bursts = facts.bursts
     if bursts is None or found.sure & {"competition", "fair_queueing", "policer"}:
@@ -30,15 +30,15 @@ def poor_pacing(facts: Facts, found: Found) -> Iterator[Finding]:
         yield facts.finding("poor_pacing", min(bursts.rank_in_burst, const.MEASURED_CONFIDENCE), bursts)
 
 
-def losses(facts: Facts, found: Found) -> Iterator[Finding]:
+def losses(facts: Facts, found: Findings) -> Iterator[Finding]:
     """Cause of the losses that neither a policer nor others' full queue explains."""
     lost, is_shared = facts.losses, bool(found.names & {"competition", "fair_queueing"})
-    if lost is None or (is_shared and lost.met is None):
+    if lost is None or (is_shared and lost.backlogs is None):
         return
     if facts.policer is not None:
         causes = _with_tokens_left(facts, lost, facts.policer)
-    elif lost.met is not None:
-        causes = _placed(facts, lost, lost.met)
+    elif lost.backlogs is not None:
+        causes = _placed(facts, lost, lost.backlogs)
     else:
         causes = _unplaced(facts, lost) if lost.lost >= const.MIN_OBSERVATIONS else iter(())
     bursts = "poor_pacing" in found.names  # their losses are neither random nor an AQM's
@@ -75,31 +75,36 @@ def _with_tokens_left(facts: Facts, lost: Losses, policer: Policer) -> Iterator[
         yield facts.finding("random_loss", sure, numbers, span=lost.span).saying(whatever="while tokens were left")
 
 
-def _placed(facts: Facts, lost: Losses, met: Met) -> Iterator[Finding]:
+def _placed(facts: Facts, lost: Losses, backlogs: LossBacklogs) -> Iterator[Finding]:
     """Losses with known backlogs."""
-    at_its_end = met.waits_us[0] >= const.NEARLY_ALL_SHARE * met.waits_us[3] and met.early_share < EARLY
+    at_its_end = backlogs.waits_us[0] >= const.NEARLY_ALL_SHARE * backlogs.waits_us[3] and backlogs.early_share < EARLY
     # Two losses may reveal an AQM: random ones rarely hit long queues only, a full queue drops at its longest.
-    managed = met.rests > 1 and met.chance < CHANCE and met.is_managed_length and not at_its_end
+    managed = backlogs.other_episodes > 1 and backlogs.chance < CHANCE and backlogs.is_managed_length and not at_its_end
     if lost.lost < const.MIN_OBSERVATIONS:
-        if managed and met.avoids_short:
-            yield _aqm(facts, lost, met)
+        if managed and backlogs.avoids_short:
+            yield _aqm(facts, lost, backlogs)
         return
-    overflowed, dropped = met.overflowed, []
+    overflowed, dropped = backlogs.overflow_losses, []
     # A full queue drops many at a time; random losses that cut the window as often are as much of a cause.
-    often = met.rest >= (1 - const.NEARLY_ALL_SHARE) * lost.lost or met.rests >= met.overflows
-    often &= met.rest >= const.MIN_OBSERVATIONS
-    if managed and (often or met.avoids_short):
-        dropped.append(_aqm(facts, lost, met))
+    often = (
+        backlogs.other_losses >= (1 - const.NEARLY_ALL_SHARE) * lost.lost
+        or backlogs.other_episodes >= backlogs.overflow_episodes
+    )
+    often &= backlogs.other_losses >= const.MIN_OBSERVATIONS
+    if managed and (often or backlogs.avoids_short):
+        dropped.append(_aqm(facts, lost, backlogs))
     elif often:
-        after_long = _errors(met.rtt_rank, met.rtt_episodes) > SURE_ERRORS and met.rtt_rank > const.CLEAR_RANK
-        if met.chance < CHANCE:
+        after_long = (
+            _errors(backlogs.rtt_rank, backlogs.rtt_episodes) > SURE_ERRORS and backlogs.rtt_rank > const.CLEAR_RANK
+        )
+        if backlogs.chance < CHANCE:
             overflowed = lost.lost
-        elif met.is_gathered() or after_long:
-            dropped.append(_full(facts, lost, met.rest, met.rtt_rank))
+        elif backlogs.is_gathered() or after_long:
+            dropped.append(_full(facts, lost, backlogs.other_losses, backlogs.rtt_rank))
         else:
-            dropped.append(_chance(facts, lost, met))
+            dropped.append(_chance(facts, lost, backlogs))
     if overflowed >= const.MIN_OBSERVATIONS:
-        full = _overflow(facts, lost, met, overflowed).saying(or_aqm=any(one.name == "aqm" for one in dropped))
+        full = _overflow(facts, lost, backlogs, overflowed).saying(or_aqm=any(one.name == "aqm" for one in dropped))
         dropped = [one for one in dropped if one.name != full.name] + [full]
     yield from dropped
 
@@ -129,12 +134,17 @@ def _unplaced(facts: Facts, lost: Losses) -> Iterator[Finding]:
     yield _by_chance(facts, lost, sure, numbers)
 
 
-def _chance(facts: Facts, lost: Losses, met: Met) -> Finding:
-    sure = between(const.LIKELY_CONFIDENCE, const.MEASURED_CONFIDENCE, met.rest / const.MIN_FOR_SHARES)
-    if met.rests < const.MIN_OBSERVATIONS:  # lost together: one event
+def _chance(facts: Facts, lost: Losses, backlogs: LossBacklogs) -> Finding:
+    sure = between(const.LIKELY_CONFIDENCE, const.MEASURED_CONFIDENCE, backlogs.other_losses / const.MIN_FOR_SHARES)
+    if backlogs.other_episodes < const.MIN_OBSERVATIONS:  # lost together: one event
         sure = const.UNSURE_CONFIDENCE
-    numbers = {"loss_share": met.rest_share, "lost": met.rest, "share_low": met.share_low, "share_high": met.share_high}
-    return _by_chance(facts, lost, sure, numbers | {"congestive": met.overflowed, "chance": met.chance})
+    numbers = {
+        "loss_share": backlogs.other_share,
+        "lost": backlogs.other_losses,
+        "share_low": backlogs.share_low,
+        "share_high": backlogs.share_high,
+    }
+    return _by_chance(facts, lost, sure, numbers | {"congestive": backlogs.overflow_losses, "chance": backlogs.chance})
 
 
 def _by_chance(facts: Facts, lost: Losses, sure: float, numbers: dict[str, float]) -> Finding:
@@ -152,21 +162,21 @@ def _full(facts: Facts, lost: Losses, dropped: int, rank: float) -> Finding:
         return _shallow(facts, lost, const.LIKELY_CONFIDENCE if exact else const.EXPLAINING_CONFIDENCE, numbers)
     words = {
         "when": "when RTTs were long, or together" if long else "at some times only",
-        "by_others": exact and lost.met is not None,
-        "is_unknown": exact and lost.met is None,
+        "by_others": exact and lost.backlogs is not None,
+        "is_unknown": exact and lost.backlogs is None,
         "perhaps_policer": not long,
     }
     sure = (const.EXPLAINING_CONFIDENCE if exact else const.DOUBTFUL_CONFIDENCE) if long else const.UNSURE_CONFIDENCE
     return facts.finding("congestive_loss", sure, numbers, span=lost.span).saying(**words)
 
 
-def _overflow(facts: Facts, lost: Losses, met: Met, dropped: int) -> Finding:
-    numbers = {"buffer_bytes": met.buffer_bytes, "buffer_bdp": met.buffer_bdp, "lost": dropped}
-    if lost.was_empty and met.buffer_bdp < SHALLOW:
-        longer = (met.buffer_bdp / SHALLOW - const.PREDOMINANT_SHARE) / (1 - const.PREDOMINANT_SHARE)
+def _overflow(facts: Facts, lost: Losses, backlogs: LossBacklogs, dropped: int) -> Finding:
+    numbers = {"buffer_bytes": backlogs.buffer_bytes, "buffer_bdp": backlogs.buffer_bdp, "lost": dropped}
+    if lost.was_empty and backlogs.buffer_bdp < SHALLOW:
+        longer = (backlogs.buffer_bdp / SHALLOW - const.PREDOMINANT_SHARE) / (1 - const.PREDOMINANT_SHARE)
         sure = between(const.MEASURED_CONFIDENCE, const.DOUBTFUL_CONFIDENCE, longer)
-        return _shallow(facts, lost, min(sure, 1 - met.early_share), numbers)
-    sure = min(const.CLEAR_CONFIDENCE, 1 - met.early_share)
+        return _shallow(facts, lost, min(sure, 1 - backlogs.early_share), numbers)
+    sure = min(const.CLEAR_CONFIDENCE, 1 - backlogs.early_share)
     return facts.finding("congestive_loss", sure, numbers, "overflow", span=lost.span).saying(least=not lost.was_empty)
 
 
@@ -175,18 +185,20 @@ def _shallow(facts: Facts, lost: Losses, sure: float, numbers: dict[str, float])
     return facts.finding("shallow_buffer", sure, numbers, span=lost.span).saying(**words)
 
 
-def _aqm(facts: Facts, lost: Losses, met: Met) -> Finding:
-    low, middle, high, longest = met.waits_us
-    numbers = {"lost": met.rest, "wait_us_p10": low, "wait_us_p50": middle, "wait_us_p90": high}
+def _aqm(facts: Facts, lost: Losses, backlogs: LossBacklogs) -> Finding:
+    low, middle, high, longest = backlogs.waits_us
+    numbers = {"lost": backlogs.other_losses, "wait_us_p10": low, "wait_us_p50": middle, "wait_us_p90": high}
     sure = between(
-        const.EXPLAINING_CONFIDENCE, const.MEASURED_CONFIDENCE, math.log(met.chance + 1e-12) / (2 * math.log(CHANCE))
+        const.EXPLAINING_CONFIDENCE,
+        const.MEASURED_CONFIDENCE,
+        math.log(backlogs.chance + 1e-12) / (2 * math.log(CHANCE)),
     )
     return facts.finding("aqm", sure, numbers | {"longest_wait_us": longest}, span=lost.span).saying(
         has_ecn=facts.has_ecn
     )
 
 
-def retransmissions(facts: Facts, found: Found) -> Iterator[Finding]:
+def retransmissions(facts: Facts, found: Findings) -> Iterator[Finding]:
     """A twentieth of the segments was retransmitted, and no other sentence says so; or losses before the capture."""
     again = facts.retransmissions
     if again is None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.facts import Facts
-from cctrace.diagnosis.findings import ENDS, Finding, Found, between
+from cctrace.diagnosis.findings import ENDS, Finding, Findings, between
 from cctrace.display import listed
 from cctrace.path.markers import Marker
 
@@ -21,7 +21,7 @@ NAMES = {
 LOW_LATENCY = {"step", "dualpi2"}  # laws that treat ECT(1) otherwise than ECT(0), or may
 
 
-def ecn_marking(facts: Facts, found: Found) -> Iterator[Finding]:
+def ecn_marking(facts: Facts, found: Findings) -> Iterator[Finding]:
     """Marks reduced the window repeatedly, more often than losses did, or once, and it then grew back for long.
 
     Many in a short part of the flow are reported as well, with that part. A model of the path ignores marks, unless its

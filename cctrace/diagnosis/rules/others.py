@@ -4,18 +4,18 @@ from collections.abc import Iterator
 
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.facts import PACKETS, Facts
-from cctrace.diagnosis.findings import Finding, Found, between
+from cctrace.diagnosis.findings import Finding, Findings, between
 from cctrace.path.constants import COMMON
 
 
-def policer(facts: Facts, found: Found) -> Iterator[Finding]:
+def policer(facts: Facts, found: Findings) -> Iterator[Finding]:
     """A token bucket explains the losses."""
     if facts.policer is not None:
         sure = min(max(facts.policer.explained_share, const.DOUBTFUL_CONFIDENCE), const.MAX_CONFIDENCE)
         yield facts.finding("policer", sure, facts.policer).saying(least=not facts.policer.was_full)
 
 
-def fair_queueing(facts: Facts, found: Found) -> Iterator[Finding]:
+def fair_queueing(facts: Facts, found: Findings) -> Iterator[Finding]:
     """Flows were served in turn, from separate queues, and no other limit caused their shares."""
     turns = facts.turns
     if turns is None or found.sure & {"receiver_limited", "pacing_limited"}:
@@ -32,7 +32,7 @@ def fair_queueing(facts: Facts, found: Found) -> Iterator[Finding]:
     )
 
 
-def competition(facts: Facts, found: Found) -> Iterator[Finding]:
+def competition(facts: Facts, found: Findings) -> Iterator[Finding]:
     """Other flows share this one's queue: by its delays, by correlated RTTs, or as far as a single poll reveals."""
     sharing = facts.sharing
     if sharing is None or "fair_queueing" in found.names or not sharing.filled:

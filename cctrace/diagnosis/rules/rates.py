@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.facts import PACKETS, SINGLE_POLL, Facts
-from cctrace.diagnosis.findings import ENDS, Finding, Found, between
+from cctrace.diagnosis.findings import ENDS, Finding, Findings, between
 from cctrace.path.changes import Change
 from cctrace.path.constants import COMMON, RATE_DIFFERS
 
@@ -23,12 +23,12 @@ EXPLAINING = {
 WINDOWS = {"receiver_limited", "send_buffer_limited"}  # ends that hold an amount back, which may be more than the path
 
 
-def _ends(found: Found) -> bool:
+def _ends(found: Findings) -> bool:
     """Return whether an end, something that paced it, or the ACKs' path explains the rate."""
     return bool(found.sure & ENDS or found.names & {"pacing_limited", "ack_path_full"})
 
 
-def rate_change(facts: Facts, found: Found) -> Iterator[Finding]:
+def rate_change(facts: Facts, found: Findings) -> Iterator[Finding]:
     """The path's rate changed in steps, or varied; and a bandwidth estimate was too high after a drop."""
     rates = facts.rates
     if rates is None or _ends(found) or found.sure & {"competition", "fair_queueing", "policer"}:
@@ -61,7 +61,7 @@ def changed(changes: Sequence[Change], sure: float) -> Finding:
     return Finding("rate_change", sure, (first.at_s, last.at_s), numbers, words)
 
 
-def self_induced_queue(facts: Facts, found: Found) -> Iterator[Finding]:
+def self_induced_queue(facts: Facts, found: Findings) -> Iterator[Finding]:
     """A typical queue of two base RTTs: the flow's own or, if unknown, of a sender that builds queues."""
     queue = facts.queue
     if queue is None or _ends(found) or "competition" in found.sure:
@@ -80,7 +80,7 @@ def self_induced_queue(facts: Facts, found: Found) -> Iterator[Finding]:
         yield facts.finding("self_induced_queue", sure, numbers).saying(is_own=own, least=not facts.was_empty)
 
 
-def congested_before(facts: Facts, found: Found) -> Iterator[Finding]:
+def congested_before(facts: Facts, found: Findings) -> Iterator[Finding]:
     """Other flows' queue stood before the flow had sent much."""
     before = facts.before
     if before is None or _ends(found) or "competition" in found.sure:
@@ -90,13 +90,13 @@ def congested_before(facts: Facts, found: Found) -> Iterator[Finding]:
         yield facts.finding("congested_before", const.LIKELY_CONFIDENCE, before)
 
 
-def shaper(facts: Facts, found: Found) -> Iterator[Finding]:
+def shaper(facts: Facts, found: Findings) -> Iterator[Finding]:
     """A token bucket passes bursts; more than a fair share while others were idle does not count."""
     if facts.shaper is not None and not _ends(found) and "fair_queueing" not in found.sure:
         yield facts.finding("shaper", const.LIKELY_CONFIDENCE, facts.shaper)
 
 
-def path_full(facts: Facts, found: Found) -> Iterator[Finding]:
+def path_full(facts: Facts, found: Findings) -> Iterator[Finding]:
     """The bottleneck's rate is used, or RTTs (in a single poll: a window) show more in flight than the path holds."""
     queue = facts.queue
     if (
@@ -144,7 +144,7 @@ def path_full(facts: Facts, found: Found) -> Iterator[Finding]:
         yield from _at_one_poll(facts, numbers)
 
 
-def _is_kept_full(facts: Facts, found: Found) -> bool:
+def _is_kept_full(facts: Facts, found: Findings) -> bool:
     """Return whether what a window at an end lets pass fills the path, and waits there all the time."""
     queue = facts.queue
     if queue is None or facts.kind != PACKETS or (found.sure & ENDS) - WINDOWS or "pacing_limited" in found.names:
@@ -172,7 +172,7 @@ def _at_one_poll(facts: Facts, numbers: dict[str, float]) -> Iterator[Finding]:
         yield facts.finding("path_full", const.UNSURE_CONFIDENCE, numbers).saying(retransmitted=queue.retransmitted)
 
 
-def window_limited(facts: Facts, found: Found) -> Iterator[Finding]:
+def window_limited(facts: Facts, found: Findings) -> Iterator[Finding]:
     """A steady amount in flight that no loss, queue or receiver explains."""
     held = facts.held_window
     if held is None or found.sure or found.names & EXPLAINING or not held.spread <= const.IN_FLIGHT_STEADY:
@@ -183,7 +183,7 @@ def window_limited(facts: Facts, found: Found) -> Iterator[Finding]:
         yield facts.finding("application_limited", const.LIKELY_CONFIDENCE, held, "short")
 
 
-def window_growing(facts: Facts, found: Found) -> Iterator[Finding]:
+def window_growing(facts: Facts, found: Findings) -> Iterator[Finding]:
     """After an early end of slow start, a loss-based window grew to the end, and nothing else held the flow back."""
     growing = facts.growing_window
     if growing is None or facts.is_model_based or found.sure or found.names & EXPLAINING:
