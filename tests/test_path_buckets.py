@@ -42,7 +42,7 @@ def policed(seed, chance):
 def test_counts_by_deficit_are_those_of_the_definition(chance, factor):
     tried, rate, most = policed(4, chance)
     judged = tried.judge(factor * rate, most, most / 2)
-    over = (tried.deficits(judged) - most) / PACKET_BYTES
+    over = (tried.corrected_deficits(judged) - most) / PACKET_BYTES
     passed = (over[~tried.lost] > const.OVER_PACKETS).mean()
     explained = (over[tried.lost] > -const.EMPTY_PACKETS).mean()
     assert np.isfinite(judged.gain) == (explained >= const.POLICED_SHARE and passed <= const.SPARED)
@@ -67,7 +67,7 @@ def test_the_beginning_of_a_flow_says_what_its_first_losses_met(all_at_first):
     tried.lost[:all_at_first] = True  # none passes before or among the first losses
     first = tried.first_losses
     assert len(tried.beginning.lost) < len(tried.lost)
-    assert tried.beginning.met(rate)[first].tolist() == tried.met(rate)[first].tolist()
+    assert tried.beginning.deficits(rate)[first].tolist() == tried.deficits(rate)[first].tolist()
 
 
 def test_losses_that_go_on_for_many_rtts_are_an_event_per_rtt():

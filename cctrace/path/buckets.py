@@ -33,15 +33,12 @@ from cctrace.tcp.wire import PACKET_BYTES
 
 
 class Bucket(NamedTuple):
-    """A token bucket: rate in bytes/us, size in bytes, and which losses it explains.
+    """A token bucket: a policer's or a shaper's."""
 
-    `is_queue`: packets wait for tokens, so that it is a queue of this length, which drops as an empty bucket does.
-    """
-
-    rate: Estimate
+    rate: Estimate  # bytes/us
     size_bytes: Estimate
-    explained: np.ndarray | None
-    is_queue: bool = False
+    explained: np.ndarray | None  # bool per transmission: losses that an empty bucket explains; None of a shaper
+    is_queue: bool = False  # whether packets wait for tokens: a short queue drops as an empty bucket does
 
     def as_estimates(self) -> dict[str, Estimate]:
         """Return {"rate_bps", "bucket_bytes"}."""
@@ -50,31 +47,31 @@ class Bucket(NamedTuple):
 
 @dataclass(frozen=True)
 class _Arrivals:
-    """All packets that reached a policer, in order of sending; losses within an RTT are one event."""
+    """All packets that reached a policer, in order of sending."""
 
     time_us: Floats
-    size: Floats
+    size: Floats  # bytes
     lost: Bools
-    rtt_us: float
+    rtt_us: float  # losses closer than this are one event
 
-    def met(self, rate: float) -> Floats:
-        """Return the deficit at each packet, itself included."""
+    def deficits(self, rate: float) -> Floats:
+        """Return the deficit at each packet, itself included, bytes; only packets that passed take tokens."""
         passed = ~self.lost
         time, size = self.time_us[passed], self.size[passed]
-        level = backlog(time, size, constant(rate))
-        met = np.empty(len(self.lost))
-        met[passed] = level
+        at_passed = backlog(time, size, constant(rate))
+        deficit_bytes = np.empty(len(self.lost))
+        deficit_bytes[passed] = at_passed
         before = np.searchsorted(time, self.time_us[self.lost], "right") - 1
-        since = self.time_us[self.lost] - time[np.maximum(before, 0)]
-        left = np.where(before >= 0, np.maximum(level[np.maximum(before, 0)] - since * rate, 0.0), 0.0)
-        met[self.lost] = left + self.size[self.lost]
-        return met
+        since_us = self.time_us[self.lost] - time[np.maximum(before, 0)]
+        remaining = np.where(before >= 0, np.maximum(at_passed[np.maximum(before, 0)] - since_us * rate, 0.0), 0.0)
+        deficit_bytes[self.lost] = remaining + self.size[self.lost]
+        return deficit_bytes
 
     def judge(self, rate: float, bucket: float, near: float) -> _Hypothesis:
         """Return how much likelier the losses are with this bucket: packets that find it empty are lost, few others.
 
-        Within a few packets of an empty bucket, every packet's worth of deficit has a loss probability of its own;
-        beyond, packets should not pass.
+        `rate`: bytes/us. `bucket`: bytes. `near`: see `_Hypothesis`. Within a few packets of an empty bucket, every
+        packet's worth of deficit has a loss probability of its own; beyond, packets should not pass.
         """
         zones = int(const.EMPTY_PACKETS + const.OVER_PACKETS) + 2
         counts = np.zeros(2 + 2 * zones, np.int64)
@@ -88,11 +85,11 @@ class _Arrivals:
         gain = _log_likelihood(lost[:used], among[:used]) - _log_likelihood(lost.sum(), among.sum())
         return _Hypothesis(rate, bucket, near, gain)
 
-    def deficits(self, best: _Hypothesis) -> Floats:
+    def corrected_deficits(self, best: _Hypothesis) -> Floats:
         """Return the deficit at each packet, itself included, corrected at the losses that a bucket explains."""
-        met = np.empty(len(self.lost))
-        deficits_at(*self._kept, float(best.rate), float(best.bucket), float(best.near), met)
-        return met
+        deficit_bytes = np.empty(len(self.lost))
+        deficits_at(*self._kept, float(best.rate), float(best.bucket), float(best.near), deficit_bytes)
+        return deficit_bytes
 
     @functools.cached_property
     def _kept(self) -> tuple[Floats, Floats, np.ndarray]:
@@ -119,8 +116,8 @@ class _Arrivals:
 
     def misjudged(self, rate: float) -> int:
         """Return the number of packets on the wrong side of the best deficit threshold between lost and passed."""
-        met = self.met(rate)
-        lost = self.lost[np.argsort(met, kind="stable")]
+        deficit_bytes = self.deficits(rate)
+        lost = self.lost[np.argsort(deficit_bytes, kind="stable")]
         below = np.concatenate([[0], np.cumsum(lost)])  # lost at a smaller deficit
         above = np.concatenate([[0], np.cumsum(~lost)])
         return int((below + above[-1] - above).min())
@@ -147,25 +144,27 @@ def dropper_of(tables: list[Transmissions], start_ns: int, base_us: float) -> Bu
     )
     if best is None or best.gain * arrivals.apart < const.POLICED_GAIN:  # losses within an RTT count once
         return None
-    met = arrivals.deficits(best)
-    at_loss = met[lost]
+    deficit_bytes = arrivals.corrected_deficits(best)
+    at_loss = deficit_bytes[lost]
     explained = (at_loss - best.bucket) / PACKET_BYTES > -const.EMPTY_PACKETS
-    if _any_does(arrivals, best.rate):
+    if _any_rate_does(arrivals, best.rate):
         return None
     confirmed_ns = start_ns + 1e3 * np.median(arrivals.time_us[lost][explained])
-    own_waited = _delayed(tables[0], met[place[0]], best)
-    is_queue = own_waited or _delayed_others(tables[1:], [met[rows] for rows in place[1:]], best, confirmed_ns)
+    own_waited = _delayed(tables[0], deficit_bytes[place[0]], best)
+    is_queue = own_waited or _delayed_others(
+        tables[1:], [deficit_bytes[rows] for rows in place[1:]], best, confirmed_ns
+    )
     if own_waited is None and not is_queue:
         return None
     if not is_queue and best.bucket < 2 * _acked_at_once(tables[0]):
         return None  # most of a queue of that size would come and go between two ACKs: delays do not show it
-    low, high = _as_likely(arrivals, best)
+    low, high = _likely_rates(arrivals, best)
     rate, bucket = best.rate, best.bucket
     errors = _errors(arrivals, best.rate, at_loss[explained])
     own = tables[0].state == LOST
-    whose = np.zeros(len(order), bool)
-    whose[np.flatnonzero(lost)[explained]] = True
-    mask = own & whose[place[0]]
+    is_explained = np.zeros(len(order), bool)
+    is_explained[np.flatnonzero(lost)[explained]] = True
+    mask = own & is_explained[place[0]]
     size_bytes = Estimate.around(bucket, max(errors[1], PACKET_BYTES / 2), PACKET_BYTES)
     _, least, most = Estimate.around(rate, max(errors[0], 5e-4 * rate)).sides()
     return Bucket(Estimate(rate, min(least, low), max(most, high)), size_bytes, mask, bool(is_queue))
@@ -199,7 +198,7 @@ def _acked_at_once(table: Transmissions) -> float:
     return float(np.average(got, weights=got)) * table.mss if got.any() else 0.0
 
 
-def _any_does(arrivals: _Arrivals, rate: float) -> bool:
+def _any_rate_does(arrivals: _Arrivals, rate: float) -> bool:
     """Return whether a tenth of a rate and ten times as much separate lost from passed packets equally well.
 
     Then the losses depend on bursts alone, as in a short queue. The tolerance is the Poisson scatter of the number of
@@ -210,7 +209,7 @@ def _any_does(arrivals: _Arrivals, rate: float) -> bool:
     return all(arrivals.misjudged(rate * np.exp(side * const.MAX_PLATEAU)) <= most for side in (-1, 1))
 
 
-def _as_likely(arrivals: _Arrivals, best: _Hypothesis) -> tuple[float, float]:
+def _likely_rates(arrivals: _Arrivals, best: _Hypothesis) -> tuple[float, float]:
     """Return the lowest and the highest rate under which the losses are about as likely as under the best one.
 
     A bucket of a few packets refills within milliseconds, so that losses hardly depend on its rate.
@@ -271,15 +270,13 @@ def _jitter_us(table: Transmissions, base_us: float) -> float:
 
 
 class _Hypothesis(NamedTuple):
-    """A policer hypothesis, see `_Arrivals.judge`: rate, bucket, how empty it is where losses correct it.
+    """A policer, and how well it explains the losses; see `_Arrivals.judge`."""
 
-    `gain` is the log likelihood of the losses in excess of random loss; minus infinity if the bucket explains too few
-    of them, or should have dropped too many of the passed packets.
-    """
-
-    rate: float
-    bucket: float
-    near: float
+    rate: float  # bytes/us
+    bucket: float  # bytes
+    near: float  # bytes by which the deficit at a loss may fall short of the bucket, to be corrected to it
+    # log likelihood of the losses in excess of random loss; minus infinity if the bucket explains too few of them, or
+    # should have dropped too many of the passed packets
     gain: float
 
 
@@ -303,8 +300,8 @@ def _judged(arrivals: _Arrivals, rate: float) -> _Hypothesis:
     Correcting the deficit at every loss with a bucket half empty, or only if it is nearly empty, are both tried: a
     miscounted packet (a duplicate, or one of a flow outside the capture) is thus forgotten at the next loss.
     """
-    met = arrivals.beginning.met(rate)[arrivals.first_losses]
-    sizes = np.unique(np.quantile(met, (0.1, 0.3, 0.5, 0.7, 0.9)) - PACKET_BYTES / 2)
+    deficit_bytes = arrivals.beginning.deficits(rate)[arrivals.first_losses]
+    sizes = np.unique(np.quantile(deficit_bytes, (0.1, 0.3, 0.5, 0.7, 0.9)) - PACKET_BYTES / 2)
     each = (
         arrivals.judge(rate, float(size), near)
         for size in sizes
@@ -358,7 +355,7 @@ def _between(arrivals: _Arrivals, span_us: float) -> tuple[Floats, Floats]:
     return passed[b] - passed[a], arrivals.time_us[b] - arrivals.time_us[a]
 
 
-def _delayed(table: Transmissions, met: Floats, best: _Hypothesis, end_ns: float = np.inf) -> bool | None:
+def _delayed(table: Transmissions, deficit_bytes: Floats, best: _Hypothesis, end_ns: float = np.inf) -> bool | None:
     """Return whether packets waited while the bucket was short of tokens, as they would in a queue; None if unknown.
 
     In a queue RTTs increase by all of the time that makes up the deficit, behind a policer by none: the slope says
@@ -367,7 +364,7 @@ def _delayed(table: Transmissions, met: Floats, best: _Hypothesis, end_ns: float
     it holds enough packets for several.
     """
     known = np.isfinite(table.rtt_us) & ~table.retransmitted & (table.sent_ns <= end_ns)
-    wait, rtt_us, full = met[known] / best.rate, table.rtt_us[known], best.bucket / best.rate
+    wait, rtt_us, full = deficit_bytes[known] / best.rate, table.rtt_us[known], best.bucket / best.rate
     for least in (full / 2, 0.0):
         middle = (least + full) / 2
         parts = (wait > middle, (wait > least) & (wait <= middle))
@@ -377,13 +374,13 @@ def _delayed(table: Transmissions, met: Floats, best: _Hypothesis, end_ns: float
     return None
 
 
-def _delayed_others(tables: list[Transmissions], met: list[Floats], best: _Hypothesis, end_ns: float) -> bool:
+def _delayed_others(tables: list[Transmissions], deficit_bytes: list[Floats], best: _Hypothesis, end_ns: float) -> bool:
     """Return whether packets of other flows waited until `end_ns` when the bucket was short of tokens.
 
     A flow that came when a queue was full never saw it empty, so that its own delays do not show it. Deficits (`met`)
     hold while losses confirm them: flows outside the capture, or too many to be followed, may have taken tokens later.
     """
-    return any(_delayed(table, deficit, best, end_ns) for table, deficit in zip(tables, met, strict=True))
+    return any(_delayed(table, deficit, best, end_ns) for table, deficit in zip(tables, deficit_bytes, strict=True))
 
 
 def _errors(arrivals: _Arrivals, best: float, at_loss: Floats) -> tuple[float, float]:

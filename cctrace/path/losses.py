@@ -116,19 +116,25 @@ def backlogs_of(evidence: PathEvidence, steps: Steps) -> Backlogs:
     rows = np.ones(len(table), bool) if policed is None else ~policed
     rows &= table.sent_ns <= decided_ns(table)
     time_us = (table.sent_ns[rows] - table.start_ns) / 1e3
-    lost, size, rtt_us = table.state[rows] == LOST, float(np.median(table.wire_bytes)), float(np.nanmin(table.rtt_us))
-    return Backlogs(evidence.traffic.sent, steps, time_us, lost, ~lost, evidence.arrived_bytes[rows], size, rtt_us)
+    lost, packet_bytes, rtt_us = (
+        table.state[rows] == LOST,
+        float(np.median(table.wire_bytes)),
+        float(np.nanmin(table.rtt_us)),
+    )
+    return Backlogs(
+        evidence.traffic.sent, steps, time_us, lost, ~lost, evidence.arrived_bytes[rows], packet_bytes, rtt_us
+    )
 
 
-def arrived_before(met: Floats, time_us: Floats, arrived_bytes: Floats) -> Floats:
-    """Return the backlogs `met` at these times that had arrived before each packet: without it and what followed.
+def arrived_before(backlog_bytes: Floats, time_us: Floats, arrived_bytes: Floats) -> Floats:
+    """Return the part of each backlog that had arrived before the packet: without it and what followed at its instant.
 
-    Lost and other packets are compared by these: `met` includes a packet that passed, but not one that found no room,
-    which matters in a queue of two packets.
+    Lost and other packets are compared by these: `backlog_bytes` includes a packet that passed, but not one that found
+    no room, which matters in a queue of two packets.
     """
     total = np.cumsum(arrived_bytes)
     last = total[np.searchsorted(time_us, time_us, side="right") - 1]
-    return np.maximum(met - (last - total + arrived_bytes), 0.0)
+    return np.maximum(backlog_bytes - (last - total + arrived_bytes), 0.0)
 
 
 class Losses(NamedTuple):
@@ -147,32 +153,28 @@ class Losses(NamedTuple):
 def losses_of(evidence: PathEvidence, steps: Steps, rate_errors: Floats) -> Losses:
     """Return the `Losses` of a flow over a bottleneck of these rates, with the standard errors of their logarithms."""
     at = evidence.backlogs if steps is evidence.traffic.steps else backlogs_of(evidence, steps)
-    time_us, met, lost, longest, high, size = (
-        at.time_us,
-        at.backlog_bytes,
-        at.lost,
-        at.longest_bytes,
-        at.long,
-        at.packet_bytes,
-    )
+    time_us, lost, packet_bytes = at.time_us, at.lost, at.packet_bytes
+    backlog_bytes, longest_bytes = at.backlog_bytes, at.longest_bytes
     congestive = at.overflow
-    buffer, aqm, clear = Estimate(None, max(longest, size), None), None, ~congestive
+    buffer, aqm, clear = Estimate(None, max(longest_bytes, packet_bytes), None), None, ~congestive
     wait_us = at.wait_us
     if congestive.sum() >= const.MIN_DROPS:
-        found, droptail = _buffer(met[congestive], time_us[congestive], size, at.error(rate_errors))
+        found, droptail = _buffer(backlog_bytes[congestive], time_us[congestive], packet_bytes, at.error(rate_errors))
         # A full queue passes nothing: if many packets passed where others were dropped, something else drops.
-        passing = np.sum(~lost & (met > np.median(met[congestive]) + const.ABOVE_FULL * size))
+        passing = np.sum(
+            ~lost & (backlog_bytes > np.median(backlog_bytes[congestive]) + const.ABOVE_FULL * packet_bytes)
+        )
         full = bool(passing <= const.PASSING * (1 + congestive.sum())) and evidence.backlogs.early_share < const.EARLY
         droptail &= full
         aqm = "droptail" if droptail else "other"
         buffer = found if full else buffer
         # Losses are random where the queue had room: a full one of N packets had N - 1 to N of them ahead.
         least, middle = np.quantile(at.ahead_bytes[congestive], [0.05, 0.5])
-        room = max(least - size, (middle - size) / 2) if droptail else longest / 2
-        clear = (at.ahead_bytes < room) & ~_near(time_us, congestive, high)
+        room = max(least - packet_bytes, (middle - packet_bytes) / 2) if droptail else longest_bytes / 2
+        clear = (at.ahead_bytes < room) & ~_near(time_us, congestive, at.long)
     if aqm != "droptail" and _codel(lost, wait_us, time_us, at):
         aqm, congestive, clear = "codel", lost, wait_us < const.NEAR_TARGET * const.CODEL_TARGET_US
-    elif aqm != "droptail" and _early(lost, met):
+    elif aqm != "droptail" and _early(lost, backlog_bytes):
         aqm = "early"
     random = lost & ~congestive
     count, n = int((lost & clear).sum()), int(clear.sum())
@@ -182,7 +184,9 @@ def losses_of(evidence: PathEvidence, steps: Steps, rate_errors: Floats) -> Loss
     return Losses(share, _bursts(random, share.sides()[0]), int(congestive.sum()), int(random.sum()), buffer, aqm)
 
 
-def early_share(dropped: Bools, lost: Bools, met: Floats, time_us: Floats, rtt_us: float, size: float) -> float:
+def early_share(
+    dropped: Bools, lost: Bools, backlog_bytes: Floats, time_us: Floats, rtt_us: float, packet_bytes: float
+) -> float:
     """Return the share of overflows (drops an RTT apart) whose first drop did not meet the longest queue.
 
     A full queue drops what arrives last, at its longest. CoDel drops what leaves, after others had arrived behind it;
@@ -190,20 +194,20 @@ def early_share(dropped: Bools, lost: Bools, met: Floats, time_us: Floats, rtt_u
     Also 1 if the queue went on growing by a third after two drops, or the only one, with hardly any other losses; 0 for
     fewer than three overflows.
 
-    `dropped`: which of the `lost` packets seem to overflow. `size`: bytes of a packet.
+    `dropped`: which of the `lost` packets seem to overflow. `packet_bytes`: of one packet.
     """
     at = np.flatnonzero(dropped)
     begins = np.flatnonzero(np.diff(time_us[at], prepend=-np.inf) > rtt_us)
     first = at[begins]
-    time, backlog, many = time_us[~lost], met[~lost], const.MIN_CODEL
+    time, backlog, many = time_us[~lost], backlog_bytes[~lost], const.MIN_CODEL
     early = grown = 0
     for k, drops in zip(first.tolist(), np.split(at, begins)[1:], strict=True):
         begin, now, end = np.searchsorted(time, (time_us[k] - rtt_us, time_us[k], time_us[k] + rtt_us))
-        behind = k - np.searchsorted(time_us, time_us[k])  # packets of its instant before it, which `met` lacks
-        early += int(np.count_nonzero(backlog[begin:now] > met[k] + max(behind, 0.5) * size) >= many)
-        longer = met[k] / const.AT_THE_END + size
+        behind = k - np.searchsorted(time_us, time_us[k])  # dropped at its instant before it
+        early += int(np.count_nonzero(backlog[begin:now] > backlog_bytes[k] + max(behind, 0.5) * packet_bytes) >= many)
+        longer = backlog_bytes[k] / const.AT_THE_END + packet_bytes
         # A random loss may precede the drops of a full queue.
-        grown += int(np.count_nonzero(backlog[now:end] > longer) >= many and met[drops[:2][-1]] <= longer)
+        grown += int(np.count_nonzero(backlog[now:end] > longer) >= many and backlog_bytes[drops[:2][-1]] <= longer)
     if 2 * grown >= max(len(first), 1) and np.count_nonzero(lost & ~dropped) < many:
         return 1.0
     return early / len(first) if len(first) > 2 else 0.0
@@ -227,14 +231,14 @@ def _codel(lost: Bools, wait_us: Floats, time_us: Floats, at: Backlogs) -> bool:
     return bool(apart < const.CHANCE and at.chance < const.CHANCE)
 
 
-def _early(lost: Bools, met: Floats) -> bool:
+def _early(lost: Bools, backlog_bytes: Floats) -> bool:
     """Return whether the loss probability grows with the queue over its entire range, not just at one length."""
     if lost.sum() < const.MIN_EARLY:
         return False
-    half = met < np.quantile(met[lost], 0.9)  # ignore the longest queues
-    if lost[half].sum() < const.MIN_EARLY / 2 or np.ptp(met[half]) <= 0:
+    half = backlog_bytes < np.quantile(backlog_bytes[lost], 0.9)  # ignore the longest queues
+    if lost[half].sum() < const.MIN_EARLY / 2 or np.ptp(backlog_bytes[half]) <= 0:
         return False
-    among, dropped = np.sort(met[half]), met[half & lost]
+    among, dropped = np.sort(backlog_bytes[half]), backlog_bytes[half & lost]
     rank = (np.searchsorted(among, dropped, "left") + np.searchsorted(among, dropped, "right") + 1) / 2
     score = (rank.mean() / len(among) - 0.5) * np.sqrt(12 * len(dropped))
     return bool(special.ndtr(-score) < const.CHANCE)
@@ -245,52 +249,56 @@ def decided_ns(table: Transmissions) -> float:
     return table.sent_ns[-1] - 2e3 * float(np.nanquantile(table.rtt_us, 0.9))
 
 
-def _buffer(met: Floats, time_us: Floats, size: float, error: float) -> tuple[Estimate, bool]:
+def _buffer(backlog_bytes: Floats, time_us: Floats, packet_bytes: float, error: float) -> tuple[Estimate, bool]:
     """Return the buffer's size, and whether all drops met the same queue length.
 
     A queue of N equal packets drops when it holds N, one of which is partly sent: the backlogs met lie between N -
     1 and N packets, and a buffer in bytes has room for less than N + 1.
     """
-    low, middle, high, top = np.quantile(met, [0.16, 0.5, 0.84, 0.95])
+    low, middle, high, top = np.quantile(backlog_bytes, [0.16, 0.5, 0.84, 0.95])
     spread = (high - low) / 2
     episodes = 1 + np.sum(np.diff(time_us) > 200_000.0)
-    wander = np.sqrt(max(spread**2 - (0.34 * size) ** 2, 0.0)) / np.sqrt(episodes)
+    wander = np.sqrt(max(spread**2 - (0.34 * packet_bytes) ** 2, 0.0)) / np.sqrt(episodes)
     error = float(np.hypot(error, wander))
-    if error < const.SURE_BACKLOG * size:
-        top = np.ceil(top / size - 3 * const.SURE_BACKLOG / 10) * size
-    value = max(top + size / 2, size)
-    half = 0.475 * size if error < const.SURE_BACKLOG * size else Z95 * np.hypot(error, 0.4 * size)
-    droptail = bool(spread < 0.15 * middle + size)
+    if error < const.SURE_BACKLOG * packet_bytes:
+        top = np.ceil(top / packet_bytes - 3 * const.SURE_BACKLOG / 10) * packet_bytes
+    value = max(top + packet_bytes / 2, packet_bytes)
+    half = (
+        0.475 * packet_bytes if error < const.SURE_BACKLOG * packet_bytes else Z95 * np.hypot(error, 0.4 * packet_bytes)
+    )
+    droptail = bool(spread < 0.15 * middle + packet_bytes)
     # What may be wrong by all of itself is known from below only, by the packet that fits.
     high_end = float(value + half) if half < value else None
-    return Estimate(float(value), float(max(value - half, size)), high_end), droptail
+    return Estimate(float(value), float(max(value - half, packet_bytes)), high_end), droptail
 
 
-def overflows(lost: Bools, met: Floats, high: Bools, longest: float, time_us: Floats, size: float) -> Bools:
+def overflows(
+    lost: Bools, backlog_bytes: Floats, high: Bools, longest_bytes: float, time_us: Floats, packet_bytes: float
+) -> Bools:
     """Return which losses are congestive: those near the longest queue, if there are more than random loss predicts.
 
     A queue of a few packets drops only near its end: if its upper half does not show it, the last quarter may.
-    `size`: bytes of a packet.
+    `packet_bytes`: of one packet.
     """
     chance = lost[~high].mean() if (~high).any() else 0.0
     expected = chance * high.sum()
     excess = lost[high].sum() - expected
     none = np.zeros(len(lost), bool)
     if excess < max(const.MIN_DROPS, 4 * np.sqrt(expected)):
-        high = met > const.AT_THE_END * longest
+        high = backlog_bytes > const.AT_THE_END * longest_bytes
         chance = lost[~high].mean() if (~high).any() else 0.0
         expected, count = chance * high.sum(), lost[high].sum()
         excess = count - expected
         if excess < const.MIN_DROPS or special.pdtrc(count - 1, expected) > const.CHANCE_AT_THE_END:
             return none
     # The loss share rises steeply where a full queue drops: take the losses beyond the rise.
-    levels = np.linspace(0.5, 0.98, 25) * longest
-    beyond = np.array([lost[met >= level].sum() for level in levels])
-    tried = np.array([(met >= level).sum() for level in levels])
+    levels = np.linspace(0.5, 0.98, 25) * longest_bytes
+    beyond = np.array([lost[backlog_bytes >= level].sum() for level in levels])
+    tried = np.array([(backlog_bytes >= level).sum() for level in levels])
     keeps = beyond - chance * tried >= 0.85 * excess
     level = levels[np.flatnonzero(keeps)[-1]] if keeps.any() else levels[0]
     # A full queue holds up to a packet less than at its longest.
-    full = lost & (met >= min(level, max(longest - size, const.AT_THE_END * longest)))
+    full = lost & (backlog_bytes >= min(level, max(longest_bytes - packet_bytes, const.AT_THE_END * longest_bytes)))
     # Losses at a long queue shortly before or after belong to the same overflow, part of which other flows' packets
     # hid.
     return full | _near(time_us, full, lost & high)
@@ -304,14 +312,14 @@ def _near(time_us: Floats, others: Bools, which: Bools) -> Bools:
     return found
 
 
-def by_chance(met: Floats, lost: Floats, episodes: int) -> float:
+def by_chance(backlog_bytes: Floats, lost: Floats, episodes: int) -> float:
     """Return the probability that random losses avoid short queues as much as these by chance.
 
-    `met`: backlogs ahead of all packets; `lost`: of the lost ones, of which `episodes` are independent.
+    `backlog_bytes`: backlogs ahead of all packets; `lost`: of the lost ones, of which `episodes` are independent.
     """
     found = 1.0
     for quantile in (0.1, 0.25, 0.5) if episodes else ():
-        share = float((met < np.quantile(lost, quantile)).mean())
+        share = float((backlog_bytes < np.quantile(lost, quantile)).mean())
         within = float(special.bdtr(np.floor(quantile * episodes), episodes, share)) if share > quantile else 1.0
         found = min(found, within)
     return found
