@@ -59,7 +59,7 @@ def test_a_moved_number_is_moved_where_it_is_used_and_only_meanwhile():
     row = next(row for row in TABLES["path"] if row.name == "COMMON")
     with moved(row, 1.2):
         assert pytest.approx(1.2 * row.value) == neighbours.COMMON
-    assert neighbours.COMMON == row.value == of_path.COMMON
+    assert neighbours.COMMON == row.value == of_path.COMMON_GAIN
 
 
 def test_counts_of_items_move_by_one_at_least():

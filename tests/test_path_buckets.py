@@ -45,7 +45,7 @@ def test_counts_by_deficit_are_those_of_the_definition(chance, factor):
     over = (tried.corrected_deficits(judged) - most) / PACKET_BYTES
     passed = (over[~tried.lost] > const.OVER_PACKETS).mean()
     explained = (over[tried.lost] > -const.EMPTY_PACKETS).mean()
-    assert np.isfinite(judged.gain) == (explained >= const.POLICED_SHARE and passed <= const.SPARED)
+    assert np.isfinite(judged.gain) == (explained >= const.POLICED_SHARE and passed <= const.MAX_SPARED_SHARE)
     counts = np.zeros(2 + 2 * ZONES, np.int64)
     counts[:2] = tried.lost.sum(), (~tried.lost).sum()
     packets = float(PACKET_BYTES), const.EMPTY_PACKETS, 0.0, const.OVER_PACKETS, 1.0  # refuses nothing

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from cctrace.path.bottleneck import deviation_of
-from cctrace.path.constants import SMALL_US, SPENT
+from cctrace.path.constants import SMALL_US, SPENT_QUANTILE
 from cctrace.path.lindley import median, quantile
 from cctrace.path.minimise import least_of, least_within
 from cctrace.path.own_queue import bottleneck_of, coarser
@@ -27,7 +27,7 @@ def flow_of(rng, count=3_000, rate=2.0):
 def with_bucket(flow, rate, least_us):
     """What a token bucket leaves, by the definition: `refilled_shaper`."""
     left = (flow.acked_us - departures(flow.sent_us, flow.wire_bytes, constant(rate)))[flow.acked] - least_us
-    bucket = -np.quantile(left, SPENT) * rate
+    bucket = -np.quantile(left, SPENT_QUANTILE) * rate
     if not bucket > 0:
         return np.inf
     gone = departures(flow.sent_us, flow.wire_bytes, constant(rate), bucket)
@@ -68,8 +68,8 @@ def test_what_came_before_time_0_took_the_queues_time(rng, rate):
 def test_the_compiled_deviation_with_a_bucket_is_numpys(rng, rate):
     flow = flow_of(rng)
     wanted = with_bucket(flow, rate, 21_000.0)
-    assert flow.deviation_with_bucket(rate, np.inf, SPENT, 21_000.0) == pytest.approx(wanted, rel=1e-12)
-    assert flow.deviation_with_bucket(rate, wanted * 0.999, SPENT, 21_000.0) == np.inf
+    assert flow.deviation_with_bucket(rate, np.inf, SPENT_QUANTILE, 21_000.0) == pytest.approx(wanted, rel=1e-12)
+    assert flow.deviation_with_bucket(rate, wanted * 0.999, SPENT_QUANTILE, 21_000.0) == np.inf
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 10, 101, 1000])

@@ -13,7 +13,7 @@ import numpy as np
 from cctrace.columns import Bools, Floats
 from cctrace.estimates import Estimate
 from cctrace.fit.constants import BIN_US, FLAT, SELDOM
-from cctrace.path.constants import LEAST_RTTS, REORDERED
+from cctrace.path.constants import LEAST_RTTS, REORDERED_SHARE
 from cctrace.path.delays import Delays
 from cctrace.tcp.wire import PACKET_BYTES
 from cctrace.units import format_percent, format_share
@@ -45,7 +45,7 @@ def process_of(delays: Delays) -> Process:
     """Return the `Process` of some `Delays`."""
     correlation = delays.correlation_time_us  # first: it takes the memory of nine columns
     rtt, departed = delays.rtt_us, delays.departed_us[delays.last]
-    if delays.reordered_share > REORDERED:
+    if delays.reordered_share > REORDERED_SHARE:
         why = f"{format_share(delays.reordered_share)} of the packets arrived after one that was sent later"
         return Process("reorder", None, correlation, why)
     both = delays.event[1:] & delays.event[:-1]

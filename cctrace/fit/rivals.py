@@ -11,7 +11,7 @@ from typing import Any
 from cctrace.estimates import Estimate
 from cctrace.fit.fitted_path import FittedPath
 from cctrace.path import constants as const
-from cctrace.path.constants import CODEL_TARGET_US, EARLY, MIN_DROPS, NEAR_TARGET
+from cctrace.path.constants import CODEL_TARGET_US, MAX_EARLY_SHARE, MIN_DROPS, NEAR_TARGET
 from cctrace.path.evidence import PathEvidence
 from cctrace.path.losses import proportion
 from cctrace.tcp.wire import PACKET_BYTES
@@ -34,12 +34,12 @@ def rivals_of(path: FittedPath, evidence: PathEvidence) -> dict[str, FittedPath]
     longest, bdp = max(at.longest_bytes, PACKET_BYTES), path.max_rate_bps() / 8 * path.rtt_ns / 1e9
     by_chance, by_queue = estimates["loss"]["model"] != "none", estimates["buffer_bytes"].value is not None
     managed, behind = estimates["aqm"] not in (None, "droptail"), {"is_behind": evidence.loses_behind}
-    if (by_chance or managed or not by_queue) and at.early_share < EARLY:
+    if (by_chance or managed or not by_queue) and at.early_share < MAX_EARLY_SHARE:
         half = max(0.05 * longest, PACKET_BYTES)
         buffer = Estimate(longest + PACKET_BYTES / 2, max(longest - half, PACKET_BYTES), longest + half)
         changed = {"buffer_bytes": buffer, "aqm": "droptail", "loss": NO_LOSS | {"congestive": lost}}
         found[TAIL_DROPS] = _instead(path, changed, "buffer")
-    if (by_queue or managed) and at.chance >= const.CHANCE:
+    if (by_queue or managed) and at.chance >= const.CHANCE_PROBABILITY:
         share = Estimate(lost / sent, *proportion(lost, sent))
         loss = behind | {"model": "bernoulli", "share": share, "congestive": 0, "random": lost}
         buffer = Estimate(None, longest, None)

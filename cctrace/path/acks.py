@@ -11,7 +11,7 @@ import numpy as np
 
 from cctrace.columns import Floats
 from cctrace.estimates import Estimate
-from cctrace.path.constants import ALWAYS, GATHERED, MIN_ACKS, NEAR_GRID, ON_GRID
+from cctrace.path.constants import GATHERED_SEGMENTS, GRID_TOLERANCE, MIN_ACKS, ON_GRID_SHARE, USUAL_COUNT_SHARE
 from cctrace.path.transmissions import DELIVERED, Transmissions
 
 
@@ -30,7 +30,7 @@ def acks_of(table: Transmissions) -> Acks | None:
         return None
     acked_us = table.acked_ns[rows[first]] / 1e3
     low, middle, high = np.quantile(count, [0.1, 0.5, 0.9])
-    gathered = count.mean() > GATHERED and np.mean(count == middle) < ALWAYS
+    gathered = count.mean() > GATHERED_SEGMENTS and np.mean(count == middle) < USUAL_COUNT_SHARE
     slot = _slot(acked_us) if gathered else None
     return Acks(Estimate(float(middle), float(low), float(high)), slot)
 
@@ -43,10 +43,10 @@ def _slot(acked_us: Floats) -> Estimate | None:
         return None
     # The shortest spacings of many ACKs: those of adjacent slots.
     shortest = float(np.quantile(spacing, 0.1))
-    near = spacing[np.abs(spacing / shortest - 1) < NEAR_GRID]
+    near = spacing[np.abs(spacing / shortest - 1) < GRID_TOLERANCE]
     slot = float(np.median(near)) if len(near) else shortest
     off = np.abs(spacing / slot - np.round(spacing / slot))
-    if np.mean((off < NEAR_GRID) & (spacing > (1 - NEAR_GRID) * slot)) < ON_GRID:
+    if np.mean((off < GRID_TOLERANCE) & (spacing > (1 - GRID_TOLERANCE) * slot)) < ON_GRID_SHARE:
         return None
-    error = float(np.std(near)) / np.sqrt(len(near)) if len(near) > 1 else NEAR_GRID * slot
+    error = float(np.std(near)) / np.sqrt(len(near)) if len(near) > 1 else GRID_TOLERANCE * slot
     return Estimate.around(slot, max(error, 1e-3))

@@ -56,7 +56,7 @@ def bend(flow: SentPackets, steps: Steps) -> float:
     """
     known, left = flow.timed, flow.unexplained(steps)
     span_us = flow.sent_us[-1] - flow.sent_us[0] + 1
-    window_us = max(const.WINDOW_US, const.MIN_BENT * span_us / len(known))
+    window_us = max(const.WINDOW_US, const.MIN_BENT_RTTS * span_us / len(known))
     stretch = (flow.sent_us[known] / window_us).astype(np.int64)
     order = np.lexsort((left, stretch))
     begin = np.flatnonzero(np.diff(stretch[order], prepend=-1))
@@ -88,11 +88,11 @@ def constant_rate(flow: SentPackets, search: Search = CLOSELY) -> tuple[float, f
     if is_close and paired is not None and (paired[1] < const.PAIR_EXACT or not stands(flow, constant(paired[0]))):
         sure = paired[0], deviation(flow, constant(paired[0]))
         # A token bucket of a packet or two lets the second of a pair pass sooner than a queue of its rate does.
-        bound = (1 - const.COMMON) * sure[1]
+        bound = (1 - const.COMMON_GAIN) * sure[1]
     most, plateaus = _bounds(flow)
     around = [(plateau * AROUND[0], plateau * AROUND[1], *search.near) for plateau in plateaus]
     if paired is not None:
-        around.append((paired[0] * (1 - const.PAIR_AGREE), paired[0] * (1 + const.PAIR_AGREE), *search.paired))
+        around.append((paired[0] * (1 - const.PAIR_TOLERANCE), paired[0] * (1 + const.PAIR_TOLERANCE), *search.paired))
     within = functools.partial(least_within, lambda rate, cost: flow.deviation_at(rate, min(cost, bound)))
     ranges = [(most / 2, most * 8, *search.wide), *around]
     # Of a long flow compiled code has the time, of a short one Python.
@@ -145,7 +145,7 @@ def served_packets(table: Transmissions) -> tuple[SentPackets, tuple[float, floa
     if len(served.sent_us) == len(arrived.sent_us):
         return arrived, rate_and_deviation
     with_losses = constant_rate(served)
-    if with_losses[1] < const.BEHIND * rate_and_deviation[1]:
+    if with_losses[1] < const.BEHIND_DEVIATION * rate_and_deviation[1]:
         return served, with_losses
     return arrived, rate_and_deviation
 
@@ -161,7 +161,7 @@ def lever(flow: SentPackets, steps: Steps) -> float:
 def stands(flow: SentPackets, steps: Steps) -> bool:
     """Return whether a queue stood long enough for delays to determine the rate better than packet pairs do."""
     left = flow.unexplained(steps)
-    return lever(flow, steps) * const.PAIR_AGREE > central_sd(left)
+    return lever(flow, steps) * const.PAIR_TOLERANCE > central_sd(left)
 
 
 # --- errors ----------------------------------------------------------------------------------------------------------

@@ -77,7 +77,13 @@ class _Arrivals:
         counts = np.zeros(2 + 2 * zones, np.int64)
         number = int(self._kept[2].sum())
         counts[:2] = number, max(len(self.lost) - number, 1)
-        packets = float(PACKET_BYTES), const.EMPTY_PACKETS, const.POLICED_SHARE, const.OVER_PACKETS, const.SPARED
+        packets = (
+            float(PACKET_BYTES),
+            const.EMPTY_PACKETS,
+            const.POLICED_SHARE,
+            const.OVER_PACKETS,
+            const.MAX_SPARED_SHARE,
+        )
         if not losses_by_deficit(*self._kept, float(rate), float(bucket), float(near), *packets, counts):
             return _Hypothesis(rate, bucket, near, -np.inf)
         lost, among = counts[2 : 2 + zones], counts[2 + zones :]
@@ -179,7 +185,7 @@ def _dropped_as_one(table: Transmissions) -> tuple[Ints, Ints, Floats, Bools]:
     number = np.cumsum(np.diff(table.packet, prepend=-1) != 0) - 1
     many, lost = np.bincount(number), np.bincount(number, table.state == LOST)
     hit = (many > 1) & (lost > 0)
-    if (lost[hit] < many[hit]).sum() >= const.SPARED * hit.sum():
+    if (lost[hit] < many[hit]).sum() >= const.MAX_SPARED_SHARE * hit.sum():
         number = np.arange(len(table))
     begin = np.unique(number, return_index=True)[1]
     return number, table.sent_ns[begin], np.add.reduceat(table.wire_bytes, begin), table.state[begin] == LOST

@@ -222,19 +222,21 @@ def delays_of(
     inverted = float((acked_us < np.maximum.accumulate(acked_us) - 1.0).mean())
     del acked_us
     packet_us = PACKET_BYTES / float(np.median(steps.rate))
-    burst = np.diff(flow.sent_us, prepend=-np.inf) > max(const.TIE * packet_us, 20.0)
+    burst = np.diff(flow.sent_us, prepend=-np.inf) > max(const.TIE_SHARE * packet_us, 20.0)
     group = np.cumsum(np.diff(flow.row[rows], prepend=-1) != 0) - 1
     rows, group = _without_timer(flow, departed, rows, group)
     gap = _gaps(table, flow, rows[np.append(True, np.diff(group) != 0)])
     prompt, held_us = flow.prompt[rows], np.zeros(1)
-    overtaken = inverted > const.REORDERED
+    overtaken = inverted > const.REORDERED_SHARE
     if overtaken:  # late packets are reported at once, those before them are not: use all, delayed ones by half
         held_us = np.where(prompt, 0.0, np.minimum(gap[group], const.HELD_US) / 2)
     elif len(left := distinct(group[prompt])) >= const.LEAST_RTTS:  # compressed SACKs report arrivals late
         rows, gap = rows[prompt], gap[left]
         group = renumbered(group[prompt])
     delay = flow.acked_us[rows] - departed[rows] - held_us
-    quiet = _quiet(departed[rows], delay, group, (departed - flow.sent_us)[rows] <= const.SHORT_QUEUE * packet_us)
+    quiet = _quiet(
+        departed[rows], delay, group, (departed - flow.sent_us)[rows] <= const.SHORT_QUEUE_PACKETS * packet_us
+    )
     give_back(len(table))
     # Keep the packets reported by one ACK together.
     keep = quiet[group]
@@ -309,7 +311,7 @@ def _quiet(departed: Floats, delay: Floats, group: Ints, short: Bools) -> Bools:
     lowest = np.argsort(surely, kind="stable")
     base = float(middle[lowest[min(max(1, int(0.02 * len(middle))), len(middle) - 1)]])
     # On an order-preserving path, isolated packets see less delay than packets that wait for each other.
-    margin = const.WANDER * 1.25 * spread / np.sqrt(worth) + 2.5 * spread + 300.0
+    margin = const.WANDER_ERRORS * 1.25 * spread / np.sqrt(worth) + 2.5 * spread + 300.0
     return ((medians <= base + margin) & (medians >= base - margin))[stretch]
 
 
@@ -334,8 +336,10 @@ def placed(delays: Delays, flow: SentPackets) -> Delays:
     behind = rows_of_spans(0, count)
     ahead_us = (1 - behind / count[delays.group]) * service_us[delays.group]
     sent_us, gap_us, free = flow.sent_us[rows], delays.gap_us - service_us, prompt
-    if delays.reordered_share > const.REORDERED:  # a delay longer than the flow's own queue is not the longest of many
-        free = free & (delays.queue_us[delays.last] <= const.SHORT_QUEUE * delays.packet_us)
+    if (
+        delays.reordered_share > const.REORDERED_SHARE
+    ):  # a delay longer than the flow's own queue is not the longest of many
+        free = free & (delays.queue_us[delays.last] <= const.SHORT_QUEUE_PACKETS * delays.packet_us)
     return replace(
         delays,
         place=place,
@@ -363,22 +367,24 @@ def _place(delays: Delays, service_us: Floats, prompt: Bools) -> str | None:
     neighbours = prompt[:-1] & prompt[1:] & (np.abs(np.diff(departed + delay) - gap) < 1.0)
     if neighbours.sum() < const.LEAST_RTTS:
         return None
-    closer = gap[neighbours] < const.CLOSER * service[neighbours]
-    if closer.mean() >= const.SOME_CLOSER:
+    closer = gap[neighbours] < const.CLOSER_SPACING * service[neighbours]
+    if closer.mean() >= const.MIN_CLOSER_SHARE:
         return "behind"
-    loose = neighbours & (apart > const.APART[0] * service) & (apart < const.APART[1] * service)
+    loose = (
+        neighbours & (apart > const.APART_SERVICE_TIMES[0] * service) & (apart < const.APART_SERVICE_TIMES[1] * service)
+    )
     if not loose.any():
         return None
-    fell = np.diff(delay)[loose] < (const.CLOSER - 1) * service[loose]
+    fell = np.diff(delay)[loose] < (const.CLOSER_SPACING - 1) * service[loose]
     share = neighbours.sum() * min(float(np.mean(service[neighbours]) / np.mean(apart[loose])), 1.0) / loose.sum()
     due = fell.sum() * share
     # How unlikely it is that none came closer, at the rate of those that fell, which a few of them hardly determine;
     # for many it is exp(-due).
     surprise = fell.sum() * np.log1p(share)
-    return "before" if surprise >= const.MIN_CLOSER and closer.sum() <= const.NONE_CLOSER * due else None
+    return "before" if surprise >= const.MIN_CLOSER and closer.sum() <= const.MAX_CLOSER_SHARE * due else None
 
 
 def tie_us(gap: Floats, packet_us: float) -> float:
     """Return the largest spacing of packets that left a later queue together, taken from the closest arrivals."""
-    close = gap[gap < const.TIE * packet_us]
-    return float(min(max(3 * np.quantile(close, 0.75), 1.0) if len(close) else 1.0, const.TIE * packet_us))
+    close = gap[gap < const.TIE_SHARE * packet_us]
+    return float(min(max(3 * np.quantile(close, 0.75), 1.0) if len(close) else 1.0, const.TIE_SHARE * packet_us))

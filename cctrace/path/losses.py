@@ -162,9 +162,12 @@ def losses_of(evidence: PathEvidence, steps: Steps, rate_errors: Floats) -> Loss
         found, droptail = _buffer(backlog_bytes[congestive], time_us[congestive], packet_bytes, at.error(rate_errors))
         # A full queue passes nothing: if many packets passed where others were dropped, something else drops.
         passing = np.sum(
-            ~lost & (backlog_bytes > np.median(backlog_bytes[congestive]) + const.ABOVE_FULL * packet_bytes)
+            ~lost & (backlog_bytes > np.median(backlog_bytes[congestive]) + const.ABOVE_FULL_PACKETS * packet_bytes)
         )
-        full = bool(passing <= const.PASSING * (1 + congestive.sum())) and evidence.backlogs.early_share < const.EARLY
+        full = (
+            bool(passing <= const.MAX_PASSING_PACKETS * (1 + congestive.sum()))
+            and evidence.backlogs.early_share < const.MAX_EARLY_SHARE
+        )
         droptail &= full
         aqm = "droptail" if droptail else "other"
         buffer = found if full else buffer
@@ -205,7 +208,7 @@ def early_share(
         begin, now, end = np.searchsorted(time, (time_us[k] - rtt_us, time_us[k], time_us[k] + rtt_us))
         behind = k - np.searchsorted(time_us, time_us[k])  # dropped at its instant before it
         early += int(np.count_nonzero(backlog[begin:now] > backlog_bytes[k] + max(behind, 0.5) * packet_bytes) >= many)
-        longer = backlog_bytes[k] / const.AT_THE_END + packet_bytes
+        longer = backlog_bytes[k] / const.QUEUE_END_SHARE + packet_bytes
         # A random loss may precede the drops of a full queue.
         grown += int(np.count_nonzero(backlog[now:end] > longer) >= many and backlog_bytes[drops[:2][-1]] <= longer)
     if 2 * grown >= max(len(first), 1) and np.count_nonzero(lost & ~dropped) < many:
@@ -224,11 +227,11 @@ def _codel(lost: Bools, wait_us: Floats, time_us: Floats, at: Backlogs) -> bool:
     long, spacing = wait_us >= const.NEAR_TARGET * const.CODEL_TARGET_US, np.diff(time_us[lost])
     if np.mean(long[lost]) < 0.98 or np.mean(spacing > const.CODEL_TARGET_US) < 0.95:
         return False
-    if long.mean() ** lost.sum() < const.CHANCE:
+    if long.mean() ** lost.sum() < const.CHANCE_PROBABILITY:
         return True
     # That random losses in this time are all so far apart, by the distribution of their least spacing.
     apart = max(1 - spacing.min() * len(spacing) / max(np.ptp(time_us), 1.0), 0.0) ** len(spacing)
-    return bool(apart < const.CHANCE and at.chance < const.CHANCE)
+    return bool(apart < const.CHANCE_PROBABILITY and at.chance < const.CHANCE_PROBABILITY)
 
 
 def _early(lost: Bools, backlog_bytes: Floats) -> bool:
@@ -241,7 +244,7 @@ def _early(lost: Bools, backlog_bytes: Floats) -> bool:
     among, dropped = np.sort(backlog_bytes[half]), backlog_bytes[half & lost]
     rank = (np.searchsorted(among, dropped, "left") + np.searchsorted(among, dropped, "right") + 1) / 2
     score = (rank.mean() / len(among) - 0.5) * np.sqrt(12 * len(dropped))
-    return bool(special.ndtr(-score) < const.CHANCE)
+    return bool(special.ndtr(-score) < const.CHANCE_PROBABILITY)
 
 
 def decided_ns(table: Transmissions) -> float:
@@ -285,7 +288,7 @@ def overflows(
     excess = lost[high].sum() - expected
     none = np.zeros(len(lost), bool)
     if excess < max(const.MIN_DROPS, 4 * np.sqrt(expected)):
-        high = backlog_bytes > const.AT_THE_END * longest_bytes
+        high = backlog_bytes > const.QUEUE_END_SHARE * longest_bytes
         chance = lost[~high].mean() if (~high).any() else 0.0
         expected, count = chance * high.sum(), lost[high].sum()
         excess = count - expected
@@ -298,7 +301,9 @@ def overflows(
     keeps = beyond - chance * tried >= 0.85 * excess
     level = levels[np.flatnonzero(keeps)[-1]] if keeps.any() else levels[0]
     # A full queue holds up to a packet less than at its longest.
-    full = lost & (backlog_bytes >= min(level, max(longest_bytes - packet_bytes, const.AT_THE_END * longest_bytes)))
+    full = lost & (
+        backlog_bytes >= min(level, max(longest_bytes - packet_bytes, const.QUEUE_END_SHARE * longest_bytes))
+    )
     # Losses at a long queue shortly before or after belong to the same overflow, part of which other flows' packets
     # hid.
     return full | _near(time_us, full, lost & high)
@@ -334,7 +339,7 @@ def proportion(count: int, n: int) -> tuple[float, float]:
 def _bursts(random: Bools, share: float) -> tuple[Estimate, Estimate] | None:
     """Return the transition probabilities of a Gilbert-Elliott process, or None if losses are not bursty."""
     after = random[1:][random[:-1]]
-    if len(after) < 20 or after.mean() < const.BURSTY * share:
+    if len(after) < 20 or after.mean() < const.BURSTY_TIMES * share:
         return None
     if special.bdtrc(float(after.sum() - 1), len(after), share) > 1e-4:
         return None

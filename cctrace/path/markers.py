@@ -117,12 +117,12 @@ def _sums(part: Ints, column: Floats, parts: int) -> Floats:
 def step(marking: Marking) -> Law:
     """Every packet queued for longer than a threshold, hardly any other; jitter blurs the edge."""
     packets, marked = marking.counts
-    edges = np.unique(np.quantile(marking.wait_us, np.linspace(0, 1, const.WAITS + 1)))
+    edges = np.unique(np.quantile(marking.wait_us, np.linspace(0, 1, const.WAIT_BINS + 1)))
     part = np.clip(np.searchsorted(edges, marking.wait_us, side="right") - 1, 0, len(edges) - 1)
     n, k, total = (_sums(part, column, len(edges)) for column in (packets, marked, marking.wait_us))
     wait = total / np.maximum(np.bincount(part, minlength=len(edges)), 1)
     low, high = np.quantile(marking.wait_us[marked > 0], [0, 0.9])
-    thresholds = np.linspace(low, high, const.STEPS)
+    thresholds = np.linspace(low, high, const.STEP_THRESHOLDS)
     finest = float(np.median(np.diff(edges))) / 2 if len(edges) > 1 else 1.0
     found = []
     for width in (finest, *const.BLURS_US):
@@ -217,14 +217,19 @@ def red(marking: Marking) -> Law:
     scores, thresholds = [], []
     for shift in const.RED_SHIFTS:
         average = lfilter([0.5**shift], [1, 0.5**shift - 1], every)[place]
-        for least in np.maximum(np.quantile(average, np.linspace(0, 0.95, const.LEASTS)), const.MIN_TARGET_US):
+        for least in np.maximum(
+            np.quantile(average, np.linspace(0, 0.95, const.RED_LOWER_THRESHOLDS)), const.MIN_TARGET_US
+        ):
             found = [_red_log_likelihood(marking, average - least, least * width) for width in const.RED_WIDTHS]
             scores.append(np.concatenate(found))
             thresholds.append(least)
     row, cell = divmod(int(np.argmax(scores)), len(scores[0]))
     width, most = divmod(cell, len(const.RED_MAX))
     law = _averaged("red", np.array(scores), np.array(thresholds))
-    upper_us, shift = thresholds[row] * (1 + const.RED_WIDTHS[width]), const.RED_SHIFTS[row // const.LEASTS]
+    upper_us, shift = (
+        thresholds[row] * (1 + const.RED_WIDTHS[width]),
+        const.RED_SHIFTS[row // const.RED_LOWER_THRESHOLDS],
+    )
     return replace(law, upper_us=float(upper_us), most=const.RED_MAX[most], weight_log=shift)
 
 

@@ -59,7 +59,7 @@ class Marking:
 
     def grouped(self) -> Marking:
         """Return it with a few thousand rows."""
-        return self.joined(np.arange(len(self)) // max(len(self) // const.GROUPS, 1))
+        return self.joined(np.arange(len(self)) // max(len(self) // const.ACK_GROUPS, 1))
 
     def until(self, marks: int) -> Marking:
         """Return the rows up to this number of marks."""

@@ -10,7 +10,7 @@ import numpy as np
 from cctrace.errors import StreamError
 from cctrace.flows.capture import Capture
 from cctrace.path.bottleneck import ROUGHLY, constant_rate, deviation
-from cctrace.path.constants import COARSE_PACKETS, COMMON, MAX_OTHERS, MIN_BYTES, MIN_OVERLAP
+from cctrace.path.constants import COARSE_PACKETS, COMMON_GAIN, MAX_OTHERS, MIN_BYTES, MIN_OVERLAP
 from cctrace.path.own_queue import coarser, packets_per_unit
 from cctrace.path.queue import constant
 from cctrace.path.sent import SentPackets, sent_packets
@@ -27,7 +27,7 @@ class SharedQueue(NamedTuple):
     @property
     def is_common(self) -> bool:
         """Whether they share it."""
-        return self.gain >= COMMON
+        return self.gain >= COMMON_GAIN
 
 
 class Presence(NamedTuple):

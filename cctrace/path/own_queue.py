@@ -43,7 +43,7 @@ class Bottleneck:
     @property
     def is_measured(self) -> bool:
         """Whether a queue or its overflow determined the rate; otherwise it is just the delivered rate."""
-        return self.explained > const.QUEUE_SHOWS or self.by_losses > const.LOSSES_SHOW
+        return self.explained > const.QUEUE_GAIN or self.by_losses > const.LOSS_RANK
 
     @property
     def waited_us(self) -> float:
@@ -143,7 +143,7 @@ def bottleneck_of(path: PathEvidence, flow: SentPackets) -> Bottleneck:
         # Neighbours that belong to different super-packets seem, once merged, to arrive and leave at another rate.
         if exact.explained > found.explained and abs(np.log(exact.rate / found.rate)) > const.DIFFERENT_RATE:
             flow, found = path.sent, exact
-    bucket = shaper_of(flow, constant(found.rate)) if found.explained > const.COMMON else None
+    bucket = shaper_of(flow, constant(found.rate)) if found.explained > const.COMMON_GAIN else None
     bucket = bucket or refilled_shaper(flow, found.rate)
     # A bucket of a few merged packets is an artefact of merging them.
     if bucket is not None and bucket.size_bytes.sides()[0] > 4 * float(np.median(flow.wire_bytes)):
@@ -195,7 +195,7 @@ def _shown_by_losses(path: PathEvidence, flow: SentPackets, found: Bottleneck) -
     rank, value = max(ranked)
     tried = _with_rate(flow, value, found.explained, rank)
     # Packets that arrived before a queue of that rate would have released them refute it.
-    return tried if rank > const.LOSSES_SHOW and tried.base_us > 0.9 * path.least_rtt_us else found
+    return tried if rank > const.LOSS_RANK and tried.base_us > 0.9 * path.least_rtt_us else found
 
 
 def mean_rank(among: Floats, values: Floats) -> float:

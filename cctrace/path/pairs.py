@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cctrace.path.arrays import central_sd
-from cctrace.path.constants import MIN_PAIRS, PAIR_AGREE, PAIR_BEHIND, PAIR_BYTES, PAIRS_AGREEING
+from cctrace.path.constants import MAX_SPACING_RATIO, MIN_AGREEING_PAIRS, MIN_PAIRS, PAIR_BYTES, PAIR_TOLERANCE
 
 if TYPE_CHECKING:
     from cctrace.path.sent import SentPackets
@@ -25,7 +25,7 @@ def pairs_of(flow: SentPackets) -> Pairs:
     rows = flow.timed
     total = np.cumsum(flow.wire_bytes)
     size, took, sent_apart = (np.diff(column[rows]) for column in (total, flow.acked_us, flow.sent_us))
-    behind = (took > 0) & (sent_apart < PAIR_BEHIND * took) & (size < PAIR_BYTES)
+    behind = (took > 0) & (sent_apart < MAX_SPACING_RATIO * took) & (size < PAIR_BYTES)
     return Pairs(flow.acked_us[rows][1:][behind], np.log(size[behind] / took[behind]))
 
 
@@ -38,9 +38,9 @@ def pair_rate(flow: SentPackets) -> tuple[float, float] | None:
     logs = np.sort(pairs_of(flow).log_rate)
     if len(logs) < MIN_PAIRS:
         return None
-    inside = np.searchsorted(logs, logs + 2 * PAIR_AGREE, "right") - np.arange(len(logs))
+    inside = np.searchsorted(logs, logs + 2 * PAIR_TOLERANCE, "right") - np.arange(len(logs))
     best = int(np.argmax(inside))
-    if inside[best] < max(MIN_PAIRS, PAIRS_AGREEING * len(logs)):
+    if inside[best] < max(MIN_PAIRS, MIN_AGREEING_PAIRS * len(logs)):
         return None
     agreed = logs[best : best + inside[best]]
     error = central_sd(agreed) / np.sqrt(len(agreed))

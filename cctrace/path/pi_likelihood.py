@@ -62,7 +62,7 @@ def _filtered(marking: Marking, controller: Controller, power: int, is_spread: b
                 continue
             weight = weight * _run_chance(part, may, n, k)
             since, hits = (np.zeros(shape), hits + k) if k else (since, hits)
-        if hits or i % const.RESAMPLED == 0:
+        if hits or i % const.RESAMPLING_UPDATES == 0:
             total = weight.sum(axis=1, keepdims=True)
             score += np.log(np.maximum(total[:, 0], 1e-300))
             chance, since, weight = _resampled(chance, since, weight / np.maximum(total, 1e-300), random)

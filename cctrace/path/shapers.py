@@ -8,7 +8,7 @@ import numpy as np
 from cctrace.columns import Floats
 from cctrace.estimates import Estimate
 from cctrace.path.buckets import Bucket
-from cctrace.path.constants import COMMON, EXPLAINED, SMALL_US, SPENT
+from cctrace.path.constants import COMMON_GAIN, EXPLAINED_SHARE, SMALL_US, SPENT_QUANTILE
 from cctrace.path.minimise import least_within
 from cctrace.path.queue import Steps, backlog, constant, left_at, work_done
 from cctrace.path.sent import SentPackets, delivered_rate
@@ -46,7 +46,7 @@ def shaper_of(flow: SentPackets, steps: Steps) -> Bucket | None:
             return cost(rate, bucket, most)
 
         rate = least_within(of_rate, rate * 0.998, rate * 1.002, 21, 1e-6)[0]
-    if cost(rate, bucket, math.inf) > (1 - COMMON) * cost(rate, math.inf, math.inf):
+    if cost(rate, bucket, math.inf) > (1 - COMMON_GAIN) * cost(rate, math.inf, math.inf):
         return None
     error = max(PACKET_BYTES / 2, 0.5 * float(np.subtract(*np.quantile(rest, [0.6, 0.4]))) * rate)
     return Bucket(Estimate.around(rate, 5e-4 * rate), Estimate.around(bucket, error, PACKET_BYTES), None)
@@ -85,13 +85,13 @@ def refilled_shaper(flow: SentPackets, rate: float) -> Bucket | None:
         """
         clock, behind = work_done(flow.sent_us, flow.wire_bytes, constant(rate))
         left = (flow.acked_us - left_at(flow.sent_us, clock, behind, constant(rate), 0.0))[known] - least
-        bucket = -float(np.quantile(left, SPENT)) * rate
+        bucket = -float(np.quantile(left, SPENT_QUANTILE)) * rate
         if bucket > 0:
             left = (flow.acked_us - left_at(flow.sent_us, clock, behind, constant(rate), bucket))[known] - least
         return bucket, left
 
     def cost(rate: float, most: float) -> float:
-        return flow.deviation_with_bucket(rate, most, SPENT, least)
+        return flow.deviation_with_bucket(rate, most, SPENT_QUANTILE, least)
 
     rest = (flow.acked_us - gone_us)[known]
     if np.quantile(rest - least, 0.8) < margin:
@@ -110,6 +110,6 @@ def refilled_shaper(flow: SentPackets, rate: float) -> Bucket | None:
     near = np.abs(left) < margin
     spent = backlog(flow.sent_us, flow.wire_bytes, constant(slow))[known] > bucket
     refills = int((np.diff(spent.astype(np.int8)) < 0).sum())
-    if refills < 2 or spent.all() or min(near.mean(), near[spent].mean(), near[~spent].mean()) < EXPLAINED:
+    if refills < 2 or spent.all() or min(near.mean(), near[spent].mean(), near[~spent].mean()) < EXPLAINED_SHARE:
         return None
     return Bucket(Estimate.around(slow, 5e-4 * slow), Estimate.around(bucket, margin * slow, PACKET_BYTES), None)

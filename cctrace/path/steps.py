@@ -61,7 +61,7 @@ def rate_steps(flow: SentPackets, best: tuple[float, float] | None = None) -> tu
         trial, at = _pruned(flow, trial, at)
         if 1 < len(trial.rate) < found:
             trial, at = _polished(flow, trial, at, 1)
-        if _both(flow, trial) < _both(flow, steps) * (1 - const.STEP_LOWERS) and bend(flow, trial) < bend(flow, steps):
+        if _both(flow, trial) < _both(flow, steps) * (1 - const.STEP_GAIN) and bend(flow, trial) < bend(flow, steps):
             return trial, at
     return steps, cost
 
@@ -169,8 +169,8 @@ def _pruned(flow: SentPackets, steps: Steps, cost: float) -> tuple[Steps, float]
         fewer, without = _without(flow, steps, k)
         change = abs(np.log(steps.rate[k] / steps.rate[k - 1]))
         small = change < const.SMALL_STEP
-        needless = _both(flow, fewer) < _both(flow, steps) * (1 + (5 if small else 1) * const.STEP_LOWERS)
-        if change < const.SAME_RATE or needless or bend(flow, fewer) <= bend(flow, steps):
+        needless = _both(flow, fewer) < _both(flow, steps) * (1 + (5 if small else 1) * const.STEP_GAIN)
+        if change < const.SAME_RATE_SHARE or needless or bend(flow, fewer) <= bend(flow, steps):
             steps, cost = fewer, without
         else:
             k += 1

@@ -17,7 +17,7 @@ from cctrace.flows.seqspace import unwrapped
 from cctrace.flows.state import ACK, PSH, SYN
 from cctrace.io.captures.packets import OPT_COPY
 from cctrace.lang.machine import Machine
-from cctrace.path.constants import NO_SOONER
+from cctrace.path.constants import MIN_ACK_RTTS
 from cctrace.path.match import AT_ONCE, DELIVERED, FILLS, LOST, NEEDLESS, WAITING, match
 from cctrace.tcp.sequence import unwrap
 from cctrace.tcp.wire import HEADER_BYTES
@@ -195,7 +195,7 @@ def _fates(time_ns: Ints, segments: _Segments, acks: tuple[Ints, ...]) -> _Fates
     found = _run(rows, (left, right), starts, ends, 0, unit)
     single = (np.bincount(unit)[unit] == 1) & (found.state == DELIVERED)
     if single.any():  # an ACK sooner after a retransmission than the minimum RTT acknowledges an earlier copy
-        least_ns = int(NO_SOONER * (found.reported - time_ns[packet])[single].min())
+        least_ns = int(MIN_ACK_RTTS * (found.reported - time_ns[packet])[single].min())
         del found  # before as many are made anew
         found = _run(rows, (left, right), starts, ends, least_ns, unit)
     return found

@@ -11,7 +11,7 @@ from cctrace.diagnosis.groups import Bursts, LossBacklogs, Losses, Retransmissio
 from cctrace.diagnosis.record import Record
 from cctrace.path.arrays import last_of_each
 from cctrace.path.bottleneck import deviation
-from cctrace.path.constants import ABOVE_FULL, CHANCE, CHANCE_OF_ALL, COMMON, EARLY
+from cctrace.path.constants import ABOVE_FULL_PACKETS, CHANCE_OF_ALL, CHANCE_PROBABILITY, COMMON_GAIN, MAX_EARLY_SHARE
 from cctrace.path.losses import Backlogs, by_chance, decided_ns, proportion
 from cctrace.path.own_queue import base_rtt_us, mean_rank, ranks
 from cctrace.path.queue import Steps, constant
@@ -76,14 +76,14 @@ def own_queue(record: Record) -> Server:
 def _shown_by_drops(record: Record) -> Steps | None:
     """Return the rate at which a short queue had no room for what was lost, where jitter hides it from the delays.
 
-    Where these prefer another rate by COMMON or more, they show it.
+    Where these prefer another rate by COMMON_GAIN or more, they show it.
     """
     dropper = record.dropper
     if dropper is None or not dropper.is_queue or not dropper.rate.value or record.path.companions:
         return None
     steps, other = constant(dropper.rate.value), constant(record.path.require_bottleneck.rate)
     cost, least = (deviation(record.path.sent, each) for each in (steps, other))
-    return steps if cost - least < COMMON * least else None
+    return steps if cost - least < COMMON_GAIN * least else None
 
 
 def was_empty(record: Record) -> bool:
@@ -142,7 +142,7 @@ def _loss_backlogs(record: Record, queue: Server) -> LossBacklogs:
         buffer_bytes=buffer,
         buffer_bdp=buffer / (rate * queue.base_us),
         # Too short a queue to be managed, or one that holds the flow's packets once tokens run out.
-        is_managed_length=(at.longest_bytes > const.MANAGED_PACKETS * PACKET_BYTES or at.early_share >= EARLY)
+        is_managed_length=(at.longest_bytes > const.MANAGED_PACKETS * PACKET_BYTES or at.early_share >= MAX_EARLY_SHARE)
         and (few or not queue.bucket_bytes),
         early_share=at.early_share,
         avoids_short=bool(
@@ -174,13 +174,13 @@ def backlogs_in(record: Record, queue: Server) -> Backlogs:
 
 def _drops_at_its_longest(at: Backlogs) -> bool:
     """Return whether the queue was full as it dropped packets, unlike RED, which drops early."""
-    if not at.overflow.any() or at.early_share >= EARLY:
+    if not at.overflow.any() or at.early_share >= MAX_EARLY_SHARE:
         return False
     short = at.longest_bytes - float(np.median((at.backlog_bytes + at.behind_bytes)[at.overflow]))
     if short >= max((1 - const.PREDOMINANT_SHARE) * at.longest_bytes, 3 * at.packet_bytes):
         return False
     # Random losses, too, may be of packets that met a long queue: then as many others passed one as long.
-    passed = np.sum(at.passed & (at.backlog_bytes > at.longest_bytes - short + ABOVE_FULL * at.packet_bytes))
+    passed = np.sum(at.passed & (at.backlog_bytes > at.longest_bytes - short + ABOVE_FULL_PACKETS * at.packet_bytes))
     alone = (
         np.sum(at.lost & ~at.overflow) < const.MIN_OBSERVATIONS
     )  # else the first of some "overflows" are random losses
@@ -209,7 +209,7 @@ def _gathered(record: Record, lost: Bools) -> bool:
     at, before = (place + 0.5) / rounds, np.arange(len(place)) / len(place)
     distance = max(float(np.max(before + 1 / len(place) - at)), float(np.max(at - before)))
     # Kolmogorov's test, as twice Smirnov's; scipy.stats takes long to import.
-    return bool(2 * special.smirnov(len(place), distance) < CHANCE)
+    return bool(2 * special.smirnov(len(place), distance) < CHANCE_PROBABILITY)
 
 
 def before_losses(record: Record, lost: Bools) -> tuple[float, int]:

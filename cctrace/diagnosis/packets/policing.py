@@ -6,7 +6,7 @@ from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.groups import Policer
 from cctrace.diagnosis.packets.losses import before_losses, rtts_before
 from cctrace.diagnosis.record import Record
-from cctrace.path.constants import COMMON, LOSSES_SHOW
+from cctrace.path.constants import COMMON_GAIN, LOSS_RANK
 
 
 def policer(record: Record) -> Policer | None:
@@ -29,7 +29,7 @@ def _is_the_links(record: Record, rate: float) -> bool:
     A full queue drops as an empty bucket does, but nothing waits behind a policer at its rate.
     """
     shared, bottleneck = record.path.shared, record.path.require_bottleneck
-    alone = bottleneck.rate if bottleneck.explained > COMMON else np.nan
+    alone = bottleneck.rate if bottleneck.explained > COMMON_GAIN else np.nan
     rates = [alone, shared.rate] if shared and shared.is_common else [alone]
     return any(abs(one / rate - 1) < const.POLICED_RATE_SAME for one in rates)
 
@@ -43,4 +43,4 @@ def _queue_dropped(record: Record, full_us: float) -> bool:
     rank, episodes = before_losses(record, record.path.lost)
     known, before = rtts_before(record, record.path.lost)
     waited_us = float(np.median(before) - np.quantile(known, 0.05))
-    return episodes >= const.MIN_OBSERVATIONS and rank > LOSSES_SHOW and waited_us > full_us / 2
+    return episodes >= const.MIN_OBSERVATIONS and rank > LOSS_RANK and waited_us > full_us / 2

@@ -14,7 +14,7 @@ from cctrace.diagnosis.groups import Sharing, Turns
 from cctrace.diagnosis.record import Record
 from cctrace.display import endpoint
 from cctrace.path.bottleneck import deviation
-from cctrace.path.constants import COMMON
+from cctrace.path.constants import COMMON_GAIN
 from cctrace.path.fair import fair_queue
 from cctrace.path.neighbours import SharedQueue
 from cctrace.path.own_queue import acked_evenly
@@ -93,7 +93,7 @@ class _Turns(NamedTuple):
     @property
     def has_own_queue(self) -> bool:
         """Whether a queue of its own explains the flow's delays, and a common one does not."""
-        return self.deviation < (1 - COMMON) * self.deviation_common
+        return self.deviation < (1 - COMMON_GAIN) * self.deviation_common
 
 
 def _others_show_turns(record: Record) -> bool:
@@ -134,7 +134,7 @@ def _in_turns(record: Record, gain: float) -> _Turns | None:
     alone = deviation(own, constant(record.path.require_bottleneck.rate))
     common = alone * (1 - gain)
     link, in_turn = fair_queue(own, others, float(np.quantile(total[full], 0.9)))
-    if spread > const.STEADY_SCATTER and in_turn >= (1 - COMMON) * min(alone, common):
+    if spread > const.STEADY_SCATTER and in_turn >= (1 - COMMON_GAIN) * min(alone, common):
         return None
     solo = rates[0, inside & busy[0] & (many == 1)]
     return _Turns(

@@ -7,7 +7,7 @@ from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.facts import PACKETS, Facts
 from cctrace.diagnosis.findings import ENDS, Finding, Findings, between
 from cctrace.fit.constants import JITTERY
-from cctrace.path.constants import REORDERED
+from cctrace.path.constants import REORDERED_SHARE
 from cctrace.tcp.wire import DELAYED_ACK_SEGMENTS
 
 SHORT = "slow_start_only"  # then no other rule on delays applies
@@ -20,7 +20,7 @@ def reordering(facts: Facts, found: Findings) -> Iterator[Finding]:
         late is None
         or _is_short(found)
         or late.reordered < const.MIN_OBSERVATIONS
-        or not late.reordered_share >= REORDERED
+        or not late.reordered_share >= REORDERED_SHARE
     ):
         return
     needless = late.spurious_retransmissions

@@ -7,13 +7,13 @@ from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.facts import PACKETS, Facts
 from cctrace.diagnosis.findings import Finding, Findings, between
 from cctrace.diagnosis.groups import LossBacklogs, Losses, Policer
-from cctrace.path.constants import CHANCE, EARLY, LOSSES_SHOW, REORDERED
+from cctrace.path.constants import CHANCE_PROBABILITY, LOSS_RANK, MAX_EARLY_SHARE, REORDERED_SHARE
 from cctrace.special import special
 
 NEVER_FULL = {"random_loss", "aqm"}  # causes of losses that no full queue explains, whoever filled it
 FULL = {"congestive_loss", "shallow_buffer"}
 SHALLOW = const.QUEUED_RTTS - 1  # bandwidth-delay products: a probe of BBR overflows it
-SURE_ERRORS = float(-special.ndtri(CHANCE))  # standard errors of a mean rank, to be significant
+SURE_ERRORS = float(-special.ndtri(CHANCE_PROBABILITY))  # standard errors of a mean rank, to be significant
 QUANTIFIED = {"random_loss", "shallow_buffer"}  # causes whose sentences quantify the losses
 
 
@@ -46,7 +46,7 @@ def losses(facts: Facts, found: Findings) -> Iterator[Finding]:
     if is_shared:
         hidden = hidden | FULL
     late = facts.reordering
-    if late is not None and late.reordered_share >= REORDERED and late.reordered >= const.MIN_OBSERVATIONS:
+    if late is not None and late.reordered_share >= REORDERED_SHARE and late.reordered >= const.MIN_OBSERVATIONS:
         hidden = hidden | {"aqm"}  # which ones were lost, and when, is less sure than by how much their queues differ
     if late is not None and are_open(lost.lost, late.spurious_retransmissions):
         hidden = hidden | {"random_loss"}
@@ -77,9 +77,16 @@ def _with_tokens_left(facts: Facts, lost: Losses, policer: Policer) -> Iterator[
 
 def _placed(facts: Facts, lost: Losses, backlogs: LossBacklogs) -> Iterator[Finding]:
     """Losses with known backlogs."""
-    at_its_end = backlogs.waits_us[0] >= const.NEARLY_ALL_SHARE * backlogs.waits_us[3] and backlogs.early_share < EARLY
+    at_its_end = (
+        backlogs.waits_us[0] >= const.NEARLY_ALL_SHARE * backlogs.waits_us[3] and backlogs.early_share < MAX_EARLY_SHARE
+    )
     # Two losses may reveal an AQM: random ones rarely hit long queues only, a full queue drops at its longest.
-    managed = backlogs.other_episodes > 1 and backlogs.chance < CHANCE and backlogs.is_managed_length and not at_its_end
+    managed = (
+        backlogs.other_episodes > 1
+        and backlogs.chance < CHANCE_PROBABILITY
+        and backlogs.is_managed_length
+        and not at_its_end
+    )
     if lost.lost < const.MIN_OBSERVATIONS:
         if managed and backlogs.avoids_short:
             yield _aqm(facts, lost, backlogs)
@@ -97,7 +104,7 @@ def _placed(facts: Facts, lost: Losses, backlogs: LossBacklogs) -> Iterator[Find
         after_long = (
             _errors(backlogs.rtt_rank, backlogs.rtt_episodes) > SURE_ERRORS and backlogs.rtt_rank > const.CLEAR_RANK
         )
-        if backlogs.chance < CHANCE:
+        if backlogs.chance < CHANCE_PROBABILITY:
             overflowed = lost.lost
         elif backlogs.is_gathered() or after_long:
             dropped.append(_full(facts, lost, backlogs.other_losses, backlogs.rtt_rank))
@@ -117,7 +124,7 @@ def _errors(rank: float, episodes: int) -> float:
 def _unplaced(facts: Facts, lost: Losses) -> Iterator[Finding]:
     """Losses with unknown backlogs: random, if nothing contradicts it."""
     clear = abs(_errors(lost.rtt_rank, lost.episodes)) > SURE_ERRORS and lost.rtt_rank > lost.clear_rank
-    together = lost.rtt_rank > LOSSES_SHOW and lost.lost >= 2 * const.MIN_OBSERVATIONS * lost.episodes
+    together = lost.rtt_rank > LOSS_RANK and lost.lost >= 2 * const.MIN_OBSERVATIONS * lost.episodes
     exact = facts.kind == PACKETS
     if together or clear or not lost.can_be_chance or lost.is_gathered():
         if lost.rtt_rank > 0.5 or not exact:
@@ -191,7 +198,7 @@ def _aqm(facts: Facts, lost: Losses, backlogs: LossBacklogs) -> Finding:
     sure = between(
         const.EXPLAINING_CONFIDENCE,
         const.MEASURED_CONFIDENCE,
-        math.log(backlogs.chance + 1e-12) / (2 * math.log(CHANCE)),
+        math.log(backlogs.chance + 1e-12) / (2 * math.log(CHANCE_PROBABILITY)),
     )
     return facts.finding("aqm", sure, numbers | {"longest_wait_us": longest}, span=lost.span).saying(
         has_ecn=facts.has_ecn

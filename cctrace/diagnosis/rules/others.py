@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.facts import PACKETS, Facts
 from cctrace.diagnosis.findings import Finding, Findings, between
-from cctrace.path.constants import COMMON
+from cctrace.path.constants import COMMON_GAIN
 
 
 def policer(facts: Facts, found: Findings) -> Iterator[Finding]:
@@ -37,7 +37,7 @@ def competition(facts: Facts, found: Findings) -> Iterator[Finding]:
     sharing = facts.sharing
     if sharing is None or "fair_queueing" in found.names or not sharing.filled:
         return
-    if sharing.explained_better_by >= COMMON:
+    if sharing.explained_better_by >= COMMON_GAIN:
         sure = const.LIKELY_CONFIDENCE + sharing.explained_better_by
     elif sharing.rtt_correlation > const.RTTS_ALIKE:
         sure = between(const.DOUBTFUL_CONFIDENCE, const.CLEAR_CONFIDENCE, sharing.rtt_correlation)

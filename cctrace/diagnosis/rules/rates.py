@@ -7,7 +7,7 @@ from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.facts import PACKETS, SINGLE_POLL, Facts
 from cctrace.diagnosis.findings import ENDS, Finding, Findings, between
 from cctrace.path.changes import Change
-from cctrace.path.constants import COMMON, RATE_DIFFERS
+from cctrace.path.constants import COMMON_GAIN, RATE_DIFFERS
 
 # Causes that explain a steady amount in flight, however doubtful they are.
 EXPLAINING = {
@@ -68,7 +68,7 @@ def self_induced_queue(facts: Facts, found: Findings) -> Iterator[Finding]:
         return
     if not queue.queue_us >= const.BLOATED_RTTS * queue.base_rtt_us:
         return
-    own = queue.explained > COMMON
+    own = queue.explained > COMMON_GAIN
     if own or (math.isnan(queue.explained) and not facts.is_model_based):
         sure = between(const.EXPLAINING_CONFIDENCE, const.MAX_CONFIDENCE, queue.explained if own else 0.0)
         numbers = {
@@ -121,7 +121,9 @@ def path_full(facts: Facts, found: Findings) -> Iterator[Finding]:
     if queue.used_share >= const.NEARLY_ALL_SHARE:
         is_known = not math.isnan(queue.explained)  # not from polls, which count the rate itself
         sure = between(
-            const.EXPLAINING_CONFIDENCE, const.MEASURED_CONFIDENCE, queue.explained / (2 * COMMON) if is_known else 1.0
+            const.EXPLAINING_CONFIDENCE,
+            const.MEASURED_CONFIDENCE,
+            queue.explained / (2 * COMMON_GAIN) if is_known else 1.0,
         )
         share = min(queue.used_share, 1.0)
         mostly = facts.goodput_bps < const.ALL_THE_TIME * share * queue.rate_bps
@@ -149,7 +151,9 @@ def _is_kept_full(facts: Facts, found: Findings) -> bool:
     queue = facts.queue
     if queue is None or facts.kind != PACKETS or (found.sure & ENDS) - WINDOWS or "pacing_limited" in found.names:
         return False
-    stands = queue.explained > COMMON and queue.rtt_us > const.QUEUED_RTTS * queue.base_rtt_us + 3 * queue.spread_us
+    stands = (
+        queue.explained > COMMON_GAIN and queue.rtt_us > const.QUEUED_RTTS * queue.base_rtt_us + 3 * queue.spread_us
+    )
     return bool(queue.used_share >= const.NEARLY_ALL_SHARE and stands)
 
 
