@@ -56,10 +56,10 @@ def test_every_number_is_used(package, names_in_code):
 def test_a_moved_number_is_moved_where_it_is_used_and_only_meanwhile():
     from cctrace.path import neighbours
 
-    row = next(row for row in TABLES["path"] if row.name == "COMMON")
+    row = next(row for row in TABLES["path"] if row.name == "COMMON_GAIN")
     with moved(row, 1.2):
-        assert pytest.approx(1.2 * row.value) == neighbours.COMMON
-    assert neighbours.COMMON == row.value == of_path.COMMON_GAIN
+        assert pytest.approx(1.2 * row.value) == neighbours.COMMON_GAIN
+    assert neighbours.COMMON_GAIN == row.value == of_path.COMMON_GAIN
 
 
 def test_counts_of_items_move_by_one_at_least():

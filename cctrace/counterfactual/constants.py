@@ -4,9 +4,7 @@
 WINDOW_SHUT = 0.01  # of the time | set | with a closed window, from which the receive window is modelled
 GROWN_WINDOW = 2.0  # times the data per RTT | definition | a growing window is larger [Linux] tcp_rcv_space_adjust
 APPLICATION_SHARE = 0.05  # of the time | set | without data to send (or room for it), from which it may matter
-WRITTEN_EARLY_SHARE = (
-    0.10  # of the time | set | the same, from which a send buffer is assumed if writes follow no pauses
-)
+WRITTEN_EARLY_SHARE = 0.10  # of the time | set | the same, from which writes without pattern wait for a send buffer
 
 # --- paths that only polls bound -------------------------------------------------------------------------------------
 LONGEST_S = 20.0  # s | accuracy | simulated of polls, which describe a steady state; least of a flow that is given data
@@ -20,9 +18,7 @@ MAX_DRAWS = 10_000  # paths | set | most of a what-if, each simulated once for e
 EFFECT_DRAWS = 8  # paths | accuracy | drawn for effects
 MIN_EFFECT_DRAWS = 4  # paths | accuracy | the same for a flow of many segments
 DRAW_FACTOR = 4  # times as many draws | accuracy | if chance matters: those closest to the recorded flow are kept
-SEGMENTS_PER_QUESTION = (
-    2_000_000  # segments | accuracy | per question, in two seconds of a core: fewer draws of long flows
-)
+SEGMENTS_PER_QUESTION = 2_000_000  # segments | accuracy | simulated in two seconds of a core: fewer draws of long flows
 MAX_SEGMENTS = 1_000_000  # segments | accuracy | of a flow whose effects are simulated, or that is given data
 INTERRUPT_US = 1.0  # us | set | jitter of hosts' interrupts, where the path has none: so that no tie decides [Floyd92]
 SHORT_QUEUE = 20  # packets | set | below which the order of two packets at one instant may decide a flow's course
@@ -33,9 +29,7 @@ BUFFER_TRIALS = 8  # sizes | accuracy | evenly in the logarithm
 BUFFER_ROUNDS = 3  # rounds | accuracy | each refines between the neighbours of the best
 
 # --- rival explanations ----------------------------------------------------------------------------------------------
-MIN_DEVIANCE_GAIN = (
-    5.991464547107981  # of twice the log likelihood | set | least gain of another path: 2 ln 20, for odds of 20
-)
+MIN_DEVIANCE_GAIN = 5.991464547107981  # twice the log likelihood | set | least, of another path: 2 ln 20, odds of 20
 RUNS_PER_PATH = 4  # simulations | accuracy | per explanation
 MAX_HEAD_START_S = 20.0  # s | accuracy | at most, of other flows before a flow joins them: their start-up is over
 GRID_S = 0.1  # s | accuracy | of the courses that are compared

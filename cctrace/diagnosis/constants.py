@@ -8,9 +8,7 @@ Kinds are those of `cctrace.path.constants`; *set* values were chosen on simulat
 MOST_OF_TIME = 0.5  # share | set | of the time from which a limit is the flow's cause; of data, for most of it
 MUCH_OF_TIME = 0.25  # of the time | set | from which a limit is mentioned
 LARGE_SHARE = 0.7  # share | set | of the time at constant rates, or of a link in use, whose ends an estimate blurs
-PREDOMINANT_SHARE = (
-    0.8  # share | set | of writes, ACKs, time, a queue or BBR's rate (a maximum) that must fit: a fifth may not
-)
+PREDOMINANT_SHARE = 0.8  # share | set | of writes, ACKs, time or a queue that must fit a cause: a fifth may not
 NEARLY_ALL_SHARE = 0.9  # share | set | of a window, a rate, the time or the losses that counts as all of it
 NEGLIGIBLE_SHARE = 0.01  # share | set | of the data, the time or a rate, below which something is not mentioned
 HEAVY_SHARE = 0.05  # of the segments | set | retransmitted, or captured again, from which it is reported
@@ -24,9 +22,7 @@ MIN_FOR_SHARES = 20  # observations | set | least to compare shares, rounds or p
 MIN_PACKETS = 100  # packets | set | least to judge the order or the times of packets and ACKs
 CLEARLY_TIMES = 4  # times | set | by which one time must exceed another, or one scatter be smaller
 PROMPT_S = 2e-5  # s | set | scatter of a host's response times; packets closer than this are simultaneous
-QUEUED_RTTS = (
-    1.25  # times the RTT without queue | definition | 1 + the share by which BBR probes [Linux61] bbr_pacing_gain
-)
+QUEUED_RTTS = 1.25  # times the RTT without queue | definition | 1 + the share of BBR's probe [Linux61] bbr_pacing_gain
 RTT_RISE = 0.1  # of min RTT | set | least change of an RTT that is not noise
 EPISODE_RTTS = 2  # RTTs | set | losses, or marks, closer than this reduce the window once
 SEPARATE_RTTS = 4  # RTTs | set | between separate overflows or reductions; a silence so long is a stall
@@ -38,9 +34,7 @@ CLEAR_RANK = 0.7  # mean rank | set | of RTTs between polls, or of places in a b
 MAX_CONFIDENCE = 0.99  # confidence | set | largest of a verdict
 MEASURED_CONFIDENCE = 0.95  # confidence | set | the kernel counted it, or packets measure it
 CLEAR_CONFIDENCE = 0.9  # confidence | set | the evidence has no other usual cause
-LIKELY_CONFIDENCE = (
-    0.75  # confidence | set | other causes are less usual; largest of a single poll for the kernel's time counters
-)
+LIKELY_CONFIDENCE = 0.75  # confidence | set | other causes are less usual; largest of a single poll of time counters
 EXPLAINING_CONFIDENCE = 0.6  # confidence | set | from which a cause explains others' evidence
 DOUBTFUL_CONFIDENCE = 0.5  # confidence | set | below this a verdict goes last, uncalibrated; largest from a single poll
 UNSURE_CONFIDENCE = 0.4  # confidence | set | another cause fits as well; largest, if the capture spoils times or counts
@@ -109,9 +103,7 @@ BUNCH_ACKS = 3  # ACKs | set | least in a bunch
 BUNCH_SPAN_SHARE = 0.25  # of the sending time | set | within which a bunch arrives
 
 # --- polls, and a single poll ----------------------------------------------------------------------------------------
-MAX_LOSS_DISPERSION = (
-    8.0  # times | set | largest dispersion of random losses; losses in twos and threes make it two or three
-)
+MAX_LOSS_DISPERSION = 8.0  # times | set | largest of random losses; losses in twos and threes make it two or three
 MAX_WINDOWS = 4  # windows | accuracy | per poll: values within a long gap are interpolated anyway
 SINGLE_POLL_LOSSY = 0.005  # of the segments | set | retransmitted, from which a single poll reveals losses
 AMPLE_WINDOW_TIMES = 2.0  # times | set | the window that losses allow, above which they do not explain the rate

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from cctrace.columns import Bools, Floats, Ints
-from cctrace.fit.constants import GRID, STALL, STALLS_SHOW
+from cctrace.fit.constants import GRID_POINTS, MAX_STALL_SHARE, MIN_STALL_GAIN
 from cctrace.fit.descent import descend
 from cctrace.fit.families import TINY, Family
 from cctrace.fit.hazards import sums_of_groups
@@ -28,7 +28,7 @@ class Fitted(NamedTuple):
     @property
     def stalls(self) -> float:
         """Share of the delays that are stalls."""
-        return STALL * special.expit(self.p[-1])
+        return MAX_STALL_SHARE * special.expit(self.p[-1])
 
     @property
     def moments(self) -> tuple[float, float]:
@@ -66,8 +66,8 @@ class Censored:
         low, high = float(delay_us.min()), float(delay_us.max())
         self.low, self.high = low, high
         # Half the points by quantile, half evenly.
-        spread = np.quantile(np.sort(delay_us), np.linspace(0, 1, GRID // 2))  # sorted, many take half the time
-        self.grid = np.unique(np.r_[spread, np.linspace(low, high, GRID // 2), high + 1.0])
+        spread = np.quantile(np.sort(delay_us), np.linspace(0, 1, GRID_POINTS // 2))  # sorted, many take half the time
+        self.grid = np.unique(np.r_[spread, np.linspace(low, high, GRID_POINTS // 2), high + 1.0])
         cell = np.clip(np.searchsorted(self.grid, delay_us, "right") - 1, 0, len(self.grid) - 2)
         self._cell, self._part = cell, (delay_us - self.grid[cell]) / (self.grid[cell + 1] - self.grid[cell])
         self._weights = np.bincount(cell, 1 - self._part, len(self.grid))
@@ -151,7 +151,7 @@ class Censored:
                 return 1e15
             if not np.all(np.abs(p[1:]) < 40):
                 return 1e15
-            value = -self.log_likelihood(family, p[:-1], STALL * special.expit(p[-1]))
+            value = -self.log_likelihood(family, p[:-1], MAX_STALL_SHARE * special.expit(p[-1]))
             return value if np.isfinite(value) else 1e15
 
         steps = np.full(len(start), 0.3)
@@ -164,7 +164,7 @@ class Censored:
     def without_stalls(self, fitted: Fitted, quick: bool) -> Fitted:
         """Return the maximum without stalls if it is as good: draws of the family must not pass for stalls."""
         plain = self.fit(fitted.family, fitted.p, stalls=False, quick=quick)
-        return plain if plain.log_likelihood > fitted.log_likelihood - STALLS_SHOW else fitted
+        return plain if plain.log_likelihood > fitted.log_likelihood - MIN_STALL_GAIN else fitted
 
     def score_rows(self, fitted: Fitted) -> Floats:
         """Return the scores per group at the maximum, (n, parameters), by finite differences in comparable units.
@@ -178,7 +178,7 @@ class Censored:
         shifts = np.diag(scale) if has_stalls else np.diag(scale)[:-1]
 
         def of(q: Floats) -> Floats:
-            return self.per_group(family, q[:-1], STALL * special.expit(q[-1]))
+            return self.per_group(family, q[:-1], MAX_STALL_SHARE * special.expit(q[-1]))
 
         with np.errstate(invalid="ignore"):  # at the edge of a family's domain the result is NaN, and rejected
             return np.column_stack([(of(p + shift) - of(p - shift)) / 0.02 for shift in shifts])

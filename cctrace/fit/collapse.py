@@ -155,7 +155,7 @@ class Collapse(Serialised):
         self.queue_us_ = float(np.mean(delays.queue_us))
         lost = float(np.mean(path.lost))
         self.domain_ = self._domain(delays, lost)
-        jittery = self.sd_us_.number > const.JITTERY * self.delay_us_ and lost < const.LOSSY / 2
+        jittery = self.sd_us_.number > const.JITTERY_SHARE * self.delay_us_ and lost < const.LOSSY_SHARE / 2
         self.fell_to_ = fall(its, steps.rate[0]) if jittery else None
         found: dict[str, Forecast] = {}
         for name in self.controllers:
@@ -197,10 +197,10 @@ class Collapse(Serialised):
 
     def _domain(self, delays: Delays, lost: float) -> str:
         reasons = []
-        if delays.quiet_share < const.MOST:
+        if delays.quiet_share < const.MIN_SHARE:
             others = format_percent(1 - delays.quiet_share)
             reasons.append(f"others' packets stood in the queue {others} of the time, and the runs have one flow")
-        if lost > const.LOSSY:
+        if lost > const.LOSSY_SHARE:
             reasons.append(f"{format_percent(lost, 1)} of the segments were lost, and the runs lose none")
         return f"outside: {'; '.join(reasons)}" if reasons else "inside"
 

@@ -52,15 +52,17 @@ class Components(NamedTuple):
         if delays.place == "before":
             return None  # with the queue
         drawn = np.repeat(delays.rtt_us, np.bincount(delays.group))
-        return np.quantile(drawn, (np.arange(const.OVERTAKING) + 0.5) / const.OVERTAKING)
+        return np.quantile(drawn, (np.arange(const.DELAY_QUANTILES) + 0.5) / const.DELAY_QUANTILES)
 
     def rates(self, flow: SentPackets) -> tuple[list[dict[str, float | None]], bool]:
         """Return the rows of ``rate_bps``, and whether they are a bound: without a queue, the delivered rate is one."""
         bounds = None if self.joint is None else self.joint.bounds
-        if bounds and self.jitter is not None and self.jitter.is_refuted(const.FAR_OFF):
+        if bounds and self.jitter is not None and self.jitter.is_refuted(const.MAX_FIT_DISTANCE):
             bounds = None, None  # they rest on the shape of the jitter
         open_ended = bounds is not None and bounds[1] is None
-        if len(self.steps.rate) == 1 and (not self._is_queued(flow) or self.errors[0] > const.UNSURE or open_ended):
+        if len(self.steps.rate) == 1 and (
+            not self._is_queued(flow) or self.errors[0] > const.MAX_RATE_ERROR or open_ended
+        ):
             _, rate, _ = delivered_rate(flow, max(200_000.0, flow.least_rtt_us))
             fastest = float(np.quantile(rate[rate > 0], 0.99)) * 8e6
             low = bounds[0] * 8e6 if bounds and bounds[0] else fastest
@@ -94,7 +96,7 @@ class Components(NamedTuple):
             value, error = self.jitter.delay_us_.number, np.hypot(self.jitter.delay_us_.error, self.drift_us)
         else:
             value, scatter = self.delays.median_us
-            error = max(np.hypot(scatter, self.drift_us), const.GRAIN_US)
+            error = max(np.hypot(scatter, self.drift_us), const.RESOLUTION_US)
         return Estimate.around(max(value, 0.0), error, 0.0)  # RTTs on a coarse clock may be shorter than serialisation
 
     def correlation(self) -> dict[str, list[list[float]] | list[str]] | None:
@@ -157,14 +159,14 @@ def components_of(path: PathEvidence, quick: bool) -> Components:
         if known is None or fitted is None or not (alone and _allows_joint(known, fitted)):
             break
         found = joint(flow, known, fitted, quick)
-        if found is not None and found.bounds and lever(flow, steps) > const.STANDS * fitted.sd_us_.number:
+        if found is not None and found.bounds and lever(flow, steps) > const.STANDING_SDS * fitted.sd_us_.number:
             found = None  # a queue stood long enough for the delays to determine the rate, whatever the jitter
         if found is None:
             break
         moved = np.abs(np.log(found.steps.rate / steps.rate)).max()
         steps, families = found.steps, (found.family,)
         is_one_sided = quick and found.bounds is not None and None in found.bounds  # at any other rate
-        if is_one_sided or (moved < const.MOVED and found.family == fitted.distribution_):
+        if is_one_sided or (moved < const.RATE_CHANGE and found.family == fitted.distribution_):
             break
     k = len(steps.rate)
     paired = pair_rate(flow) if k == 1 else None
@@ -194,7 +196,7 @@ def _fitted(
             return delays, None
         if quick and families == tuple(FAMILIES):
             return delays, quick_jitter(path, delays)
-        events = const.MAX_EVENTS // const.QUICKER if quick else const.MAX_EVENTS
+        events = const.MAX_EVENTS // const.QUICK_DIVISOR if quick else const.MAX_EVENTS
         return delays, Jitter(families, events=events).fit(delays)
     return delays, None
 
@@ -202,13 +204,13 @@ def _fitted(
 def _allows_joint(delays: Delays, jitter: Jitter) -> bool:
     """Return whether `joint` describes such jitter: drawn per packet, behind a queue reached as packets were sent."""
     ordered = jitter.process_.name in ("packet", "unknown") and delays.reordered_share == 0
-    return ordered and delays.place != "before" and jitter.sd_us_.number >= const.GRAIN_US
+    return ordered and delays.place != "before" and jitter.sd_us_.number >= const.RESOLUTION_US
 
 
 def _is_uninformative(delays: Delays, lever_us: float) -> bool:
     """Return whether residual delays are too small to reveal their process, and the queue alone determines the rate."""
     give_back(len(delays.table))
-    return lever_us > const.STANDS * central_sd(delays.rtt_us) and process_of(delays).name == "unknown"
+    return lever_us > const.STANDING_SDS * central_sd(delays.rtt_us) and process_of(delays).name == "unknown"
 
 
 def _drift(flow: SentPackets, steps: Steps, errors: Floats, delays: Delays, bucket: float) -> float:
@@ -239,6 +241,6 @@ def quick_jitter(path: PathEvidence, delays: Delays, progress: Progress = silent
         if kept is None or kept[0] is not delays:
             kept = path.kept[quick_jitter] = (
                 delays,
-                Jitter(QUICK_FAMILIES, events=const.MAX_EVENTS // const.QUICKER).fit(delays, progress),
+                Jitter(QUICK_FAMILIES, events=const.MAX_EVENTS // const.QUICK_DIVISOR).fit(delays, progress),
             )
         return kept[1]

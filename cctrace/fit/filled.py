@@ -27,8 +27,8 @@ def filled_rate(sent: SentPackets, rate: float | None) -> tuple[Steps, float]:
     steps = _one_rate(sent, constant_rate(sent)[0] if rate is None else rate)
     error = float(rate_errors(sent, steps)[0])
     _, delivered, _ = delivered_rate(sent, max(5e5, 4 * sent.least_rtt_us))
-    is_certain = error <= const.UNSURE and explains_delays(sent, steps)
-    if not is_certain or delivered.max() > const.FASTER * steps.rate[0]:
+    is_certain = error <= const.MAX_RATE_ERROR and explains_delays(sent, steps)
+    if not is_certain or delivered.max() > const.FASTER_TIMES * steps.rate[0]:
         raise FitError(_unfilled(sent, delivered.max() * 8))
     return steps, error
 
@@ -36,7 +36,7 @@ def filled_rate(sent: SentPackets, rate: float | None) -> tuple[Steps, float]:
 def explains_delays(sent: SentPackets, steps: Steps) -> bool:
     """Return whether a queue at this rate explains any of the delays."""
     with_queue, without = deviation(sent, steps), deviation(sent, constant(1e6))
-    return without - with_queue >= const.RATE_SHOWS * without
+    return without - with_queue >= const.RATE_GAIN * without
 
 
 def _unfilled(sent: SentPackets, fastest_mbps: float) -> str:
@@ -47,7 +47,7 @@ def _unfilled(sent: SentPackets, fastest_mbps: float) -> str:
         "the flow never filled the path long enough to show its rate, which is at least "
         f"{format_rate(fastest_mbps * 1e6)}: a bulk flow is needed"
     )
-    if sd > 2 * const.JITTERY * mean:
+    if sd > 2 * const.JITTERY_SHARE * mean:
         text += (
             f"; its RTTs deviate by {format_time(1e3 * sd)} from {format_time(1e3 * mean)} without a queue to show for "
             "it: if it was BBR with data to send, it is one that jitter made collapse"

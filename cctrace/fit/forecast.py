@@ -7,7 +7,7 @@ import numpy as np
 
 from cctrace.display import listed
 from cctrace.estimates import Estimate
-from cctrace.fit.constants import UNLIKELY
+from cctrace.fit.constants import MIN_COLLAPSE_PROBABILITY
 from cctrace.fit.threshold import Threshold
 from cctrace.special import special
 from cctrace.units import format_number, format_percent, format_time
@@ -58,7 +58,7 @@ class Forecast(NamedTuple):
         _, least, most = self.sd_us.sides()
         _, low, high = self.threshold_sd_us.sides()
         if most < low:
-            return "no" if self.probability.number < UNLIKELY else "close"
+            return "no" if self.probability.number < MIN_COLLAPSE_PROBABILITY else "close"
         return "yes" if least > high else "close"
 
 
@@ -103,7 +103,7 @@ def answer_text(forecasts: Mapping[str, Forecast]) -> str:
 def limit_text(forecast: Forecast) -> str:
     """Return at which jitter a controller collapses, in words, and how often it does at the path's jitter."""
     sd, chance = forecast.threshold_sd_us, forecast.probability.number
-    now = f" ({format_percent(chance)} of the runs do now)" if chance >= UNLIKELY / 2 else ""
+    now = f" ({format_percent(chance)} of the runs do now)" if chance >= MIN_COLLAPSE_PROBABILITY / 2 else ""
     if sd.value is None and sd.low is not None:
         return f"would not with up to {format_time(sd.low * 1e3)} of jitter{now}"
     if sd.value is None and sd.high is not None:

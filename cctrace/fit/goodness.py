@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from cctrace.columns import Floats, Ints
 from cctrace.fit.censored import Censored, Fitted
-from cctrace.fit.constants import DRAWS, STALL, TEST_POINTS, TEST_SHIFT
+from cctrace.fit.constants import DRAWS, MAX_STALL_SHARE, TEST_POINTS, TEST_SHIFT
 from cctrace.fit.families import Family
 from cctrace.path.blocks import block_sizes
 from cctrace.special import special
@@ -75,7 +75,7 @@ def goodness(
     p, x = fitted.p, np.linspace(0, 1, TEST_POINTS + 2)[1:-1]
 
     def empirical(q: Floats) -> Floats:
-        u = residuals(data, fitted.family, q[:-1], STALL * special.expit(q[-1]))[0]
+        u = residuals(data, fitted.family, q[:-1], MAX_STALL_SHARE * special.expit(q[-1]))[0]
         return np.searchsorted(np.sort(u), x, "right") / max(len(u), 1)
 
     u, groups = residuals(data, fitted.family, p[:-1], fitted.stalls)

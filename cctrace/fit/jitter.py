@@ -127,14 +127,14 @@ class Jitter(Serialised):
             )
         self.process_, self.wander_us_ = process_of(delays), 0.0
         self._fit(observed_draws(delays, self.process_, self.events), delays.effective_samples, progress)
-        if self.process_.name in ("packet", "reorder") and self.is_refuted(const.WANDERS):
+        if self.process_.name in ("packet", "reorder") and self.is_refuted(const.WANDER_DISTANCE):
             self._without_wander(delays, progress)
         return self
 
     def is_refuted(self, distance: float) -> bool:
         """Return whether the delays refute the distribution: residuals farther than this from uniform."""
         found = self.goodness_
-        return found is not None and found.probability < const.REFUTED and found.distance > distance
+        return found is not None and found.probability < const.MIN_FIT_PROBABILITY and found.distance > distance
 
     def _without_wander(self, delays: Delays, progress: Progress) -> None:
         """Remove shifts common to all packets within 50 ms (backlog, not jitter) if the family then fits."""
@@ -148,7 +148,7 @@ class Jitter(Serialised):
         except FitError:
             return
         before, after = self.goodness_, fit.goodness_
-        if before is not None and after is not None and after.distance < const.STEADIER * before.distance:
+        if before is not None and after is not None and after.distance < const.STEADIER_SHARE * before.distance:
             vars(self).update(vars(fit) | {"families": self.families, "wander_us_": wander_us})
 
     def _fit_draws(self, draws: Floats) -> Self:
@@ -169,7 +169,7 @@ class Jitter(Serialised):
             )
         self.effective_samples_, self.range_us_ = effective_samples, (data.low, data.high)
         quick, names = self.events < const.MAX_EVENTS, [name for name in self.families if name != "empirical"]
-        if data.ordered and data.event.mean() < const.MOST and len(self.families) > 1:
+        if data.ordered and data.event.mean() < const.MIN_SHARE and len(self.families) > 1:
             # Where most draws are censored, a second component is arbitrary.
             names = [name for name in names if name != "mixture"]
         names = names or ["normal"]
@@ -181,12 +181,14 @@ class Jitter(Serialised):
         fits = [one for one in fits if one.log_likelihood > -1e14 and not one.moments[1] > widest] or fits[:1]
         least = min(fitted.aic for fitted in fits)
         # The first of those that explain the delays as well: a far-off gamma resembles a normal.
-        as_good = [fitted for fitted in fits if fitted.aic <= least + max(const.AS_GOOD, const.NEAR_AIC * abs(least))]
+        as_good = [
+            fitted for fitted in fits if fitted.aic <= least + max(const.AIC_TIE, const.AIC_TIE_SHARE * abs(least))
+        ]
         self._best, self._data = data.without_stalls(as_good[0], quick), data
         self.aic_ = {f.family.name: f.aic - least for f in sorted(fits, key=lambda fitted: fitted.aic)}
         self.as_good_ = [fitted.family.name for fitted in as_good]
         self._errors()
-        if "empirical" in self.families and (self.is_refuted(const.FAR_OFF) or len(self.families) == 1):
+        if "empirical" in self.families and (self.is_refuted(const.MAX_FIT_DISTANCE) or len(self.families) == 1):
             self._without_family()
         self.distribution_, self.stalls_ = self._best.family.name, self._best.stalls
         return self

@@ -50,7 +50,7 @@ def joint(flow: SentPackets, delays: Delays, jitter: Jitter, quick: bool) -> Joi
     """
     if len(delays.steps.rate) > const.MAX_JOINT_STEPS or jitter.distribution_ not in FAMILIES:
         return None
-    model = _Model(flow, delays, jitter, const.MAX_GROUPS // const.QUICKER if quick else const.MAX_GROUPS)
+    model = _Model(flow, delays, jitter, const.MAX_GROUPS // const.QUICK_DIVISOR if quick else const.MAX_GROUPS)
     theta = np.concatenate([jitter._best.p, np.log(delays.steps.rate)])
     theta, least = model.climbed(theta)
     if not np.isfinite(least):
@@ -63,7 +63,7 @@ def joint(flow: SentPackets, delays: Delays, jitter: Jitter, quick: bool) -> Joi
         return None
     covariance, by_curvature = errors
     bounds = None
-    if model.k == 1 and not covariance[-1, -1] < const.MOVED**2:
+    if model.k == 1 and not covariance[-1, -1] < const.RATE_CHANGE**2:
         theta, bounds = _profiled(model, theta, covariance[-1, -1] / by_curvature[-1, -1])
         errors = model.errors(theta)
         if errors is None:
@@ -89,7 +89,7 @@ def _family(model: _Model, theta: Floats, least: float, jitter: Jitter) -> tuple
         rival = model.of(FAMILIES[name])
         p = rival.data(theta).fit(rival.family, stalls=bool(jitter.stalls_ > 1e-6)).p
         found, at = rival.climbed(np.append(p, theta[-1]))
-        if np.isfinite(at) and 2 * (len(found) - at) < best[2] - max(const.AS_GOOD, const.NEAR_AIC * abs(best[2])):
+        if np.isfinite(at) and 2 * (len(found) - at) < best[2] - max(const.AIC_TIE, const.AIC_TIE_SHARE * abs(best[2])):
             best = (rival, found, 2 * (len(found) - at))
     return best[:2]
 
@@ -155,7 +155,7 @@ class _Model:
         """Return log L per group."""
         data, p = self.data(theta), theta[: -self.k]
         with np.errstate(all="ignore"):
-            each = data.per_group(self.family, p[:-1], const.STALL * special.expit(p[-1]))
+            each = data.per_group(self.family, p[:-1], const.MAX_STALL_SHARE * special.expit(p[-1]))
         return np.maximum(np.nan_to_num(each, nan=const.MIN_LOG), const.MIN_LOG)
 
     def total(self, theta: Floats, data: Censored | None = None) -> float:
@@ -164,7 +164,7 @@ class _Model:
         if self._impossible(data, theta):
             return -np.inf
         with np.errstate(all="ignore"):
-            value = data.log_likelihood(self.family, p[:-1], const.STALL * special.expit(p[-1]))
+            value = data.log_likelihood(self.family, p[:-1], const.MAX_STALL_SHARE * special.expit(p[-1]))
         return value if np.isfinite(value) and abs(value) < 1e12 else -np.inf
 
     def free(self, theta: Floats) -> Ints:
@@ -200,7 +200,7 @@ class _Model:
             if not np.all(np.isfinite(move)):
                 break
             farthest = np.abs(move[-self.k :]).max()
-            move /= max(farthest / const.FARTHEST, 1.0)
+            move /= max(farthest / const.MAX_MOVE, 1.0)
             for _ in range(12):
                 value = self.total(theta + move)
                 if value > at:
@@ -279,14 +279,14 @@ def _inverse(matrix: Floats) -> Floats | None:
     if np.any(np.diag(matrix) <= 0):
         return None
     values, vectors = np.linalg.eigh(matrix * scale * scale[:, None])
-    return (vectors / values) @ vectors.T * scale * scale[:, None] if values.min() > const.DEFINITE else None
+    return (vectors / values) @ vectors.T * scale * scale[:, None] if values.min() > const.MIN_EIGENVALUE else None
 
 
 def _pieces(groups: int, most: int) -> Bools:
     """Return which groups are used: evenly spread blocks."""
     if groups <= most:
         return np.ones(groups, bool)
-    pieces = np.arange(groups) // const.PIECE
+    pieces = np.arange(groups) // const.BLOCK_GROUPS
     edges = np.floor(np.arange(pieces[-1] + 2) * most / groups)
     return (np.diff(edges) > 0)[pieces]
 
@@ -301,7 +301,7 @@ def _profiled(model: _Model, theta: Floats, stretch: float) -> tuple[Floats, tup
         for step in far:
             at, value = model.at_rate(at, middle + side * step)
             found[middle + side * step] = (at, value)
-            if value < max(pair[1] for pair in found.values()) - const.HOPELESS * max(stretch, 1.0):
+            if value < max(pair[1] for pair in found.values()) - const.PROFILE_DEPTH * max(stretch, 1.0):
                 break
     logs = np.array(sorted(found))
     values = np.array([found[log][1] for log in logs])

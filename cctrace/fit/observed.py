@@ -5,7 +5,7 @@ import numpy as np
 from cctrace.columns import Ints
 from cctrace.errors import FitError
 from cctrace.fit.censored import Censored
-from cctrace.fit.constants import PIECE
+from cctrace.fit.constants import BLOCK_GROUPS
 from cctrace.fit.process import Process
 from cctrace.path.delays import Delays
 
@@ -58,7 +58,7 @@ def _thinned(data: Censored, most: int) -> Censored:
     keep = count / most
     if keep <= 1.2:
         return data
-    pieces = np.arange(len(data.event)) // PIECE
+    pieces = np.arange(len(data.event)) // BLOCK_GROUPS
     taken = np.floor(np.arange(pieces[-1] + 1) / keep) != np.floor((np.arange(pieces[-1] + 1) - 1) / keep)
     of_group = taken[pieces]
     rows = of_group[data.group]

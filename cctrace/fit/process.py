@@ -12,7 +12,7 @@ import numpy as np
 
 from cctrace.columns import Bools, Floats
 from cctrace.estimates import Estimate
-from cctrace.fit.constants import BIN_US, FLAT, SELDOM
+from cctrace.fit.constants import BIN_US, MAX_FLAT_SHARE, SELDOM_SHARE
 from cctrace.path.constants import LEAST_RTTS, REORDERED_SHARE
 from cctrace.path.delays import Delays
 from cctrace.tcp.wire import PACKET_BYTES
@@ -51,7 +51,7 @@ def process_of(delays: Delays) -> Process:
     both = delays.event[1:] & delays.event[:-1]
     gap = np.diff(departed)
     both &= (gap > 0) & (gap < 20 * np.median(gap[gap > 0]))
-    if both.sum() < LEAST_RTTS and len(both) > LEAST_RTTS / SELDOM:
+    if both.sum() < LEAST_RTTS and len(both) > LEAST_RTTS / SELDOM_SHARE:
         why = f"only {both.sum()} of {len(both)} neighbours arrived apart, as those do that share a draw"
         return Process("packet", None, correlation, why)
     if both.sum() < LEAST_RTTS and delays.place == "before":
@@ -69,7 +69,7 @@ def process_of(delays: Delays) -> Process:
     if chance > 0.5:
         why = f"delays differ by less than the clock tells apart ({clock:.0f} us)"
         return Process("unknown", None, correlation, why)
-    if share < FLAT or share < 3 * chance:
+    if share < MAX_FLAT_SHARE or share < 3 * chance:
         by_chance = f"{format_percent(chance)} would by chance"
         why = f"{format_percent(share)} of neighbours agree, {by_chance}: a draw for each packet"
         return Process("packet", None, correlation, why)

@@ -29,7 +29,7 @@ from cctrace.columns import Floats, Ints
 from cctrace.display import Jsonable, Progress, Summarized, connection, plain, silent
 from cctrace.errors import ArgumentError, FitError
 from cctrace.estimates import Estimate
-from cctrace.fit.constants import BIN_NS, MIN_COMMON_S, MIN_SHARE_BYTES, MOST, SETTLING, SHARE_DRAWS
+from cctrace.fit.constants import BIN_NS, MIN_COMMON_S, MIN_SHARE, MIN_SHARE_BYTES, SETTLING_SHARE, SHARE_DRAWS
 from cctrace.fit.fitted_path import path_of
 from cctrace.flows.capture import Capture
 from cctrace.flows.flow import Flow
@@ -214,7 +214,7 @@ class Share(Summarized, Jsonable):
             If the flow did not compete: it was active for less than half of the longest flow's time.
         """
         if number not in self.flows_:
-            raise FitError(f"this flow was up for less than {format_percent(MOST)} of the time of the longest")
+            raise FitError(f"this flow was up for less than {format_percent(MIN_SHARE)} of the time of the longest")
         return OfFlow(self, number)
 
     def to_dict(self) -> dict[str, Any]:
@@ -246,10 +246,10 @@ def competitors(flows: Sequence[Flow]) -> tuple[list[Flow], int, int]:
     """
     spans = {flow.index: (int(flow.events["time_ns"][0]), int(flow.events["time_ns"][-1])) for flow in flows}
     longest = max(last - first for first, last in spans.values())
-    flows = [f for f in flows if spans[f.index][1] - spans[f.index][0] >= MOST * longest]
+    flows = [f for f in flows if spans[f.index][1] - spans[f.index][0] >= MIN_SHARE * longest]
     begin = max(spans[flow.index][0] for flow in flows)
     end = min(spans[flow.index][1] for flow in flows)
-    begin += int(SETTLING * max(end - begin, 0))
+    begin += int(SETTLING_SHARE * max(end - begin, 0))
     if len(flows) < 2 or end - begin < MIN_COMMON_S * 1e9:
         raise FitError(
             f"{len(flows)} flows are up together for {max(end - begin, 0) / 1e9:.1f} s after settling; at least two "

@@ -17,7 +17,7 @@ from cctrace.cc.base import Controller
 from cctrace.columns import Floats
 from cctrace.display import Progress
 from cctrace.errors import ArgumentError
-from cctrace.fit.constants import FINEST, MAX_GRIDS, NEAREST, PEAKS, WIDE
+from cctrace.fit.constants import FINEST_STEP, GEOMETRIC_RANGE, MAX_GRIDS, MAX_PEAKS, MIN_PROFILE_POINTS
 
 Point = tuple[float, ...]  # position on each axis
 
@@ -48,8 +48,8 @@ class Axis(NamedTuple):
             raise ArgumentError(f"{name}=({low!r}, {high!r}) is not a range within [{param.low}, {param.high}]")
         scale = min(value for value in (low, param.default) if value > 0) if low >= 0 and param.default > 0 else 0
         least = None
-        if low >= 0 and scale and high / scale > WIDE:
-            least = low if low > 0 else scale / WIDE
+        if low >= 0 and scale and high / scale > GEOMETRIC_RANGE:
+            least = low if low > 0 else scale / GEOMETRIC_RANGE
         return cls(name, low, high, isinstance(param.default, int), least)
 
     def value(self, place: float) -> float:
@@ -128,11 +128,11 @@ class Surface:
         for point in sorted(self.scores, key=self.at, reverse=True):
             if all(max(abs(a - b) for a, b in zip(point, other, strict=True)) > 1.5 * step for other in found):
                 found.append(point)
-            if len(found) == PEAKS:
+            if len(found) == MAX_PEAKS:
                 break
         return found
 
-    def _climb(self, point: Point, step: float, fixed: int | None = None, finest: float = FINEST) -> Point:
+    def _climb(self, point: Point, step: float, fixed: int | None = None, finest: float = FINEST_STEP) -> Point:
         """Return the likeliest point near one, by ever smaller steps along the axes except a fixed one."""
         free = [k for k in range(len(self.axes)) if k != fixed]
         while step > finest:
@@ -181,7 +181,7 @@ class Surface:
         if len(self.axes) == 1:
             self.at((place,))
             return (place,)
-        nearest = sorted(self.scores, key=lambda point: abs(point[k] - place))[:NEAREST]
+        nearest = sorted(self.scores, key=lambda point: abs(point[k] - place))[:MIN_PROFILE_POINTS]
         starts = {(*point[:k], place, *point[k + 1 :]) for point in (self.best, max(nearest, key=self.at))}
         start = max(sorted(starts), key=self.at)
         return self._climb(start, 1 / 64, k, 1 / 1024)
@@ -200,7 +200,7 @@ class Surface:
                 outside = tried
                 break
             edge, step = tried, 2 * step
-        while abs(outside - edge) > max(EDGE[len(self.axes)] * abs(edge - self.best[k]), FINEST / 10):
+        while abs(outside - edge) > max(EDGE[len(self.axes)] * abs(edge - self.best[k]), FINEST_STEP / 10):
             middle = (edge + outside) / 2
             if accepted(middle):
                 edge = middle

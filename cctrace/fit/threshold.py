@@ -109,7 +109,7 @@ def simulated_threshold(
     search = _Search(path_of, controller, ack_every, rate_bps, segments, seed)
     if enough_us is not None and min(search.at(*[enough_us] * const.FAR_RUNS)) >= 0.5:
         return Threshold(
-            None, 0.0, const.CLOSE, enough_us, None, const.FAR_RUNS, search.queue_us[0], trials=search.trials
+            None, 0.0, const.CLOSE_LOG_SD, enough_us, None, const.FAR_RUNS, search.queue_us[0], trials=search.trials
         )
     search = _Search(path_of, controller, ack_every, rate_bps, segments, seed)
     low, high = _bracket(search, min(guess_us, most_us), most_us)
@@ -117,7 +117,7 @@ def simulated_threshold(
         bound, runs, queue_us = float(np.exp(search.x[-1])), len(search.x), search.queue_us[-1]
         least, most = (bound, None) if high is None else (None, bound)
         tried = _at_now(search, now_us, bound)
-        return Threshold(None, 0.0, const.CLOSE, least, most, runs, queue_us, *tried, search.trials)
+        return Threshold(None, 0.0, const.CLOSE_LOG_SD, least, most, runs, queue_us, *tried, search.trials)
     with ahead(importlib.import_module, "scipy.optimize"):  # runs leave one core to what the curve needs
         about = _narrowed(search, low, high, most_us)
     x, error, spread = _curve(search, about)
@@ -159,13 +159,13 @@ def _bracket(search: _Search, start_us: float, most_us: float) -> tuple[float | 
     """Return log sd below and above the threshold; None for a side that was not found."""
     x, most, least = np.log(start_us), np.log(most_us), np.log(most_us) - np.log(1e3)
     collapsed = search.collapses(np.exp(x))
-    step = np.log(const.STEP) * (-1 if collapsed else 1)
+    step = np.log(const.SD_STEP) * (-1 if collapsed else 1)
     while True:
         if x >= most and not collapsed:
             # Chance decides near the threshold: require a second seed to agree.
             if not search.collapses(most_us):
                 return x, None
-            return most - np.log(const.STEP), most
+            return most - np.log(const.SD_STEP), most
         if x <= least and collapsed:
             return None, x
         before, x = x, min(max(x + step, least), most)
@@ -180,7 +180,9 @@ def _curve(search: _Search, about: float) -> tuple[float, float, float]:
 
     x, share = np.array(search.x), np.array(search.share)
     top = max(float(share.max()), 0.9)
-    weight = 1 / np.sqrt(1 + ((x - about) / const.CLOSE) ** 2)  # far from the threshold the curve is not logistic
+    weight = 1 / np.sqrt(
+        1 + ((x - about) / const.CLOSE_LOG_SD) ** 2
+    )  # far from the threshold the curve is not logistic
 
     def off(p: Floats) -> Floats:
         middle, width = p[0], np.exp(p[1])
@@ -189,12 +191,12 @@ def _curve(search: _Search, about: float) -> tuple[float, float, float]:
 
     found = optimize.least_squares(off, [about, np.log(0.12)], x_scale=[0.1, 1.0], loss="soft_l1", f_scale=0.3)
     middle, width = float(found.x[0]), float(np.exp(found.x[1]))
-    near = np.abs(x - middle) < max(3 * const.CLOSE, 2 * width)
+    near = np.abs(x - middle) < max(3 * const.CLOSE_LOG_SD, 2 * width)
     noise = np.sqrt(np.sum((off(found.x)[:-1] / weight)[near] ** 2) / max(near.sum() - 2, 1))
     slope = (2 * top - 1) / (4 * top * width)  # of the share by log sd, at one half
     error = noise / slope / np.sqrt(max(near.sum(), 1))
     return (
         middle,
-        float(np.hypot(min(error, 0.5), const.SCATTER * (const.RUNS / len(x)) ** 2)),
-        float(np.clip(noise / slope, *const.SPREADS)),
+        float(np.hypot(min(error, 0.5), const.MIN_SCATTER * (const.RUNS / len(x)) ** 2)),
+        float(np.clip(noise / slope, *const.SCATTER_RANGE)),
     )

@@ -84,9 +84,7 @@ ACK_TIMER_US = 30_000.0  # us | set | an ACK for a single segment this late wait
 # --- ACKs ------------------------------------------------------------------------------------------------------------
 MIN_ACKS = 50  # ACKs | set | least in order, to recognise a pattern
 GATHERED_SEGMENTS = 2.5  # segments per ACK | set | from which ACKs may be aggregated in time slots
-USUAL_COUNT_SHARE = (
-    0.9  # share | set | of ACKs that cover the same number of segments, from which that number triggers the ACK
-)
+USUAL_COUNT_SHARE = 0.9  # share | set | of ACKs for the same number of segments, from which that triggers them
 ON_GRID_SHARE = 0.8  # share | set | of ACK spacings that must be multiples of a slot
 GRID_TOLERANCE = 0.15  # of a slot | set | largest distance from a multiple
 
@@ -100,13 +98,9 @@ CHANCE_PROBABILITY = 1e-3  # probability | set | of taking losses independent of
 QUEUE_END_SHARE = 0.75  # of the longest queue | set | from which a queue of a few packets drops
 CHANCE_AT_THE_END = 1e-4  # probability | set | that random losses alone are as many there
 CHANCE_OF_ALL = 0.05  # probability | set | of random losses avoiding short queues as much, from which none was full
-MAX_EARLY_SHARE = (
-    0.5  # of the overflows | set | begun below the longest queue, from which it was not full: tail drop .44 at most
-)
+MAX_EARLY_SHARE = 0.5  # of the overflows | set | begun below the longest queue: tail drop has .44 at most
 MAX_PASSING_PACKETS = 20  # packets | set | most that pass a full queue per dropped packet
-ABOVE_FULL_PACKETS = (
-    1.5  # packets | set | largest excess of the backlog of passed over dropped packets: in service, ties
-)
+ABOVE_FULL_PACKETS = 1.5  # packets | set | largest excess of backlogs of passed over dropped packets: ties, in service
 SURE_BACKLOG = 0.2  # packets | set | largest error of a backlog from which packets can be counted
 SAME_OVERFLOW_US = 100_000.0  # us | set | losses closer than this belong to one overflow
 BURSTY_TIMES = 3.0  # times | set | increase of the loss probability after a loss, from which losses are bursty

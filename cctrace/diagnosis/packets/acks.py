@@ -10,7 +10,7 @@ from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.facts import AckPath
 from cctrace.diagnosis.groups import AckBatches, AckBunches, AckCounts
 from cctrace.diagnosis.record import Record
-from cctrace.fit.constants import JITTERY
+from cctrace.fit.constants import JITTERY_SHARE
 from cctrace.flows.state import SYN
 from cctrace.path.constants import MIN_ACKS
 from cctrace.tcp.wire import HEADER_BYTES
@@ -151,7 +151,7 @@ def ack_counts(record: Record) -> AckCounts | None:
     # Jitter merges packets, which a receiver acknowledges at once: ACKs closer than the bottleneck's packet spacing.
     packet_us = (record.table.mss + HEADER_BYTES) / record.path.require_bottleneck.rate
     close = np.mean(np.diff(time) * 1e6 < packet_us) > const.NOTABLE_SHARE
-    jittered = bool(spread > JITTERY * mean and (close or len(time) / begins.sum() >= 2))
+    jittered = bool(spread > JITTERY_SHARE * mean and (close or len(time) / begins.sum() >= 2))
     segments = record.events.sent["segments"]
     per_packet = float(np.mean(segments)) if len(segments) else 1.0  # segments that the sender's NIC cuts from one
     return AckCounts(float(size.mean()), float(np.quantile(size, 0.95)), per_packet, jittered)

@@ -6,7 +6,7 @@ from cctrace.analytic.collapse import COLLAPSED
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.facts import PACKETS, Facts
 from cctrace.diagnosis.findings import ENDS, Finding, Findings, between
-from cctrace.fit.constants import JITTERY
+from cctrace.fit.constants import JITTERY_SHARE
 from cctrace.path.constants import REORDERED_SHARE
 from cctrace.tcp.wire import DELAYED_ACK_SEGMENTS
 
@@ -118,7 +118,7 @@ def jitter(facts: Facts, found: Findings) -> Iterator[Finding]:
         return
     if found.sure & {"competition", "fair_queueing"}:  # the others' packets vary them, too
         return
-    if varied.jitter_sd_us >= JITTERY * varied.uncongested_rtt_us:
+    if varied.jitter_sd_us >= JITTERY_SHARE * varied.uncongested_rtt_us:
         yield facts.finding("jitter", const.EXPLAINING_CONFIDENCE, varied)
 
 
