@@ -10,7 +10,7 @@ import cctrace as cct
 from benchmarks.identify import from_ss, simulated
 from cctrace.cli import main
 from cctrace.errors import ArgumentError, StreamError
-from cctrace.identification.constants import ALIKE, ASTRAY, FEWEST, FINEST_SCALE, MAX_AGAINST
+from cctrace.identification.constants import ASTRAY_SHARE, FINEST_SCALE, GROUP_RATIO, MAX_AGAINST, MIN_OBSERVATIONS
 from cctrace.identification.flights import flights_of, likelihoods
 from cctrace.identification.identify import CANDIDATES, identify_files
 from cctrace.identification.odds import UNKNOWN, probabilities, wrong_factor
@@ -25,7 +25,7 @@ def test_a_simulated_flow_is_of_its_sender_or_of_what_decides_alike(name, number
     assert sum(p for _, p in found.candidates) == pytest.approx(1)
     assert {one for one, _ in found.candidates} == {*CANDIDATES, UNKNOWN}
     best = found.candidates[0].probability
-    assert all((p * ALIKE >= best) == (one in found.group) for one, p in found.candidates if one != UNKNOWN)
+    assert all((p * GROUP_RATIO >= best) == (one in found.group) for one, p in found.candidates if one != UNKNOWN)
 
 
 @pytest.mark.parametrize("name", ["cubic6", "reno", "bbr2022", "bbr3"])
@@ -104,7 +104,7 @@ def test_a_wrong_factor_of_reductions_counts_against_a_candidate():
 
     assert wrong_factor(One) == MAX_AGAINST
     One.reductions = 1
-    assert wrong_factor(One) == pytest.approx(MAX_AGAINST / FEWEST)
+    assert wrong_factor(One) == pytest.approx(MAX_AGAINST / MIN_OBSERVATIONS)
     One.after = np.nan
     assert wrong_factor(One) == 0
 
@@ -163,7 +163,7 @@ def test_a_window_that_prague_leaves_open_for_its_pacing_timer_is_no_wrong_windo
     record = record_of(sim.capture().flow(0)).part()
     wrong = flights_of(record, replay_of(record, "prague2020")).astray
     assert wrong.acks > 1000
-    assert wrong.share < ASTRAY
+    assert wrong.share < ASTRAY_SHARE
 
 
 def test_a_window_that_a_paced_socket_leaves_open_for_its_timer_is_no_wrong_window(tmp_path):
@@ -175,7 +175,7 @@ def test_a_window_that_a_paced_socket_leaves_open_for_its_timer_is_no_wrong_wind
     assert replay.paced
     assert flights_of(record, replay).astray.share == 0
     replay = replay._replace(sends=replay.sends - 5)  # whose timer explains nothing
-    assert flights_of(record, replay).astray.share > ASTRAY
+    assert flights_of(record, replay).astray.share > ASTRAY_SHARE
 
 
 @pytest.mark.parametrize("may_miss", [True, False])

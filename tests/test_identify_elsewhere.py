@@ -77,7 +77,7 @@ def test_stages_of_a_chain_follow_each_other_for_as_long_as_its_phases_last():
 
 
 def test_a_few_blocks_tell_of_no_phase():
-    few = constants.FEW
+    few = constants.MIN_FOR_CYCLE
     record = types.SimpleNamespace(halves=Sent([1.0] * (few - 1)), events=None)
     cycles = cycles_of(record, [types.SimpleNamespace(name="bbr2022", bw=np.full(few, 1000.0))])
     assert cycles.by_level == cycles.by_bandwidth == {}
@@ -265,7 +265,7 @@ def test_flights_that_outgrow_a_window_are_not_its_own():
     halves.blur = 0.4  # jitter makes flights so uneven
     assert against(halves, rise) == 0.0
     halves.blur, halves.epochs = 0.16, [np.arange(10)]  # jitter may do this to one period: it counts by a third
-    assert 0.0 < against(halves, rise) < constants.MAX_AGAINST / constants.FEWEST
+    assert 0.0 < against(halves, rise) < constants.MAX_AGAINST / constants.MIN_OBSERVATIONS
     halves.blur = 0.0  # but not this
     assert against(halves, rise) == constants.MAX_AGAINST
     halves.epochs = Periods().epochs
@@ -280,7 +280,7 @@ def test_a_growth_of_a_few_segments_is_sure_in_many_like_periods_and_not_in_scat
     """H-TCP's and Hybla's windows grow by a tenth or two faster than Reno's, and by the same in each period."""
     halves = Periods(20, blur=0.02)
     few = np.tile(np.linspace(0.0, 4.0, 10), 20) / halves.flights
-    assert against(halves, few) > constants.BEFOREHAND
+    assert against(halves, few) > constants.PRIOR_LOG_ODDS
     assert against(halves, few / 4) == 0.0  # a segment is what an ACK moves
     scattered = few * np.repeat(np.tile([-0.5, 2.5], 10), 10)
     assert against(halves, scattered) < against(halves, few)

@@ -8,7 +8,7 @@ import pytest
 from cctrace.flows.events import Events
 from cctrace.flows.packed import EventColumns
 from cctrace.flows.state import EVENT
-from cctrace.identification.constants import MAX_AGAINST, RARE, SENDS_ECT1
+from cctrace.identification.constants import MAX_AGAINST, RARE_LOG_ODDS, SENDS_ECT1
 from cctrace.identification.flights import Astray, Flights, after_reductions
 from cctrace.identification.halves import HalfRounds
 from cctrace.identification.identify import _in_favour
@@ -95,7 +95,7 @@ def test_flights_of_a_few_segments_seen_from_the_receiver_are_hardly_evidence(fl
 
 def test_of_two_that_explain_a_flow_alike_the_one_that_no_kernel_ships_comes_last():
     pair = {"bbr2": 100.0, "bbr2plus": 100.0}
-    assert among_paced([*pair], pair, Cycles({}, {}), 1.0, 4.0) == {"bbr2": 0.0, "bbr2plus": RARE["bbr2plus"]}
+    assert among_paced([*pair], pair, Cycles({}, {}), 1.0, 4.0) == {"bbr2": 0.0, "bbr2plus": RARE_LOG_ODDS["bbr2plus"]}
     better = pair | {"bbr2plus": 1000.0}
     assert among_paced([*better], better, Cycles({}, {}), 1.0, 1.0)["bbr2plus"] == 0.0  # no less than others' best
 

@@ -62,7 +62,7 @@ def overdue(halves: HalfRounds, rtt_us: Floats, cls: type[Controller]) -> float:
     application when the dip is due hides it.
     """
     flight, to_half = np.median(halves.flight), not cls.phase_choices
-    if len(halves) < const.FEW or flight <= 2 * FLOOR_SEGMENTS or (to_half and flight < LONG):
+    if len(halves) < const.MIN_FOR_CYCLE or flight <= 2 * FLOOR_SEGMENTS or (to_half and flight < LONG):
         return 0.0
     valid_us = lifetime_us({name: parameter.default for name, parameter in cls.params.items()})
     edges = halves.edges
@@ -74,7 +74,7 @@ def overdue(halves: HalfRounds, rtt_us: Floats, cls: type[Controller]) -> float:
         low = float(lowest[k])
         if low <= least + 2 * const.STAMP_ERROR_US:
             least, since = min(least, low), k
-        elif halves.time_us[edges[k + 1]] - halves.time_us[edges[since + 1]] > const.WAITS_LATE * valid_us:
+        elif halves.time_us[edges[k + 1]] - halves.time_us[edges[since + 1]] > const.WAITS_LATE_TIMES * valid_us:
             usual = np.median(level[edges[since + 1] : edges[k + 1] + 1])
             fallen = np.flatnonzero(falls[since + 1 : k + 1] <= LOW * usual)
             if len(fallen):  # the new minimum is of the dip, or later

@@ -42,7 +42,9 @@ from cctrace.identification.sends import Replay, SenderRecord
 from cctrace.tcp.pacing import SK_GSO_MAX_SIZE, TSO_RTT_LOG, TSO_WIN_DIVISOR
 
 V2 = BBR2.params
-NEUTRAL = math.log((1 - const.STRAY) * math.exp(-1) / 0.2 + const.STRAY / 2)  # of a flight that is off by a tenth
+NEUTRAL = math.log(
+    (1 - const.STRAY_SHARE) * math.exp(-1) / 0.2 + const.STRAY_SHARE / 2
+)  # of a flight that is off by a tenth
 V1_WAIT_RTTS = float(LT_USE_ROUNDS + CYCLE_LEN)  # a policer's rate, and a cycle
 
 
@@ -99,7 +101,9 @@ def likelihoods(over: Floats) -> tuple[Floats, float]:
     if not len(over):
         return np.zeros(0), const.COARSEST_SCALE
     scales = np.geomspace(const.FINEST_SCALE, const.COARSEST_SCALE, 40)
-    each = np.log((1 - const.STRAY) * np.exp(-np.abs(over)[:, None] / scales) / (2 * scales) + const.STRAY / 2)
+    each = np.log(
+        (1 - const.STRAY_SHARE) * np.exp(-np.abs(over)[:, None] / scales) / (2 * scales) + const.STRAY_SHARE / 2
+    )
     best = int(np.argmax(each.sum(axis=0)))
     return each[:, best], float(scales[best])
 
@@ -114,7 +118,7 @@ def after_reductions(halves: HalfRounds, over: Floats, apart: Floats) -> tuple[f
     makes of a flight, and by the segment that an estimated departure moves to the other side of an ACK.
     """
     periods = halves.epochs
-    known = np.array([False, *(len(inside) >= const.SEVERAL for inside in periods[:-1])])
+    known = np.array([False, *(len(inside) >= const.MIN_FOR_PATTERN for inside in periods[:-1])])
     filled = [_filled(inside, over, halves.blur)[: 2 * const.MIN_AFTER] for inside in periods]
     counts = np.array([k for k, inside in enumerate(filled) if len(inside) >= const.MIN_AFTER], int)
     if not len(counts):
@@ -137,7 +141,7 @@ def _filled(inside: Ints, over: Floats, blur: float) -> Ints:
     Paced sends take two round trips to fill it. What goes on to rise is another's window.
     """
     begin = int(np.argmax(over[inside[: 2 * const.MIN_AFTER]])) if len(inside) else 0
-    later = np.abs(over[inside[begin : begin + const.SEVERAL]])
+    later = np.abs(over[inside[begin : begin + const.MIN_FOR_PATTERN]])
     return inside[begin:] if np.all(later <= const.AFTER_USUAL + blur) else inside
 
 
@@ -153,13 +157,13 @@ def outgrown(halves: HalfRounds, over: Floats, apart: Floats) -> float:
     lags behind its window. One period is sure if it differs by more than jitter does: others grow as a candidate for a
     part of a flow (H-TCP's first second after a loss; Westwood but after slow start).
     """
-    flight, part = halves.flights, const.SEVERAL // 2
+    flight, part = halves.flights, const.MIN_FOR_PATTERN // 2
     growth, surely, most, blocks = [], [0.0], [], 0
     for inside in (_filled(inside, over, halves.blur) for inside in halves.epochs):
-        if len(inside) < const.SEVERAL:
+        if len(inside) < const.MIN_FOR_PATTERN:
             continue
         early, middle, late = (float(np.median(flight[third])) for third in np.array_split(inside, 3))
-        counts = late - middle > const.GROWING * (middle - early)
+        counts = late - middle > const.GROWING_SHARE * (middle - early)
         segments = float(np.median(apart[inside[-part:]]) - np.median(apart[inside[:part]]))
         if counts or segments > 0:
             surely.append((abs(segments) - const.ONE_SEGMENT) / max(early, late) - const.JITTER_MAX * halves.blur)
@@ -175,7 +179,7 @@ def outgrown(halves: HalfRounds, over: Floats, apart: Floats) -> float:
     each, once = (
         min(const.AFTER_WEIGHT * max(one, 0.0), const.MAX_AGAINST) for one in (off, max(surely) - const.AFTER_USUAL)
     )
-    return float(max(each * min(len(growth) / const.FEWEST, 1.0), once))
+    return float(max(each * min(len(growth) / const.MIN_OBSERVATIONS, 1.0), once))
 
 
 def awaited(events: Events, rows: Ints, cwnd: Floats, mss: int) -> Floats:
@@ -215,7 +219,7 @@ def astray(record: SenderRecord, replay: Replay) -> Astray:
     if by_timer:
         below_it &= ~halves.unfilled(np.append(0.0, window))[1:]
     if replay.paced and len(replay.sends):
-        below_it &= float(np.quantile(replay.sends, const.WORSE)) - uninformative(halves) <= const.WORSE_FITS
+        below_it &= float(np.quantile(replay.sends, const.WORSE_QUANTILE)) - uninformative(halves) <= const.WORSE_FITS
     wrong = still_open & ((apart > segment + share) | below_it)
     repairs = ~halves.open[1:]
     wrong |= repairs & (apart > 2 * segment + share)
@@ -225,7 +229,7 @@ def astray(record: SenderRecord, replay: Replay) -> Astray:
 
 def uninformative(halves: HalfRounds) -> float:
     """Return the log likelihood of a send that says nothing; of a long super-packet, also its length is unlikely."""
-    return const.MIDDLE - const.PER_LENGTH * math.log(halves.burst)
+    return const.MEDIAN_LOG_LIKELIHOOD - const.PER_LENGTH * math.log(halves.burst)
 
 
 def _foreign(record: SenderRecord, replay: Replay) -> float:
@@ -239,7 +243,7 @@ def _foreign(record: SenderRecord, replay: Replay) -> float:
     srtt_us = events.at("srtt_us8", halves.acks) / 8
     # With a queue, v1's window may hold a flight; that of v2 and v3 may without one, at inflight_hi. What ran out of
     # data shows no probe either.
-    may_hold = (srtt_us > const.QUEUED * min_rtt_us) | (not is_v1)
+    may_hold = (srtt_us > const.QUEUED_RTTS * min_rtt_us) | (not is_v1)
     window = np.where(halves.ran_out, 0, halves.each(np.where(may_hold, replay.cwnd[halves.acks], np.inf)))
     least = const.V1_MIN_FLIGHT if is_v1 else const.MIN_SENT  # a block of shorter ones outlasts a probe
     blur = 0.0 if is_v1 else halves.blur  # a probe of v1 lasts a round trip, and may be no larger than jitter
@@ -252,7 +256,7 @@ def waits_us(rtt_us: Floats, is_v1: bool) -> Floats:
     if is_v1:
         return V1_WAIT_RTTS * rtt_us
     longest_us = V2["bw_probe_base_us"].default + V2["bw_probe_rand_us"].default
-    return const.WAITS_LATE * np.minimum(V2["bw_probe_max_rounds"].default * rtt_us, longest_us)
+    return const.WAITS_LATE_TIMES * np.minimum(V2["bw_probe_max_rounds"].default * rtt_us, longest_us)
 
 
 def longest_still(halves: HalfRounds, wait_us: Floats, window: Floats, least: float = 0, blur: float = 0) -> float:
@@ -268,10 +272,10 @@ def longest_still(halves: HalfRounds, wait_us: Floats, window: Floats, least: fl
     flight = halves.flights[first:]
     lengths = np.diff(halves.time_us[halves.edges])
     waits = np.append(0.0, np.cumsum((lengths / np.maximum(wait_us, 1.0))[first:]))
-    counts = (halves.busy & (lengths < const.PAUSE * np.median(lengths)))[first:]
+    counts = (halves.busy & (lengths < const.PAUSE_BLOCKS * np.median(lengths)))[first:]
     counts &= flight < (1 - const.WINDOW_HOLDS) * window[first:] - 2 * const.ONE_SEGMENT
     counts &= flight >= least  # after a rate step, flights may be shorter than at other times
-    longest, begin, same = 0.0, 0, 1 - 2 * const.STILL - blur
+    longest, begin, same = 0.0, 0, 1 - 2 * const.STILL_SHARE - blur
     for k in range(len(flight)):
         if not counts[k]:
             begin = k + 1
@@ -292,5 +296,5 @@ def paced_log_odds(halves: HalfRounds, still: float, min_rtt_us: float, is_v1: b
     shows &= not is_v1 or np.median(halves.flight) >= const.V1_MIN_FLIGHT  # otherwise it probes by a segment or two
     odds = const.DECISIVE_WEIGHT * np.log(max(still, 1.0)) if shows else 0.0
     epochs, share = halves.rises
-    grows = const.DECISIVE_WEIGHT * max(share - const.SOME_WRONG, 0.0) * min(epochs / const.FEWEST, 1.0)
+    grows = const.DECISIVE_WEIGHT * max(share - const.MAX_WRONG_SHARE, 0.0) * min(epochs / const.MIN_OBSERVATIONS, 1.0)
     return float(min(odds, const.MAX_AGAINST) + grows)

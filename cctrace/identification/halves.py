@@ -66,7 +66,7 @@ class HalfRounds:
         self.elsewhere = elsewhere = "start_ns" in events.meta["inferred"]
         self.steady = elsewhere and self._is_steady(captured, events.at("tcp_min_rtt_us", self.acks))
         self.free |= self.steady
-        self.held_back = elsewhere and self.free.size > 0 and bool(np.mean(self.free) > const.MOSTLY)
+        self.held_back = elsewhere and self.free.size > 0 and bool(np.mean(self.free) > const.PREDOMINANT_SHARE)
         self.policed = elsewhere and self._is_policed(captured, events.at("tcp_min_rtt_us", self.acks))
         self.burst = 1.0 if elsewhere else _burst(sends)
         self.blur = max(2 * _jitter(events.at("rs_rtt_us", self.acks)), self._unevenness(events)) if elsewhere else 0.0
@@ -85,15 +85,15 @@ class HalfRounds:
             return False
         tenth, middle = np.quantile(self.flights, [0.1, 0.5])
         most = self.flight.max()
-        if not len(self.reductions) and tenth > const.MOSTLY * most and middle > const.REDUCED * most:
+        if not len(self.reductions) and tenth > const.PREDOMINANT_SHARE * most and middle > const.REDUCED_CWND * most:
             return True
         # The first burst may overflow a queue.
         started = self.acks[self.edges[len(self) // const.START_SHARE]]
         rates = self.rates(captured)
         usual = np.median(rates)
-        kept = np.mean(rates > (1 - const.PROBE_SEEN) * usual) > const.MOSTLY
+        kept = np.mean(rates > (1 - const.PROBE_SEEN) * usual) > const.PREDOMINANT_SHARE
         exceeded = rates.max() > (1 + const.PROBE_SEEN) * usual
-        queued = np.median(self.rtt_us) > const.QUEUED * min_rtt_us.min()
+        queued = np.median(self.rtt_us) > const.QUEUED_RTTS * min_rtt_us.min()
         return bool(kept and np.all(self.reductions < started) and not exceeded and not queued)
 
     def rates(self, left: Values) -> Floats:
@@ -110,9 +110,9 @@ class HalfRounds:
         unseen, sent = np.diff((self.left - captured)[self.edges])[late], self.sent[late]
         first = np.searchsorted(self.acks, self.reductions)
         first = first[first < len(self.acks)]
-        if len(first) < const.FEWEST:
+        if len(first) < const.MIN_OBSERVATIONS:
             return False
-        queued = np.median(self.rtt_us[first] / min_rtt_us[first]) > const.QUEUED
+        queued = np.median(self.rtt_us[first] / min_rtt_us[first]) > const.QUEUED_RTTS
         return bool(not queued and 2 * unseen[unseen > const.PROBE_SEEN * sent].sum() > unseen.sum())
 
     def _edges(self, events: Events) -> Ints:
@@ -219,7 +219,9 @@ class HalfRounds:
             cuts = np.flatnonzero(np.isin(epoch[1:-1], falls)) + 1  # at either end, a fall is the reduction's
             for inside in np.split(epoch, cuts):
                 blocks += len(inside)
-                if len(inside) >= const.SEVERAL:  # a v1 that overflows its queue in each probe has few longer ones
+                if (
+                    len(inside) >= const.MIN_FOR_PATTERN
+                ):  # a v1 that overflows its queue in each probe has few longer ones
                     epochs += 1
                     growing += len(inside) * _grows(self.flights[inside], self.blur)
         return epochs, growing / max(blocks, 1)
@@ -236,10 +238,13 @@ class HalfRounds:
         for k in range(1, len(flight) - 3):
             low = k + 1 + int(np.argmin(flight[k + 1 : k + 4]))  # a round trip of two blocks begins within one
             level = flight[low]
-            if level > (const.REDUCED - blur) * flight[k] - segment or flight[k] < (1 - blur) * flight[k - 1] - segment:
+            if (
+                level > (const.REDUCED_CWND - blur) * flight[k] - segment
+                or flight[k] < (1 - blur) * flight[k - 1] - segment
+            ):
                 continue
             later = flight[low + 1 : int(np.searchsorted(time_us, time_us[low] + held_us)) + 1]
-            goes_on = later[:2].min(initial=np.inf) < (1 - 2 * const.STILL - blur) * level - segment
+            goes_on = later[:2].min(initial=np.inf) < (1 - 2 * const.STILL_SHARE - blur) * level - segment
             if not goes_on and later.max(initial=0.0) < RECOVERED * level:
                 found.append(low)
         return np.array(found, np.int64)
@@ -314,13 +319,13 @@ class HalfRounds:
         # Within a round trip, of two blocks. Bursts of short super-packets may exceed the amount, as after PROBE_RTT.
         some = self.edges[early + 1 : end + 1]
         filled, emptied = (sign * self.most(sign * self.flight, blocks=2)[some] for sign in (1, -1))
-        amount = np.quantile(filled, 1 - const.STRAY)
+        amount = np.quantile(filled, 1 - const.STRAY_SHARE)
         first, _, third = np.array_split(filled, 3)
         grown = np.median(third) - np.median(first)
         slow_start = self.flight[0] <= amount / 2
         kept = np.mean(np.abs(filled / amount - 1) <= const.WINDOW_HOLDS + 1 / amount)
-        woken = np.median(emptied) < const.MOSTLY * amount - 2 * const.ONE_SEGMENT
-        if not (slow_start and woken) or kept < const.MOSTLY or grown >= const.HELD_GROWTH * len(filled) / 3:
+        woken = np.median(emptied) < const.PREDOMINANT_SHARE * amount - 2 * const.ONE_SEGMENT
+        if not (slow_start and woken) or kept < const.PREDOMINANT_SHARE or grown >= const.HELD_GROWTH * len(filled) / 3:
             return None
         return int(self.acks[last + np.argmax(self.flight[last:] >= amount / 2)])
 
@@ -335,7 +340,9 @@ def _grows(flight: Floats, blur: float) -> bool:
     """Whether the flights of one period between losses are those of a growing window."""
     if _rises(flight, blur)[0]:
         return True
-    each = min(int((blur / const.FINEST_SCALE) ** 2), len(flight) // const.SEVERAL)  # blocks that average jitter out
+    each = min(
+        int((blur / const.FINEST_SCALE) ** 2), len(flight) // const.MIN_FOR_PATTERN
+    )  # blocks that average jitter out
     if each < 2:
         return False
     means = [float(part.mean()) for part in np.array_split(flight, len(flight) // each)]
@@ -349,15 +356,15 @@ def _rises(flight: Floats, blur: float) -> tuple[bool, bool]:
     level = (np.maximum.accumulate(flight) + np.minimum.accumulate(flight[::-1])[::-1]) / 2
     rise, off = level[-1] - level[0], np.mean(np.abs(flight - level))
     falls = -np.diff(flight)
-    fell = falls[falls > (const.STILL + blur) * flight[1:] + const.ONE_SEGMENT].sum()
-    if rise <= max(const.RISE, 2 * fell) or off >= const.UNSTEADY * rise:
+    fell = falls[falls > (const.STILL_SHARE + blur) * flight[1:] + const.ONE_SEGMENT].sum()
+    if rise <= max(const.RISE_SEGMENTS, 2 * fell) or off >= const.UNSTEADY_SHARE * rise:
         return False, False
-    early = level[len(level) // 2] - level[0] > const.GROWING * rise
+    early = level[len(level) // 2] - level[0] > const.GROWING_SHARE * rise
     gradual = np.max(level[2:] - level[:-2]) < rise / 2  # two blocks are a round trip
     stays = np.searchsorted(level, level + const.SAME_LEVEL * rise, side="right") - np.arange(len(level))
     longest = float(np.max(stays)) / len(level)
-    always = longest < const.GROWING
-    return bool(early and gradual and longest < 1 - const.GROWING) or always, always
+    always = longest < const.GROWING_SHARE
+    return bool(early and gradual and longest < 1 - const.GROWING_SHARE) or always, always
 
 
 def _burst(sends: Values) -> float:

@@ -115,7 +115,7 @@ class Identification(Summarized):
         likely = [
             f"{one.name}: probability {one.probability:.3g}"
             for one in self.candidates
-            if one.probability > const.LIKELY
+            if one.probability > const.MIN_PROBABILITY
         ]
         return "\n".join([*likely, self.reason])
 
@@ -203,7 +203,7 @@ def _judged(record: SenderRecord, named: str | None) -> tuple[Judgement | None, 
 
 def _confirms(likely: Sequence[Candidate], named: str | None) -> bool:
     """Whether the candidates that the kernel calls by a name are likely; nobody else is called so."""
-    return sum(one.probability for one in likely if kernel_name(one.name) == named) > const.CONFIRMED
+    return sum(one.probability for one in likely if kernel_name(one.name) == named) > const.CONFIRMED_PROBABILITY
 
 
 def _of_packets(record: SenderRecord) -> Judgement | None:
@@ -227,7 +227,7 @@ def _fits(record: SenderRecord) -> dict[str, Fit]:
     replays = each(functools.partial(_replayed, record), (*CANDIDATES, *more))
     fits = {one.name: Fit(one, flights_of(record, one)) for one in replays}
     share = {name: fit.flights.astray.share for name, fit in fits.items() if fit.flights.astray}
-    right = [name for name, wrong in share.items() if wrong <= min(share.values()) + const.MIN_ASTRAY]
+    right = [name for name, wrong in share.items() if wrong <= min(share.values()) + const.MIN_ASTRAY_SHARE]
     if len({fits[name].replay.paced for name in right}) > 1:
         for name in right:
             one = replay_of(record, name, {"paced": 0}) if fits[name].replay.paced else fits[name].replay

@@ -1,19 +1,20 @@
-"""Last stage for packets: the combined evidence of sends, flights and phases, and the probability of an unknown
-sender.
+"""Probabilities of the candidates that they sent a flow, from packets: sends, flights and phases combined.
 
 **Which candidate.** Where times are exact, the log likelihoods of sends count by half, since consecutive blocks are
 correlated. Otherwise single sends are uninformative, and a replay's errors persist for the entire flow: a queue
 before the capture point, a minimum RTT that it hides, a gain cycle out of step. Log likelihoods then count little,
 and less per block the more blocks there are:
 
-    evidence = (300 / n)^(2/3) [ FAMILY   best of the candidates with a gain cycle, against those without (flights)
-                               + for each of them, relative to the best:
-                                 FLIGHTS  flights                                     x short^(1/2)
-                               + BANDWIDTH by_bandwidth + LEVEL by_level (phases)     x short^(4/3) ]
-               - AFTER wrong_factor
+    evidence = (MANY_BLOCKS / n)^DEPENDENCE times the sum of
+                   FAMILY_WEIGHT     best of the candidates with a gain cycle, against those without (flights)
+               and for each of these, relative to the best of them,
+                   FLIGHTS_WEIGHT    flights                  x short^(1/2)
+                   BANDWIDTH_WEIGHT  by_bandwidth (phases)    x short^(4/3)
+                   LEVEL_WEIGHT      by_level (phases)        x short^(4/3)
+               - AFTER_WEIGHT wrong_factor
                - evidence of flights against one that paces (`Flights.foreign`)
 
-    short = min(1, flight / 60 segments): errors are of the order of segments
+    short = min(1, flight / LONG_FLIGHT segments): errors are of the order of segments
 
 A window limited by something other than cwnd neither distinguishes controllers that pace from others, nor proves
 that a probe was due; at a fixed rate, dips of PROBE_RTT do (`dips`).
@@ -87,16 +88,16 @@ class Judgement(NamedTuple):
         LP, which is none of them, sends the same as Reno ([Linux618] net/ipv4/tcp_lp.c): no record tells one from the
         other, so that LP is an alternative as likely as an unknown sender is beforehand.
         """
-        known = -float(np.logaddexp(-self.known, -const.BEFOREHAND)) if self.best == "reno" else self.known
+        known = -float(np.logaddexp(-self.known, -const.PRIOR_LOG_ODDS)) if self.best == "reno" else self.known
         return probabilities(self.evidence, known)
 
     @property
     def group(self) -> tuple[str, ...]:
-        """The best candidate and those not ALIKE times less probable; "unknown" if that is more probable."""
+        """The best candidate and those not GROUP_RATIO times less probable; "unknown" if that is more probable."""
         if dict(self.candidates)[UNKNOWN] >= 0.5:
             return (UNKNOWN,)
         named = [one for one in self.candidates if one.name != UNKNOWN]
-        return tuple(one.name for one in named if one.probability * const.ALIKE >= named[0].probability)
+        return tuple(one.name for one in named if one.probability * const.GROUP_RATIO >= named[0].probability)
 
 
 def judge(record: SenderRecord, fits: dict[str, Fit], cycles: Cycles | None) -> Judgement:
@@ -114,13 +115,13 @@ def judge(record: SenderRecord, fits: dict[str, Fit], cycles: Cycles | None) -> 
 
 def _evidence(record: SenderRecord, fits: dict[str, Fit], cycles: Cycles | None) -> dict[str, float]:
     if cycles is None:
-        own = {name: const.TEMPER * float(np.sum(fit.replay.sends)) for name, fit in fits.items()}
+        own = {name: const.SENDS_TEMPER * float(np.sum(fit.replay.sends)) for name, fit in fits.items()}
         lossy_middle = not record.events.meta["complete"] and len(record.halves.reductions) > 0
         if record.rebuilt:
             own |= _alike_paced(fits, own)
         if record.rebuilt or lossy_middle:  # what losses left of inflight_hi, or when they were detected, is a guess
             most = max(own[name] for name in BOUNDED)
-            own |= {name: most + const.RARE.get(name, 0.0) for name in BOUNDED}
+            own |= {name: most + const.RARE_LOG_ODDS.get(name, 0.0) for name in BOUNDED}
         return own
     halves = record.halves
     paces = [name for name, fit in fits.items() if fit.replay.paces]
@@ -129,14 +130,16 @@ def _evidence(record: SenderRecord, fits: dict[str, Fit], cycles: Cycles | None)
     count = (const.MANY_BLOCKS / max(len(fits[best].flights.halves), 1)) ** const.DEPENDENCE
     own = among_paced(paces, flights, cycles, _length(record), count)
     if halves.policed:
-        most = max(own[name] - const.RARE.get(name, 0.0) for name in BOUNDED)
-        own |= {name: most + const.RARE.get(name, 0.0) for name in BOUNDED}
+        most = max(own[name] - const.RARE_LOG_ODDS.get(name, 0.0) for name in BOUNDED)
+        own |= {name: most + const.RARE_LOG_ODDS.get(name, 0.0) for name in BOUNDED}
     evidence = {}
     for name, fit in fits.items():
         if name in own:
-            evidence[name] = count * const.FAMILY * flights[best] + own[name]
+            evidence[name] = count * const.FAMILY_WEIGHT * flights[best] + own[name]
         else:
-            evidence[name] = count * const.FAMILY * flights[name] - const.TEMPER * wrong_factor(fit.flights)
+            evidence[name] = count * const.FAMILY_WEIGHT * flights[name] - const.SENDS_TEMPER * wrong_factor(
+                fit.flights
+            )
     if halves.held_back:
         most = max(evidence[name] for name in paces)
         evidence = {name: value if name in own else min(value, most) for name, value in evidence.items()}
@@ -167,13 +170,13 @@ def among_paced(
 
     `flights`: log likelihoods. `short`, `count`: factors of short flights, and of many blocks.
     """
-    value = {name: const.FLIGHTS * math.sqrt(short) * flights[name] for name in paces}
+    value = {name: const.FLIGHTS_WEIGHT * math.sqrt(short) * flights[name] for name in paces}
     by_cycle = short ** (2 * const.DEPENDENCE)
-    for weight, scores in ((const.BANDWIDTH, cycles.by_bandwidth), (const.LEVEL, cycles.by_level)):
+    for weight, scores in ((const.BANDWIDTH_WEIGHT, cycles.by_bandwidth), (const.LEVEL_WEIGHT, cycles.by_level)):
         most = max(scores.values(), default=0.0)
         for name, score in scores.items():
-            value[name] += max(weight * by_cycle * (score - most), -math.log(const.ALIKE))
-    value = {name: count * one + const.RARE.get(name, 0.0) for name, one in value.items()}
+            value[name] += max(weight * by_cycle * (score - most), -math.log(const.GROUP_RATIO))
+    value = {name: count * one + const.RARE_LOG_ODDS.get(name, 0.0) for name, one in value.items()}
     most = max(value.values())
     return {name: one - most for name, one in value.items()}
 
@@ -184,7 +187,7 @@ def _known(record: SenderRecord, fits: dict[str, Fit], evidence: dict[str, float
     odds = [
         math.log(weight) + log_odds(record, fits[name])
         for name, weight in weights.items()
-        if weight * const.ALIKE >= max(weights.values())
+        if weight * const.GROUP_RATIO >= max(weights.values())
     ]
     return float(np.logaddexp.reduce(odds))
 
@@ -192,7 +195,7 @@ def _known(record: SenderRecord, fits: dict[str, Fit], evidence: dict[str, float
 def log_odds(record: SenderRecord, fit: Fit) -> float:
     """Return the log odds that a candidate, not an unknown sender, sent a flow."""
     replay, flights = fit
-    total = const.BEFOREHAND + (const.SENDS_ECT1 if record.is_l4s and replay.name in L4S_SENDERS else 0.0)
+    total = const.PRIOR_LOG_ODDS + (const.SENDS_ECT1 if record.is_l4s and replay.name in L4S_SENDERS else 0.0)
     halves = min(len(flights.halves) / const.FULL_WEIGHT, 1.0)
     if not record.exact:
         scale = const.PACED_SCALE if replay.paces else const.WINDOW_SCALE
@@ -200,14 +203,16 @@ def log_odds(record: SenderRecord, fit: Fit) -> float:
         # Within a segment, the short flights of any sender are those of a candidate.
         total += halves * min(fits, const.MAX_FOR * _length(record))
         if record.halves.steady or (record.halves.held_back and not replay.paces):
-            total = min(total, const.BEFOREHAND)
+            total = min(total, const.PRIOR_LOG_ODDS)
         return total - flights.foreign - wrong_factor(flights)
     full = min(len(replay.sends) / const.FULL_WEIGHT, 1.0)
     middle = uninformative(record.halves)
     if flights.astray is not None:
         # The worse quarter: the windows of H-TCP and YeAH are Reno's for a part of a flow. A host blurs all of it.
-        worse, better = (float(one) - middle for one in np.quantile(replay.sends, (const.WORSE, const.BETTER)))
-        usual = min(max(better - const.UNEVEN, 0.0), const.WORSE_FITS)
+        worse, better = (
+            float(one) - middle for one in np.quantile(replay.sends, (const.WORSE_QUANTILE, const.BETTER_QUANTILE))
+        )
+        usual = min(max(better - const.UNEVEN_LOG_LIKELIHOOD, 0.0), const.WORSE_FITS)
         fits = const.STRONG_WEIGHT * (worse - usual)
         right = full * max(min(fits, const.MAX_FOR), -const.MAX_AGAINST) + _right_windows(flights.astray, replay)
         # A segment off either way is right, too: of windows up to three segments that is nearly any.
@@ -216,16 +221,16 @@ def log_odds(record: SenderRecord, fit: Fit) -> float:
         total += right * shown if right > 0 else right
     else:
         sends = full * (float(np.median(replay.sends)) - middle)
-        total += sends + const.REBUILT * full if record.rebuilt else const.WEIGHT * sends
+        total += sends + const.REBUILT_LOG_ODDS * full if record.rebuilt else const.WEIGHT * sends
         total += halves * const.WEIGHT * math.log(const.EXACT_SCALE / flights.scale)
         total -= halves * const.MAX_AGAINST if record.shows_no_timer else 0.0  # round trips in which none was due
     return total - wrong_factor(flights)
 
 
 def _right_windows(astray: Astray, replay: Replay) -> float:
-    usual = const.TICKS_ASTRAY if replay.ticks else const.ASTRAY
+    usual = const.TICKS_ASTRAY_SHARE if replay.ticks else const.ASTRAY_SHARE
     weight = const.ASTRAY_WEIGHT * min(astray.acks / const.FULL_WEIGHT, 1.0)
-    odds = weight * math.log(usual / max(astray.share, const.MIN_ASTRAY))
+    odds = weight * math.log(usual / max(astray.share, const.MIN_ASTRAY_SHARE))
     return min(odds, const.MAX_FOR) if replay.paced else odds  # a timer excuses windows that are not filled
 
 
@@ -239,8 +244,12 @@ def wrong_factor(flights: Flights) -> float:
         return 0.0
     wrong = min(const.AFTER_WEIGHT * max(abs(flights.after) - const.AFTER_USUAL, 0.0), const.MAX_AGAINST)
     share = flights.other_reductions / flights.reductions
-    some = special.rel_entr([share, 1 - share], [const.STRAY, 1 - const.STRAY]).sum() if share > const.STRAY else 0.0
-    usual = wrong * min(flights.reductions / const.FEWEST, 1.0)
+    some = (
+        special.rel_entr([share, 1 - share], [const.STRAY_SHARE, 1 - const.STRAY_SHARE]).sum()
+        if share > const.STRAY_SHARE
+        else 0.0
+    )
+    usual = wrong * min(flights.reductions / const.MIN_OBSERVATIONS, 1.0)
     return max(usual, min(flights.reductions * float(some), const.MAX_AGAINST))
 
 

@@ -112,7 +112,7 @@ class Rates:
         errors = const.STAMP_ERROR_US / self.length_us, const.ONE_SEGMENT / sent, const.MIN_RATE_ERROR
         self.error = np.sqrt(errors[0] ** 2 + errors[1] ** 2 + errors[2] ** 2)
         self.acked = np.log(np.maximum(halves.acked, 0.5) / self.length_us * 1e6)
-        self.held = np.where(halves.opened > 0.99, const.HELD, const.SOME_WRONG)
+        self.held = np.where(halves.opened > 0.99, const.HELD_SHARE, const.MAX_WRONG_SHARE)
         self.flight = float(np.median(halves.flight)) if len(halves.flight) else 1.0
         self.steps = np.maximum(np.round(const.STEPS_PER_RTT * self.length_us / self.min_rtt_us), 1).astype(int)
 
@@ -148,10 +148,12 @@ class Rates:
         """
         levels, which = np.unique(np.log(cycle.gains), return_inverse=True)
         scale = self.error * FACTORS[:, None]  # factor, block
-        held = np.where(full, const.MOSTLY, self.held)
-        clocked = held * _laplace(self.rate - self.acked, scale) + const.STRAY / 2
+        held = np.where(full, const.PREDOMINANT_SHARE, self.held)
+        clocked = held * _laplace(self.rate - self.acked, scale) + const.STRAY_SHARE / 2
         by_phase = _laplace((self.rate - usual)[:, None, :, None] - levels, scale[:, :, None])
-        dense = (1 - held - const.STRAY)[:, None] * by_phase + clocked[:, :, None]  # reference, factor, block, level
+        dense = (1 - held - const.STRAY_SHARE)[:, None] * by_phase + clocked[
+            :, :, None
+        ]  # reference, factor, block, level
         dense = np.where(self.halves.busy[:, None], dense, 1.0)  # an application that pauses says nothing of gains
         moves: dict[int, Floats] = {}
         stage = np.full((len(usual), len(FACTORS), len(cycle.gains)), 1 / len(cycle.gains))
@@ -196,7 +198,7 @@ def cycles_of(record: SenderRecord, replays: list[Replay]) -> Cycles:
     """Score the gain cycles of the candidates that have one and whose replay reaches PROBE_BW."""
     bws = {one.name: one.bw for one in replays if np.isfinite(one.bw).any()}
     halves = record.halves
-    if len(halves) < const.FEW or not bws or halves.steady:
+    if len(halves) < const.MIN_FOR_CYCLE or not bws or halves.steady:
         return Cycles({}, {})
     rates = Rates(halves, float(np.min(record.events.at("tcp_min_rtt_us", halves.acks))))
     start, level = rates.first(bws.values()), rates.level()

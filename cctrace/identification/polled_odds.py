@@ -64,7 +64,7 @@ def growth(polls: Polls) -> tuple[float, float]:
         jump = abs(polls.cwnd[after] / polls.cwnd[before] - 1) > const.WRONG_WINDOW
         delivered = polls.delivered[after] - polls.delivered[before]
         took_us = (polls.time_ns[after] - polls.time_ns[before]) / 1000
-        limited = delivered * polls.rtt_us[after] >= const.MOSTLY * polls.cwnd[before] * took_us
+        limited = delivered * polls.rtt_us[after] >= const.PREDOMINANT_SHARE * polls.cwnd[before] * took_us
         limited &= bool(polls.full[before] or polls.full[after])
         if same and limited and not jump and polls.open[before] and polls.open[after]:
             grown += polls.cwnd[after] - polls.cwnd[before]
@@ -80,10 +80,10 @@ def wrong_windows(polls: Polls, name: str, factor: float) -> float:
     cuts, wrong = wrong_reductions(polls, factor)
     total = 0.0
     if cuts >= 2:
-        beyond = max(wrong - const.SOME_WRONG, 0.0) / (1 - const.SOME_WRONG)
-        total = const.WEIGHT * min(cuts, const.SEVERAL) * beyond
+        beyond = max(wrong - const.MAX_WRONG_SHARE, 0.0) / (1 - const.MAX_WRONG_SHARE)
+        total = const.WEIGHT * min(cuts, const.MIN_FOR_PATTERN) * beyond
     increments, share = growth(polls)
-    if increments >= const.INCREMENTS:
+    if increments >= const.MIN_INCREMENTS:
         least, most = GROWTH[name]
         share = max(share, const.FINEST_SCALE)
         # Between frequent reductions, growth is not visible.
@@ -101,7 +101,7 @@ def other_gains(explained: Floats, ratio: Floats, error: float) -> float:
     """
     known = np.isfinite(ratio)
     usual = np.exp(-np.abs(ratio[known]) / error) / (2 * error)
-    free = np.log(0.5 * usual + 0.5 * const.ANY)
+    free = np.log(0.5 * usual + 0.5 * const.BACKGROUND_DENSITY)
     return float(min(const.GAIN_WEIGHT * max(np.sum(free - explained[known]), 0.0), const.MAX_AGAINST))
 
 
@@ -114,7 +114,7 @@ def unchanged(time_ns: Ints, rate_Bps: Floats, delivered: Floats, rtt_us: Floats
     longest = 0
     with np.errstate(divide="ignore", invalid="ignore"):
         used = np.diff(delivered) > 0.5 * rate_Bps[1:] * np.diff(time_ns) / 1e9
-        changes = ~(np.abs(np.diff(np.log(rate_Bps))) < const.SAME_RATE) | ~used
+        changes = ~(np.abs(np.diff(np.log(rate_Bps))) < const.SAME_RATE_SHARE) | ~used
     begins: Values = np.concatenate([[0], np.flatnonzero(changes) + 1, [len(rate_Bps)]])
     for begin, end in itertools.pairwise(begins):
         if end - begin > 1:

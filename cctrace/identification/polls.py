@@ -65,7 +65,7 @@ class Polls:
         self.time_ns = flow.polls["time_ns"]
         intervals = np.diff(self.time_ns[self.time_ns != MISSING])
         interval_ns = float(np.median(intervals)) if len(intervals) else 0.0
-        self.often = min(const.OFTEN_NS / max(interval_ns, 1.0), 1.0)  # weight of what happens between polls
+        self.often = min(const.MAX_POLL_GAP_NS / max(interval_ns, 1.0), 1.0)  # weight of what happens between polls
         value = flow.values
         self.cwnd, self.ssthresh, self.rate = (
             latest(value(name)) for name in ("snd_cwnd", "snd_ssthresh", "pacing_rate_Bps")
@@ -79,7 +79,7 @@ class Polls:
         self.use = (self.time_ns != MISSING) & (self.cwnd > 0) & (self.rtt_us > 0) & moved
         self.ssthresh = np.where(self.ssthresh > 0, self.ssthresh, TCP_INFINITE_SSTHRESH)
         self.open = np.nan_to_num(value("lost")) + np.nan_to_num(value("retrans")) == 0
-        self.full = ~(flow.outstanding() < const.MOSTLY * self.cwnd)  # possibly cwnd-limited
+        self.full = ~(flow.outstanding() < const.PREDOMINANT_SHARE * self.cwnd)  # possibly cwnd-limited
         reported = value("bbr_bw_Bps")
         self.bandwidth_known = bool((reported > 0).any())
         self.bw = reported if self.bandwidth_known else _largest_of_late(value("delivery_rate_Bps"))
@@ -92,19 +92,20 @@ class Polls:
 
 def _largest_of_late(rates: Floats) -> Floats:
     rates = np.nan_to_num(rates)
-    late = np.array([np.max(rates[max(k - const.FEW, 0) : k + 1]) for k in range(len(rates))])
+    late = np.array([np.max(rates[max(k - const.MIN_FOR_CYCLE, 0) : k + 1]) for k in range(len(rates))])
     return np.where(late > 0, late, np.nan)
 
 
 def judge_polls(flow: CounterFlow, candidates: Iterable[str]) -> Judgement:
     """Score the candidates by a connection's counters; among unpaced ones, by reductions and growth.
 
-    Raises `StreamError` if they lack cwnd, RTT and progress at `constants.FEW` polls or more.
+    Raises `StreamError` if they lack cwnd, RTT and progress at `constants.MIN_FOR_CYCLE` polls or more.
     """
     polls = Polls(flow)
-    if len(polls) < const.FEW:
+    if len(polls) < const.MIN_FOR_CYCLE:
         raise StreamError(
-            f"{flow.polls.source}: {len(polls)} polls have cwnd, RTT and progress; identify needs {const.FEW} or more"
+            f"{flow.polls.source}: {len(polls)} polls have cwnd, RTT and progress; "
+            f"identify needs {const.MIN_FOR_CYCLE} or more"
         )
     fits = {name: _of_paced(polls, name) if name in GAINS else _of_unpaced(polls, name) for name in candidates}
     least = min((fit.foreign for name, fit in fits.items() if name not in GAINS), default=0.0)
@@ -120,9 +121,11 @@ def judge_polls(flow: CounterFlow, candidates: Iterable[str]) -> Judgement:
 
 def _of_paced(polls: Polls, name: str) -> PolledFit:
     rate, ratio, off = _pacing(polls, name)
-    each = (rate + _probe_rtt(polls, name) + np.log(const.ANY))[polls.use]
+    each = (rate + _probe_rtt(polls, name) + np.log(const.BACKGROUND_DENSITY))[polls.use]
     error, usual = (
-        (const.GAIN_ERROR, const.USUAL_GAIN) if polls.bandwidth_known else (const.GUESSED_GAIN, const.GUESSED_GAIN)
+        (const.GAIN_ERROR, const.USUAL_GAIN_ERROR)
+        if polls.bandwidth_known
+        else (const.GUESSED_GAIN, const.GUESSED_GAIN)
     )
     foreign = other_gains(rate[polls.use], ratio[polls.use], error)
     if not polls.paced:  # otherwise the socket's limit is the rate
@@ -135,13 +138,13 @@ def _of_paced(polls: Polls, name: str) -> PolledFit:
 def _of_unpaced(polls: Polls, name: str) -> PolledFit:
     rate, _, _ = _pacing(polls, name)
     off, cut = _windows(polls, name)
-    window = np.full(len(off), np.log(const.ANY))
+    window = np.full(len(off), np.log(const.BACKGROUND_DENSITY))
     judged, cuts = np.isfinite(off), np.isfinite(cut)
     window[judged], scale = likelihoods(off[judged])
     wrong = np.abs(cut[cuts])
-    stray, error = const.STRAY, const.OTHER_FACTOR
-    window[cuts] = np.log((1 - stray) * np.exp(-wrong / error) / (2 * error) + stray * const.ANY)
-    usual_wrong = float(np.median(wrong)) if len(wrong) >= const.FEWEST else 0.0
+    stray, error = const.STRAY_SHARE, const.OTHER_FACTOR
+    window[cuts] = np.log((1 - stray) * np.exp(-wrong / error) / (2 * error) + stray * const.BACKGROUND_DENSITY)
+    usual_wrong = float(np.median(wrong)) if len(wrong) >= const.MIN_OBSERVATIONS else 0.0
     usual = const.WRONG_WINDOW * (1 + const.CUTS_BLUR * len(wrong) / len(polls)) / polls.often
     foreign = wrong_windows(polls, name, FACTORS[name]) * polls.often
     each = (rate + window)[polls.use]
@@ -166,19 +169,19 @@ def _pacing(polls: Polls, name: str) -> tuple[Floats, Floats, float]:
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.log(polls.rate / unit)
     apart = np.abs(ratio[:, None] - np.log(list(gains)))
-    shares = (1 - const.STRAY) * np.array(list(gains.values()))
+    shares = (1 - const.STRAY_SHARE) * np.array(list(gains.values()))
     density = np.sum(shares * np.exp(-apart / error) / (2 * error), axis=1)
-    known, stray = np.isfinite(ratio), const.STRAY * const.ANY
+    known, stray = np.isfinite(ratio), const.STRAY_SHARE * const.BACKGROUND_DENSITY
     least = np.min(apart, axis=1)[known & polls.use]
     off = float(np.median(least)) if len(least) else np.nan
-    each = np.where(known, np.log(np.where(known, density, 0) + stray), np.log(const.ANY))
+    each = np.where(known, np.log(np.where(known, density, 0) + stray), np.log(const.BACKGROUND_DENSITY))
     return each, ratio, max(off, const.GAIN_ERROR)
 
 
 def _probe_rtt(polls: Polls, name: str) -> Floats:
     """Return the log likelihood of windows as small as those of PROBE_RTT."""
     bdp = polls.bw * polls.min_rtt_us / 1e6 / polls.mss
-    mine, others = np.log(const.PROBE_RTT_OWN), np.log(const.STRAY)
+    mine, others = np.log(const.PROBE_RTT_OWN), np.log(const.STRAY_SHARE)
     own, other = (mine, others) if GAINS[name] is _V1 else (others, mine)
     four = (polls.cwnd <= PROBE_SEGMENTS) & (bdp > 3 * PROBE_SEGMENTS)
     half = (np.abs(polls.cwnd - bdp / 2) < const.WRONG_WINDOW * bdp) & polls.open
@@ -222,15 +225,17 @@ def _windows(polls: Polls, name: str) -> tuple[Floats, Floats]:
 
 def _reduced(polls: Polls, last: int, k: int) -> bool:
     """Whether cwnd was reduced between two polls: to a new ssthresh, or to the same one again."""
-    return bool(polls.ssthresh[k] != polls.ssthresh[last] or polls.cwnd[k] < const.REDUCED * polls.cwnd[last])
+    return bool(polls.ssthresh[k] != polls.ssthresh[last] or polls.cwnd[k] < const.REDUCED_CWND * polls.cwnd[last])
 
 
 def _known(name: str, best: PolledFit) -> float:
     """Return the log odds that the best candidate, not an unknown sender, produced the counters."""
     if not np.isfinite(best.scale):  # no rates to judge, or no cwnd-limited window
-        return 0.0 if name in GAINS else const.BEFOREHAND - best.foreign
+        return 0.0 if name in GAINS else const.PRIOR_LOG_ODDS - best.foreign
     before, weight = (
-        (const.BEFOREHAND, const.STRONG_WEIGHT) if best.bandwidth_known else (const.POLLS_BEFOREHAND, const.WEIGHT)
+        (const.PRIOR_LOG_ODDS, const.STRONG_WEIGHT)
+        if best.bandwidth_known
+        else (const.POLLS_PRIOR_LOG_ODDS, const.WEIGHT)
     )
     known = before + weight * float(np.log(best.usual / max(best.scale, const.GAIN_ERROR)))
     wrong_cut = min(const.DECISIVE_WEIGHT * max(best.cut - const.WRONG_WINDOW, 0.0), const.MAX_AGAINST)

@@ -57,9 +57,9 @@ def other_parameter(record: SenderRecord, name: str) -> str:
 def _gain(record: SenderRecord, usual: Replay, other: Replay) -> float:
     """Return the gain of a parameter value over the default one; 0 or below if not substantial."""
     if usual.paces:
-        return float(np.mean(other.sends) - np.mean(usual.sends)) - const.TEMPER if len(other.sends) else 0.0
+        return float(np.mean(other.sends) - np.mean(usual.sends)) - const.SENDS_TEMPER if len(other.sends) else 0.0
     before, after = (astray(record, one).share for one in (usual, other))
-    return const.SOME_WRONG - after / max(before, 1e-3)
+    return const.MAX_WRONG_SHARE - after / max(before, 1e-3)
 
 
 def kept_and_grown(halves: HalfRounds) -> tuple[float, float]:
@@ -71,14 +71,14 @@ def kept_and_grown(halves: HalfRounds) -> tuple[float, float]:
         inside = judged[(judged >= begin) & (judged < end)]
         if not begin or not len(inside):
             continue
-        before = judged[(judged < begin) & (judged >= begin - const.SEVERAL)]
+        before = judged[(judged < begin) & (judged >= begin - const.MIN_FOR_PATTERN)]
         if len(before):
             kept.append(halves.flight[inside[0]] / halves.flight[before].max())
         flights = halves.flight[inside]
         grown += float(flights[-1] - flights[0])
         rounds += float(np.sum(np.diff(halves.left[inside]) / np.maximum(flights[1:], 1)))
     share = float(np.median(kept)) if len(kept) >= 2 else np.nan
-    return share, grown / rounds if rounds >= const.FEW else np.nan
+    return share, grown / rounds if rounds >= const.MIN_FOR_CYCLE else np.nan
 
 
 def other_windows(halves: HalfRounds, name: str, factor: float) -> str:

@@ -92,7 +92,7 @@ class SenderRecord:
     def is_timed_by_application(self) -> bool:
         """Whether most of the super-packets left when the application wrote them."""
         own = int(_own_sends(self.events, self.stops).sum())
-        return self.exact and own <= (1 - const.MOSTLY) * int(self._blocks[1].sum())
+        return self.exact and own <= (1 - const.PREDOMINANT_SHARE) * int(self._blocks[1].sum())
 
     @functools.cached_property
     def shows_no_timer(self) -> bool:
@@ -202,14 +202,19 @@ def _is_blind(flow: Flow) -> bool:
     """Whether the SACKs by which the sender detected its losses are missing."""
     unexplained = flow.quality()["unexplained_retransmissions"]
     again = int(flow.row["retransmitted_segments"])
-    return bool(unexplained >= const.SEVERAL and unexplained > (1 - const.MOSTLY) * again)
+    return bool(unexplained >= const.MIN_FOR_PATTERN and unexplained > (1 - const.PREDOMINANT_SHARE) * again)
 
 
 def replay_of(record: SenderRecord, name: str, given: dict[str, Any] | None = None) -> Replay:
     """Replay one candidate; if the sender's HZ is a guess that explains only part of the flow, try others."""
     one, asked = _replayed(record, name, given or {}, record.hz, record.hz_known)
     explained = one.sends > UNKNOWN_LOG
-    if not asked or not len(explained) or np.mean(one.sends) <= UNKNOWN_LOG or np.mean(explained) >= 1 - const.STRAY:
+    if (
+        not asked
+        or not len(explained)
+        or np.mean(one.sends) <= UNKNOWN_LOG
+        or np.mean(explained) >= 1 - const.STRAY_SHARE
+    ):
         return one
     others = [_replayed(record, name, given or {}, hz, True)[0] for hz in CONFIG_HZ if hz != record.hz]
     return max([one, *others], key=lambda other: np.sum(other.sends))
@@ -257,8 +262,8 @@ def _from_middle(follower: Follower, script: Script, halves: HalfRounds) -> Scri
 
     For CUBIC it is the plateau, from which a window grows least: what it grew to shows at the first reduction.
     """
-    early = np.flatnonzero(halves.limited)[: const.SEVERAL]
-    if len(early) < const.SEVERAL:
+    early = np.flatnonzero(halves.limited)[: const.MIN_FOR_PATTERN]
+    if len(early) < const.MIN_FOR_PATTERN:
         return script
     row, window = int(halves.acks[0]), int(halves.flight[early].max())
     follower.begin(script)
@@ -360,7 +365,7 @@ def _leave_slow_start(follower: Follower, halves: HalfRounds, k: int) -> bool:
     since = halves.edges[max(k - 2, 0)]
     some = np.arange(since, edge + 1)
     some = some[halves.limited[some] & ~halves.unfilled(np.full(len(halves.acks), float(cwnd)))[some]]
-    if slow_start or len(some) < const.SEVERAL:
+    if slow_start or len(some) < const.MIN_FOR_PATTERN:
         return False
     most = int(halves.flight[some].max())
     if most < (1 - const.WRONG_WINDOW) * cwnd:

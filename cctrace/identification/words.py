@@ -37,7 +37,7 @@ def believed(found: Identification | None, reported: str | None) -> Identificati
             [Candidate(reported, 1.0)], (reported,), f"the counters name {reported}", found.seconds if found else 0.0
         )
     left = [one._replace(probability=one.probability / total) for one in left]
-    group = tuple(one.name for one in left if one.probability * const.ALIKE >= left[0].probability)
+    group = tuple(one.name for one in left if one.probability * const.GROUP_RATIO >= left[0].probability)
     tells = f"; {found.reason}" if set(found.group) <= {one.name for one in left} else ""
     return dataclasses.replace(found, candidates=left, group=group, reason=f"the counters name {reported}{tells}")
 
