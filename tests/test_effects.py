@@ -285,7 +285,9 @@ def test_steps_of_the_paths_rate_are_asked_about_although_the_application_explai
 
 def test_without_fair_queueings_competitors_the_flow_has_the_entire_link():
     path = cct.Path(rate=[(0, "8Mbit"), (2, "4Mbit")], rtt="20ms", buffer="1bdp")
-    model = SimpleNamespace(path=SimpleNamespace(aqm="droptail", estimates={"loss": {"model": "none"}}), other_senders=())
+    model = SimpleNamespace(
+        path=SimpleNamespace(aqm="droptail", estimates={"loss": {"model": "none"}}), other_senders=()
+    )
     served = replace(one("fair_queueing"), evidence={"link_bps": 8e6})
     removal, verdict_of = removals([served], model)[0]["fair_queueing"]
     assert not removal.is_alone  # no other flow is simulated: the path has the rate that they left

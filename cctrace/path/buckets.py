@@ -334,7 +334,7 @@ def _level_rate(arrivals: _Arrivals, about: float) -> float:
     """Return the rate at which most of the first losses met the same deficit: a bucket is read off at a wrong one."""
 
     def off(rate: float) -> float:
-        met = arrivals.beginning.met(rate)[arrivals.first_losses]
+        met = arrivals.beginning.deficits(rate)[arrivals.first_losses]
         return float(np.mean(np.log1p(np.abs(met - np.median(met)) / PACKET_BYTES)))
 
     return least_of(off, about / np.exp(const.RATE_GRID), about * np.exp(const.RATE_GRID), 41, 1e-5)[0]
