@@ -331,11 +331,11 @@ def _candidates(arrivals: _Arrivals) -> list[float]:
 
 
 def _level_rate(arrivals: _Arrivals, about: float) -> float:
-    """Return the rate at which most of the first losses met the same deficit: a bucket is read off at a wrong one."""
+    """Return the rate at which most of the first losses met the same deficit, which a wrong rate spreads."""
 
     def off(rate: float) -> float:
-        met = arrivals.beginning.deficits(rate)[arrivals.first_losses]
-        return float(np.mean(np.log1p(np.abs(met - np.median(met)) / PACKET_BYTES)))
+        deficit_bytes = arrivals.beginning.deficits(rate)[arrivals.first_losses]
+        return float(np.mean(np.log1p(np.abs(deficit_bytes - np.median(deficit_bytes)) / PACKET_BYTES)))
 
     return least_of(off, about / np.exp(const.RATE_GRID), about * np.exp(const.RATE_GRID), 41, 1e-5)[0]
 
