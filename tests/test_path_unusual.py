@@ -136,7 +136,7 @@ def test_a_bucket_that_explains_no_delay_is_no_shaper(in_turn):
 
 def test_flows_whose_packets_leave_more_slowly_than_all_do_have_no_common_queue(in_turn, monkeypatch):
     """Cake and fq_codel serve one packet of each flow in turn: pairs of a flow's own are twice as far apart."""
-    path = replace(evidence_of(in_turn), kept={})
+    path = replace(evidence_of(in_turn), cache={})
     monkeypatch.setattr("cctrace.path.route.constant_rate", lambda _: (path.shared.rate / 2, 0.0))
     assert path.traffic.others == ()
 

@@ -134,8 +134,8 @@ def analyze(
     inputs = [Input(file, progress, options) for file in paths_of("files", files)]
     counters = Counters.of_files(paths_of("tcpinfo", tcpinfo), progress, options)
     if identifications is None and all(given.is_held for given in inputs):  # before minutes of work would be lost
-        held = itertools.chain.from_iterable(itertools.chain.from_iterable(given.batches for given in inputs))
-        counters.require_used_by(flow for flow in held if isinstance(flow, Flow))
+        flows = itertools.chain.from_iterable(itertools.chain.from_iterable(given.batches for given in inputs))
+        counters.require_used_by(flow for flow in flows if isinstance(flow, Flow))
     analyses = [one for given in inputs for one in _analyses(given, counters, request)]
     if analyses and all(one.view is None and one.diagnosis is None and one.counters is None for one in analyses):
         raise StreamError(analyses[0].notes[0])

@@ -108,9 +108,9 @@ class Agreement(Public, Jsonable):
         begin = flow.row["start_ns"]
         end = int(flow.capture.connections.sides["last_ns"][flow.index].max())
         compared = (info["state"] == ESTABLISHED) & (info["time_ns"] > begin) & (info["time_after_ns"] < end)
-        held = _inside(info["time_ns"], np.zeros((0, 2), np.int64) if stalls is None else stalls)
-        self.set_aside = int((compared & held).sum())
-        self.polls = np.flatnonzero(compared & ~held)
+        stalled = _inside(info["time_ns"], np.zeros((0, 2), np.int64) if stalls is None else stalls)
+        self.set_aside = int((compared & stalled).sum())
+        self.polls = np.flatnonzero(compared & ~stalled)
         self.kernel = {name: column[self.polls] for name, column in info.columns.items()}
         # Events with the poll's own time stamp may precede or follow it: a coarse clock leaves that open.
         times = np.column_stack([self.kernel["time_ns"] - 1, self.kernel["time_after_ns"]])
@@ -168,8 +168,8 @@ class Agreement(Public, Jsonable):
             replayed = self.replay = self._run.compare()
         except ArgumentError:  # a flow too short to be compared
             return []
-        kept = np.isin(replayed.polls, self.polls)
-        if not kept.any():
+        common = np.isin(replayed.polls, self.polls)
+        if not common.any():
             return []
         # Losses hide samples by the capture's order against the kernel's: nothing exact is asked for then.
         lossless = self.kernel["total_retrans"][-1] == self.kernel["total_retrans"][0]
@@ -186,7 +186,10 @@ class Agreement(Public, Jsonable):
         for label, quantity, need, how in wanted:
             if quantity in replayed.quantities:
                 agrees = replayed.agrees(quantity, **how)
-                parts = ((label, kept & ~replayed.startup, need), (f"{label}_startup", kept & replayed.startup, 0.0))
+                parts = (
+                    (label, common & ~replayed.startup, need),
+                    (f"{label}_startup", common & replayed.startup, 0.0),
+                )
                 found += [Figure.of(f"replay_{n}", agrees[p], least) for n, p, least in parts if p.any()]
         return found
 

@@ -69,8 +69,8 @@ def pftk_timeout_share(window: ArrayLike, loss_rate: ArrayLike) -> Floats:
     0.331
     """
     p, w = _loss(loss_rate), positive("window", window)
-    kept = np.log1p(-p)
-    share = -np.expm1(3 * kept) * (1 - np.exp(3 * kept) * np.expm1((w - 3) * kept)) / -np.expm1(w * kept)
+    log_q = np.log1p(-p)
+    share = -np.expm1(3 * log_q) * (1 - np.exp(3 * log_q) * np.expm1((w - 3) * log_q)) / -np.expm1(w * log_q)
     return np.minimum(1.0, share)
 
 

@@ -210,10 +210,10 @@ def mishra_bbr_share(ratio: ArrayLike, backoff: ArrayLike = CUBIC_BETA) -> Float
     r, theta = np.broadcast_arrays(np.maximum(positive("ratio", ratio), 1 + 1e-9), theta)
     least = mishra_least_occupancy(r)
 
-    def backoff_error(held: Floats) -> Floats:
-        return theta * held * (1 + 1 / r) - least * (1 + 1 / (least + r - held))
+    def backoff_error(occupancy: Floats) -> Floats:
+        return theta * occupancy * (1 + 1 / r) - least * (1 + 1 / (least + r - occupancy))
 
-    # Concave in `held`, negative at 0 and (for theta > 1/2) positive at r: one root.
+    # Concave in `occupancy`, negative at 0 and (for theta > 1/2) positive at r: one root.
     return 1 - first_root(backoff_error, 1e-12 * r, r, "ratio") / r
 
 

@@ -28,10 +28,10 @@ def _some(events: list[Event], kind: str) -> list[Event]:
     """Return the `MAX_EVENTS` longest events; the last one says how many there were."""
     if len(events) <= const.MAX_EVENTS:
         return events
-    kept = sorted(events, key=lambda event: event.start_s - event.end_s)[: const.MAX_EVENTS]
+    longest = sorted(events, key=lambda event: event.start_s - event.end_s)[: const.MAX_EVENTS]
     end = max(event.end_s for event in events)
     text = f"In all there were {len(events)} of these ({kind}); the {const.MAX_EVENTS} longest are listed."
-    return [*kept, Event(events[0].name, end, end, text, {"count": len(events)})]
+    return [*longest, Event(events[0].name, end, end, text, {"count": len(events)})]
 
 
 def _rates(record: Record) -> Iterator[Event]:

@@ -305,5 +305,5 @@ def _released(record: Record) -> dict[str, Floats]:
     gaps = np.column_stack([time[:-1], time[1:]])
     if record.is_loss_based and not record.paced:
         return {"cwnd": gaps}
-    held = {"cwnd": record.released[1:], "pacing": ~record.released[1:]}
-    return {name: gaps[mask] for name, mask in held.items()}
+    by_limit = {"cwnd": record.released[1:], "pacing": ~record.released[1:]}
+    return {name: gaps[mask] for name, mask in by_limit.items()}

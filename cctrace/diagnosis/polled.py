@@ -112,7 +112,7 @@ def limits_of(polls: Polls) -> list[Limit]:
     probing = modes[1:] == "PROBE_RTT" if modes is not None else np.zeros(len(pairs), bool)
     bubble = (polls["delivery_rate_app_limited"][1:] == 1) & ~probing  # BBR marks what it sends in PROBE_RTT itself
     waits = polls["notsent_bytes"][1:] >= polls["snd_mss"][1:]  # less than a segment waits for more data
-    held = {
+    by_limit = {
         "receive_window": grew("rwnd_limited_us"),
         "send_buffer": grew("sndbuf_limited_us"),
         "application": (idle | bubble) & ~waits,
@@ -123,7 +123,7 @@ def limits_of(polls: Polls) -> list[Limit]:
         "cwnd": full,
         "pacing": ~full & polls.is_model_based & np.isfinite(later["unacked"]),
     }
-    return account({name: pairs[mask] for name, mask in held.items()}, end, float(np.median(np.diff(time))))
+    return account({name: pairs[mask] for name, mask in by_limit.items()}, end, float(np.median(np.diff(time))))
 
 
 def events_of(polls: Polls) -> list[Event]:

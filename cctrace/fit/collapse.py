@@ -240,8 +240,8 @@ class Collapse(Serialised):
         Runs that collapse do not count: they have no queue because they collapsed. NaN if all do.
         """
         tails = [[self._tail(self.path(sd), controller, "60s", self.seed + k) for k in range(runs)] for sd in sds_us]
-        kept = [[queue_us for share, queue_us in each if share >= 0.5] for each in tails]
-        return np.array([np.mean(each) if each else np.nan for each in kept])
+        queues_us = [[queue_us for share, queue_us in each if share >= 0.5] for each in tails]
+        return np.array([np.mean(each) if each else np.nan for each in queues_us])
 
     def _tail(self, path: Path, controller: str, duration: str, seed: int) -> tuple[float, float]:
         """Return the share of the link and the queueing delay (us) of a run after its first third."""

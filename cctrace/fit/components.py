@@ -237,10 +237,8 @@ def quick_jitter(path: PathEvidence, delays: Delays, progress: Progress = silent
     Raises `FitError` if the delays do not determine the jitter.
     """
     with _fitting:
-        kept = path.kept.get(quick_jitter)
-        if kept is None or kept[0] is not delays:
-            kept = path.kept[quick_jitter] = (
-                delays,
-                Jitter(QUICK_FAMILIES, events=const.MAX_EVENTS // const.QUICK_DIVISOR).fit(delays, progress),
-            )
-        return kept[1]
+        fitted_to, jitter = path.cache.get(quick_jitter, (None, None))
+        if fitted_to is not delays:
+            jitter = Jitter(QUICK_FAMILIES, events=const.MAX_EVENTS // const.QUICK_DIVISOR).fit(delays, progress)
+            path.cache[quick_jitter] = delays, jitter
+        return jitter

@@ -210,10 +210,10 @@ def path_of(evidence: PathEvidence, progress: Progress = silent, quick: bool = F
     `quick`: fit fewer jitter families to fewer draws, and none if the jitter is too small to simulate. For the
     simulations of `cctrace analyze`, whose intervals are far wider.
     """
-    kept = evidence.kept
-    if (path_of, quick) not in kept:
-        kept[path_of, quick] = _path_of(evidence, progress, quick)
-    return kept[path_of, quick]
+    cache = evidence.cache
+    if (path_of, quick) not in cache:
+        cache[path_of, quick] = _path_of(evidence, progress, quick)
+    return cache[path_of, quick]
 
 
 def _path_of(evidence: PathEvidence, progress: Progress, quick: bool) -> FittedPath:
@@ -227,7 +227,7 @@ def _path_of(evidence: PathEvidence, progress: Progress, quick: bool) -> FittedP
     parts = components_of(evidence, quick)
     base, (rates, is_bounded) = parts.base(), parts.rates(flow)
     jitter, correlation = parts.as_jitter(), parts.correlation()
-    held, quiet = bucket_bytes(shaper), None if parts.delays is None else parts.delays.quiet_share
+    tokens, quiet = bucket_bytes(shaper), None if parts.delays is None else parts.delays.quiet_share
     if quick and evidence.is_long:
         evidence.put_away("delays")
         parts = parts._replace(delays=None, jitter=None)
@@ -244,7 +244,7 @@ def _path_of(evidence: PathEvidence, progress: Progress, quick: bool) -> FittedP
         "rate_bps": rates,
         "base_rtt_us": base,
         "buffer_bytes": Estimate(
-            *(None if side is None else max(side - held, float(PACKET_BYTES)) for side in losses.buffer_bytes)
+            *(None if side is None else max(side - tokens, float(PACKET_BYTES)) for side in losses.buffer_bytes)
         ),
         "loss": _loss(losses, evidence.loses_behind),
         "jitter": jitter,

@@ -205,9 +205,9 @@ def shrunken(values: Floats, errors: Floats) -> tuple[Floats, Floats, float]:
     chances /= chances.sum()
     weights = 1 / (errors**2 + taus[:, None] ** 2)
     means = weights @ values / weights.sum(axis=1)
-    kept = taus[:, None] ** 2 * weights
-    own = means[:, None] + kept * (values - means[:, None])
-    variances = kept * errors**2 + (1 - kept) ** 2 / weights.sum(axis=1)[:, None]
+    shrinkage = taus[:, None] ** 2 * weights
+    own = means[:, None] + shrinkage * (values - means[:, None])
+    variances = shrinkage * errors**2 + (1 - shrinkage) ** 2 / weights.sum(axis=1)[:, None]
     value = chances @ own
     of_mean = chances @ (1 / weights.sum(axis=1) + (means - chances @ means) ** 2)
     return value, np.sqrt(chances @ (variances + (own - value) ** 2)), float(np.sqrt(of_mean))

@@ -299,12 +299,13 @@ def gain_of(flows: Sequence[Flow], senders: dict[int, str], begin: int, end: int
         name = senders[flow.index]
         wanted = "bw_v[0]" if name.startswith(("bbr2016", "bbr2019", "bbr2022")) else "bw_hi1"
         run = replay(flow, name, record=["mode", "min_rtt_us", wanted])
-        held = run.decisions
+        decisions = run.decisions
         source = run.source if isinstance(run.source, Flow) else flow  # with hand-over times if it was sent through fq
-        rows, time_ns = source.events, np.asarray(held["time_ns"])
-        bdp = np.asarray(held[wanted], float) / BW_UNIT * np.asarray(held["min_rtt_us"], float)
+        rows, time_ns = source.events, np.asarray(decisions["time_ns"])
+        bdp = np.asarray(decisions[wanted], float) / BW_UNIT * np.asarray(decisions["min_rtt_us"], float)
         flight = np.asarray(rows["rs_prior_in_flight"], float)
-        use = (np.asarray(held["mode"]) == PROBE_BW) & (time_ns >= begin) & (time_ns < end) & (bdp > 0) & (flight > 0)
+        use = (np.asarray(decisions["mode"]) == PROBE_BW) & (time_ns >= begin) & (time_ns < end)
+        use &= (bdp > 0) & (flight > 0)
         bins = (time_ns[use] - begin) // BIN_NS
         ratio = flight[use] / bdp[use]
         medians += [float(np.median(ratio[bins == k])) for k in np.unique(bins)]

@@ -75,9 +75,7 @@ MANY_BLOCKS = 300  # blocks | set | of which each counts fully (W)
 DEPENDENCE = 2 / 3  # exponent | set | with which more of them count for less, phases of short flights twice (W)
 LONG_FLIGHT = 60  # segments | set | shorter flights say less, as their root: errors are of segments (W)
 PRIOR_LOG_ODDS = 1.0  # log odds | set | that a candidate sent a flow of which nothing else is known (S)
-RARE_LOG_ODDS = {
-    "bbr2plus": -2.0
-}  # log odds | set | beforehand: no kernel ships it; one late decision of BBRv2's looks like it
+RARE_LOG_ODDS = {"bbr2plus": -2.0}  # log odds | set | beforehand: no kernel ships it; like a late BBRv2
 MEDIAN_LOG_LIKELIHOOD = -0.8  # log likelihood | set | of the median send that says nothing (S)
 WORSE_QUANTILE = 0.25  # quantile | set | of the intervals: others send as Reno for a part of a flow (R)
 WORSE_FITS = 2.0  # log likelihood | set | of it, beyond the middle; own ones have 1.7 or more in the lab (R)

@@ -75,9 +75,9 @@ def flights_of(record: SenderRecord, replay: Replay) -> Flights:
     halves = record.halves
     over = halves.excess(replay.cwnd, replay.pacing_Bps, replay.cls.pacing_overhead_bytes)
     each, scale = likelihoods(over[halves.busy & (halves.acks[halves.edges[:-1]] >= record.since)])
-    held = dips.against(one.events, one.halves, replay.cls) if (one := record.dips_in) else 0.0
+    without_dips = dips.against(one.events, one.halves, replay.cls) if (one := record.dips_in) else 0.0
     if replay.paces:
-        return Flights(each, scale, foreign=0.0 if record.exact else held + _foreign(record, replay))
+        return Flights(each, scale, foreign=0.0 if record.exact else without_dips + _foreign(record, replay))
     window = replay.cwnd[np.maximum(halves.acks - 1, 0)]
     apart = halves.flights - halves.each(window)
     apart = np.where(over < 0, apart, np.maximum(apart, 0))  # what need not fill a window may be below it
@@ -90,7 +90,7 @@ def flights_of(record: SenderRecord, replay: Replay) -> Flights:
     if np.count_nonzero(halves.busy & ~silent) >= const.FULL_WEIGHT:
         scale = likelihoods(over[halves.busy & ~silent])[1]
     each = np.where(silent[halves.busy], np.minimum(each, NEUTRAL), each)
-    foreign = held + outgrown(halves, over, apart)
+    foreign = without_dips + outgrown(halves, over, apart)
     if halves.climbs and "hystart" not in replay.cls.params and record.events.meta["complete"]:
         foreign += const.MAX_AGAINST  # without HyStart, only a reduction ends slow start
     return Flights(each, scale, after, reductions, None, foreign, wrong)

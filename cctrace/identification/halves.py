@@ -91,10 +91,10 @@ class HalfRounds:
         started = self.acks[self.edges[len(self) // const.START_SHARE]]
         rates = self.rates(captured)
         usual = np.median(rates)
-        kept = np.mean(rates > (1 - const.PROBE_SEEN) * usual) > const.PREDOMINANT_SHARE
+        is_full_rate = np.mean(rates > (1 - const.PROBE_SEEN) * usual) > const.PREDOMINANT_SHARE
         exceeded = rates.max() > (1 + const.PROBE_SEEN) * usual
         queued = np.median(self.rtt_us) > const.QUEUED_RTTS * min_rtt_us.min()
-        return bool(kept and np.all(self.reductions < started) and not exceeded and not queued)
+        return bool(is_full_rate and np.all(self.reductions < started) and not exceeded and not queued)
 
     def rates(self, left: Values) -> Floats:
         """Return the rate of each round trip (two blocks), segments/us, from what had `left` until each ACK."""
@@ -119,11 +119,11 @@ class HalfRounds:
         if len(self.acks) < 2:
             return np.zeros(len(self.acks), np.int64)
         half_us = max(float(np.median(events.at("srtt_us8", self.acks))) / 16, 10 * const.STAMP_ERROR_US)
-        kept = [0]
+        edges = [0]
         for place in firsts_of_intervals(self.time_us, half_us).tolist():
-            if self.left[place] - self.left[kept[-1]] >= const.MIN_SENT:
-                kept.append(place)
-        return np.array(kept)
+            if self.left[place] - self.left[edges[-1]] >= const.MIN_SENT:
+                edges.append(place)
+        return np.array(edges)
 
     def _unevenness(self, events: Events) -> float:
         """Return the typical relative difference of an RTT to those half a round trip before and after.
@@ -323,9 +323,10 @@ class HalfRounds:
         first, _, third = np.array_split(filled, 3)
         grown = np.median(third) - np.median(first)
         slow_start = self.flight[0] <= amount / 2
-        kept = np.mean(np.abs(filled / amount - 1) <= const.WINDOW_HOLDS + 1 / amount)
+        share = np.mean(np.abs(filled / amount - 1) <= const.WINDOW_HOLDS + 1 / amount)
         woken = np.median(emptied) < const.PREDOMINANT_SHARE * amount - 2 * const.ONE_SEGMENT
-        if not (slow_start and woken) or kept < const.PREDOMINANT_SHARE or grown >= const.HELD_GROWTH * len(filled) / 3:
+        is_growing = grown >= const.HELD_GROWTH * len(filled) / 3
+        if not (slow_start and woken) or share < const.PREDOMINANT_SHARE or is_growing:
             return None
         return int(self.acks[last + np.argmax(self.flight[last:] >= amount / 2)])
 

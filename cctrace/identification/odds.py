@@ -217,8 +217,8 @@ def log_odds(record: SenderRecord, fit: Fit) -> float:
         right = full * max(min(fits, const.MAX_FOR), -const.MAX_AGAINST) + _right_windows(flights.astray, replay)
         # A segment off either way is right, too: of windows up to three segments that is nearly any.
         usual_flight = max(float(np.median(record.halves.flight)), const.ONE_SEGMENT)
-        shown = max(1 - 3 * const.ONE_SEGMENT / usual_flight, 0.0)
-        total += right * shown if right > 0 else right
+        weight = max(1 - 3 * const.ONE_SEGMENT / usual_flight, 0.0)
+        total += right * weight if right > 0 else right
     else:
         sends = full * (float(np.median(replay.sends)) - middle)
         total += sends + const.REBUILT_LOG_ODDS * full if record.rebuilt else const.WEIGHT * sends

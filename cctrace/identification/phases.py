@@ -131,9 +131,9 @@ class Rates:
     def bandwidth(self, bw: Floats) -> Floats:
         """Return the log of the bandwidth in each block, from that after each ACK, segments/s (NaN: unknown)."""
         known = np.flatnonzero(np.isfinite(bw) & (bw > 0))
-        held = bw[known[np.clip(np.searchsorted(known, np.arange(len(bw)), side="right") - 1, 0, None)]]
+        bandwidth = bw[known[np.clip(np.searchsorted(known, np.arange(len(bw)), side="right") - 1, 0, None)]]
         edges = self.halves.edges
-        return np.asarray(np.log(_medians(held, edges[:-1], edges[1:] + 1)))
+        return np.asarray(np.log(_medians(bandwidth, edges[:-1], edges[1:] + 1)))
 
     def full(self, cwnd: Floats) -> Bools:
         """Return in which blocks the data in flight filled a window, given at each ACK."""
@@ -148,12 +148,11 @@ class Rates:
         """
         levels, which = np.unique(np.log(cycle.gains), return_inverse=True)
         scale = self.error * FACTORS[:, None]  # factor, block
-        held = np.where(full, const.PREDOMINANT_SHARE, self.held)
-        clocked = held * _laplace(self.rate - self.acked, scale) + const.STRAY_SHARE / 2
+        weight = np.where(full, const.PREDOMINANT_SHARE, self.held)
+        clocked = weight * _laplace(self.rate - self.acked, scale) + const.STRAY_SHARE / 2
         by_phase = _laplace((self.rate - usual)[:, None, :, None] - levels, scale[:, :, None])
-        dense = (1 - held - const.STRAY_SHARE)[:, None] * by_phase + clocked[
-            :, :, None
-        ]  # reference, factor, block, level
+        # reference, factor, block, level
+        dense = (1 - weight - const.STRAY_SHARE)[:, None] * by_phase + clocked[:, :, None]
         dense = np.where(self.halves.busy[:, None], dense, 1.0)  # an application that pauses says nothing of gains
         moves: dict[int, Floats] = {}
         stage = np.full((len(usual), len(FACTORS), len(cycle.gains)), 1 / len(cycle.gains))

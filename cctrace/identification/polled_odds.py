@@ -48,10 +48,10 @@ def wrong_reductions(polls: Polls, factor: float) -> tuple[int, float]:
         slow_start = polls.open[before] and polls.cwnd[before] < old
         if new == old or old >= TCP_INFINITE_SSTHRESH or slow_start:
             continue
-        kept = np.log(new / max(polls.cwnd[before], old))  # a recovery ends at ssthresh
+        log_share = np.log(new / max(polls.cwnd[before], old))  # a recovery ends at ssthresh
         round_to = const.FINEST_SCALE + 1 / new
         once, twice = np.log(factor), 2 * np.log(factor)
-        off.append(min(max(kept - by, by - const.WRONG_WINDOW - kept) - round_to for by in (once, twice)))
+        off.append(min(max(log_share - by, by - const.WRONG_WINDOW - log_share) - round_to for by in (once, twice)))
     return len(off), float(np.mean(np.array(off) > const.OTHER_FACTOR)) if off else 0.0
 
 

@@ -212,8 +212,8 @@ def _windows(polls: Polls, name: str) -> tuple[Floats, Floats]:
         reduced = last is not None and not slow_start and _reduced(polls, last, k)
         steady = last is not None and polls.open[last]
         if reduced and steady and polls.ssthresh[k] < polls.cwnd[last]:
-            kept, factor = np.log(polls.ssthresh[k] / polls.cwnd[last]), np.log(FACTORS[name])
-            cut[k] = min((kept - times * factor for times in (1, 2)), key=abs)  # possibly twice since then
+            log_share, factor = np.log(polls.ssthresh[k] / polls.cwnd[last]), np.log(FACTORS[name])
+            cut[k] = min((log_share - times * factor for times in (1, 2)), key=abs)  # possibly twice since then
         elif steady and polls.open[k] and not slow_start and not reduced and (polls.full[k] or polls.full[last]):
             off[k] = apart
         if slow_start or reduced or not polls.open[k] or abs(apart) > const.WRONG_WINDOW:

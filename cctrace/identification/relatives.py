@@ -31,10 +31,10 @@ TRIED = {
 
 def difference(record: SenderRecord, name: str) -> str:
     """Return the difference of an unknown sender to its closest relative in words, after a comma; "" if unknown."""
-    said = other_parameter(record, name) if record.exact else ""
-    if not said and name in FACTORS:
-        said = other_windows(record.halves, name, FACTORS[name])
-    return f", and {said}" if said else ""
+    words = other_parameter(record, name) if record.exact else ""
+    if not words and name in FACTORS:
+        words = other_windows(record.halves, name, FACTORS[name])
+    return f", and {words}" if words else ""
 
 
 def other_parameter(record: SenderRecord, name: str) -> str:
@@ -66,19 +66,19 @@ def kept_and_grown(halves: HalfRounds) -> tuple[float, float]:
     """Return the share of the window kept in a reduction, and the growth in segments per round; NaN unknown."""
     judged = np.flatnonzero(halves.limited)
     places = np.searchsorted(halves.acks, halves.reductions)
-    kept, grown, rounds = [], 0.0, 0.0
+    factors, grown_segments, rounds = [], 0.0, 0.0
     for begin, end in zip(places, np.append(places, len(halves.acks))[1:], strict=True):
         inside = judged[(judged >= begin) & (judged < end)]
         if not begin or not len(inside):
             continue
         before = judged[(judged < begin) & (judged >= begin - const.MIN_FOR_PATTERN)]
         if len(before):
-            kept.append(halves.flight[inside[0]] / halves.flight[before].max())
+            factors.append(halves.flight[inside[0]] / halves.flight[before].max())
         flights = halves.flight[inside]
-        grown += float(flights[-1] - flights[0])
+        grown_segments += float(flights[-1] - flights[0])
         rounds += float(np.sum(np.diff(halves.left[inside]) / np.maximum(flights[1:], 1)))
-    share = float(np.median(kept)) if len(kept) >= 2 else np.nan
-    return share, grown / rounds if rounds >= const.MIN_FOR_CYCLE else np.nan
+    share = float(np.median(factors)) if len(factors) >= 2 else np.nan
+    return share, grown_segments / rounds if rounds >= const.MIN_FOR_CYCLE else np.nan
 
 
 def other_windows(halves: HalfRounds, name: str, factor: float) -> str:
@@ -87,9 +87,9 @@ def other_windows(halves: HalfRounds, name: str, factor: float) -> str:
     `name`: the relative. `factor`: by which it multiplies its window.
     """
     kept, grown = kept_and_grown(halves)
-    said = []
+    differences = []
     if abs(kept - factor) > const.OTHER_FACTOR:
-        said.append(f"this sender keeps {kept:.2f} of its window in a reduction, not {factor:.2f}")
+        differences.append(f"this sender keeps {kept:.2f} of its window in a reduction, not {factor:.2f}")
     if name == "reno" and abs(np.log(max(grown, 1e-2))) > const.WRONG_WINDOW:
-        said.append(f"its window grows by {grown:.2f} segments a round, not 1")
-    return ", and ".join(said)
+        differences.append(f"its window grows by {grown:.2f} segments a round, not 1")
+    return ", and ".join(differences)

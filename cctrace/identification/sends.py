@@ -109,8 +109,8 @@ class SenderRecord:
     def part(self, most: int = const.MAX_ROWS) -> "SenderRecord":
         """Return what is judged of the first `most` rows: those before a fixed amount in flight limited the sender."""
         record = self.first(most)
-        held = record.halves.held_from() if record.events.meta["complete"] and not record.exact else None
-        return record if held is None else replace(record.first(held), longer=record)
+        end = record.halves.held_from() if record.events.meta["complete"] and not record.exact else None
+        return record if end is None else replace(record.first(end), longer=record)
 
     @property
     def dips_in(self) -> "SenderRecord | None":
@@ -328,8 +328,8 @@ def _set_window(follower: Follower, halves: HalfRounds, row: int) -> None:
         since = halves.edges[max(int(np.searchsorted(halves.edges, last)) - 2, 0)]
         recovered = np.flatnonzero(~halves.open[since:last])
         most = float(halves.flight[since : last + 1][recovered[-1] + 1 if len(recovered) else 0 :].max())
-        held = usual >= (1 - const.WINDOW_HOLDS - halves.blur) * most
-        seen, replayed = max(int(usual if held else most), 2), follower.get("snd_cwnd")
+        is_full = usual >= (1 - const.WINDOW_HOLDS - halves.blur) * most
+        seen, replayed = max(int(usual if is_full else most), 2), follower.get("snd_cwnd")
         if abs(seen - replayed) > const.ONE_SEGMENT + const.FINEST_SCALE * replayed:
             follower.set("snd_cwnd", seen)
 

@@ -75,7 +75,7 @@ class _Arrivals:
         """
         zones = int(const.EMPTY_PACKETS + const.OVER_PACKETS) + 2
         counts = np.zeros(2 + 2 * zones, np.int64)
-        number = int(self._kept[2].sum())
+        number = int(self._columns[2].sum())
         counts[:2] = number, max(len(self.lost) - number, 1)
         packets = (
             float(PACKET_BYTES),
@@ -84,7 +84,7 @@ class _Arrivals:
             const.OVER_PACKETS,
             const.MAX_SPARED_SHARE,
         )
-        if not losses_by_deficit(*self._kept, float(rate), float(bucket), float(near), *packets, counts):
+        if not losses_by_deficit(*self._columns, float(rate), float(bucket), float(near), *packets, counts):
             return _Hypothesis(rate, bucket, near, -np.inf)
         lost, among = counts[2 : 2 + zones], counts[2 + zones :]
         used = int(np.flatnonzero(among)[-1]) + 1
@@ -94,11 +94,11 @@ class _Arrivals:
     def corrected_deficits(self, best: _Hypothesis) -> Floats:
         """Return the deficit at each packet, itself included, corrected at the losses that a bucket explains."""
         deficit_bytes = np.empty(len(self.lost))
-        deficits_at(*self._kept, float(best.rate), float(best.bucket), float(best.near), deficit_bytes)
+        deficits_at(*self._columns, float(best.rate), float(best.bucket), float(best.near), deficit_bytes)
         return deficit_bytes
 
     @functools.cached_property
-    def _kept(self) -> tuple[Floats, Floats, np.ndarray]:
+    def _columns(self) -> tuple[Floats, Floats, np.ndarray]:
         """Times, sizes and losses, as compiled code takes them."""
         return self.time_us.astype(float), self.size.astype(float), self.lost.astype(np.int64)
 
@@ -157,9 +157,10 @@ def dropper_of(tables: list[Transmissions], start_ns: int, base_us: float) -> Bu
         return None
     confirmed_ns = start_ns + 1e3 * np.median(arrivals.time_us[lost][explained])
     own_waited = _delayed(tables[0], deficit_bytes[place[0]], best)
-    is_queue = own_waited or _delayed_others(
-        tables[1:], [deficit_bytes[rows] for rows in place[1:]], best, confirmed_ns
-    )
+    # A flow that came when a queue was full never saw it empty: others' delays may show it, until the deficits are no
+    # longer confirmed by losses, as flows outside the capture, or too many to be followed, may have taken tokens later.
+    others = zip(tables[1:], place[1:], strict=True)
+    is_queue = own_waited or any(_delayed(table, deficit_bytes[rows], best, confirmed_ns) for table, rows in others)
     if own_waited is None and not is_queue:
         return None
     if not is_queue and best.bucket < 2 * _acked_at_once(tables[0]):
@@ -378,15 +379,6 @@ def _delayed(table: Transmissions, deficit_bytes: Floats, best: _Hypothesis, end
             (long, after), (short, before) = ((np.median(wait[part]), np.median(rtt_us[part])) for part in parts)
             return bool(after - before > (long - short) / 2)
     return None
-
-
-def _delayed_others(tables: list[Transmissions], deficit_bytes: list[Floats], best: _Hypothesis, end_ns: float) -> bool:
-    """Return whether packets of other flows waited until `end_ns` when the bucket was short of tokens.
-
-    A flow that came when a queue was full never saw it empty, so that its own delays do not show it. Deficits (`met`)
-    hold while losses confirm them: flows outside the capture, or too many to be followed, may have taken tokens later.
-    """
-    return any(_delayed(table, deficit, best, end_ns) for table, deficit in zip(tables, deficit_bytes, strict=True))
 
 
 def _errors(arrivals: _Arrivals, best: float, at_loss: Floats) -> tuple[float, float]:

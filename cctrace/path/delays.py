@@ -195,12 +195,12 @@ def mean_of(series: Floats) -> Estimate:
     Student's t distribution, as blocks may be few.
     """
     low, high = np.quantile(series, [0.005, 0.995])
-    kept = np.clip(series, low, high)
-    means = block_means(kept, block_sizes(kept, least=10))
+    winsorised = np.clip(series, low, high)
+    means = block_means(winsorised, block_sizes(winsorised, least=10))
     if len(means) < 2:
-        return Estimate(float(kept.mean()))
+        return Estimate(float(winsorised.mean()))
     error = means.std(ddof=1) / np.sqrt(len(means)) * student(len(means) - 1)
-    return Estimate.around(kept.mean(), error)
+    return Estimate.around(winsorised.mean(), error)
 
 
 def delays_of(
@@ -240,7 +240,7 @@ def delays_of(
     give_back(len(table))
     # Keep the packets reported by one ACK together.
     keep = quiet[group]
-    rows, kept = rows[keep], keep.mean()
+    rows, quiet_share = rows[keep], keep.mean()
     group, gap_us = renumbered(group[keep]), gap[quiet]
     if len(group) < const.LEAST_RTTS:
         raise FitError(
@@ -256,7 +256,7 @@ def delays_of(
         burst[rows],
         rows,
         inverted,
-        float(kept),
+        float(quiet_share),
         tie_us(gap, packet_us),
         steps,
         table,

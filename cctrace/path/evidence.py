@@ -57,7 +57,7 @@ class PathEvidence:
     capture: Capture
     index: int
     one_bottleneck: bool = False
-    kept: dict[Any, Any] = field(default_factory=dict)  # results of other packages, cached by function
+    cache: dict[Any, Any] = field(default_factory=dict)  # results of other packages, by function
 
     # --- packets -----------------------------------------------------------------------------------------------------
     @functools.cached_property

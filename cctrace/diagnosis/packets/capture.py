@@ -87,11 +87,11 @@ def _held(record: Record) -> Artefact | None:
     if is_elsewhere(record.flow) or record.flow.taken_at == "receiver":
         return None
     stamps, rtt_us = stamps_of(record.flow), record.flow.row["rtt_median_us"]
-    held = held_us(stamps)
-    if not held >= 2 * stamps.tick_us + const.HELD_US or held < const.RTT_RISE * (rtt_us or 0):
+    longest_us = held_us(stamps)
+    if not longest_us >= 2 * stamps.tick_us + const.HELD_US or longest_us < const.RTT_RISE * (rtt_us or 0):
         return None
     return Artefact(
-        "held", const.MEASURED_CONFIDENCE, {"held_us": held, "captured_rtt_us": rtt_us, "tick_us": stamps.tick_us}
+        "held", const.MEASURED_CONFIDENCE, {"held_us": longest_us, "captured_rtt_us": rtt_us, "tick_us": stamps.tick_us}
     )
 
 

@@ -62,11 +62,12 @@ def send_buffer(record: Record, limits: list[Limit]) -> groups.SendBuffer | None
     polls = record.flow.tcpinfo
     if polls is None:
         return None
-    busy, held = polls["busy_time_us"], polls["sndbuf_limited_us"]
-    if not (busy > 0).any() or not (held >= 0).any():
+    busy_us, full_us = polls["busy_time_us"], polls["sndbuf_limited_us"]
+    if not (busy_us > 0).any() or not (full_us >= 0).any():
         return None
-    nothing = 1 - float(busy.max()) / 1e6 / max(record.duration_s, 1e-9)
-    return groups.SendBuffer(float(held.max() / busy.max()), max(shares(limits).get("application", 0.0) - nothing, 0.0))
+    idle_share = 1 - float(busy_us.max()) / 1e6 / max(record.duration_s, 1e-9)
+    waited_share = max(shares(limits).get("application", 0.0) - idle_share, 0.0)
+    return groups.SendBuffer(float(full_us.max() / busy_us.max()), waited_share)
 
 
 def stalls(record: Record, limits: list[Limit]) -> groups.Stalls | None:
@@ -209,8 +210,8 @@ def even_rate(record: Record) -> EvenRate:
     at_it, above = np.abs(of_common) < const.STEADY_SCATTER, of_common >= const.STEADY_SCATTER
     runs = np.add.reduceat(np.where(above, gap, 0.0), np.flatnonzero(np.diff(above, prepend=not above[0])))
     by_timer = np.add.reduceat(~record.released[later][1:], first[:-1], dtype=float) / many
-    held = float(gap[at_it].sum())
-    share, timed = held / float(gap.sum()), float((gap * by_timer)[at_it].sum()) / held
+    even_us = float(gap[at_it].sum())
+    share, timed = even_us / float(gap.sum()), float((gap * by_timer)[at_it].sum()) / even_us
     return EvenRate(common, share, timed, float(runs.max()))
 
 

@@ -243,10 +243,11 @@ def bursts(record: Record) -> Bursts | None:
     lost = np.flatnonzero(record.path.lost)
     lost = lost[np.unique(burst[lost], return_index=True)[1]]  # the first loss of each burst
     del burst  # of a million packets it has 8 MB
-    met = backlog_at(record.path.sent, constant(record.path.require_bottleneck.rate), record.path.sent_us[lost])
+    steps = constant(record.path.require_bottleneck.rate)
+    backlog_bytes = backlog_at(record.path.sent, steps, record.path.sent_us[lost])
     quantum = max(2 * float(np.median(record.table.wire_bytes)), 2.0**-PACING_SHIFT * record.goodput_bps / 8)
     typical, rank = float(np.median(ahead[lost])), mean_rank(ahead, ahead[lost])
-    filled = float(np.median(ahead[lost] / np.maximum(met, ahead[lost] + 1)))
+    filled = float(np.median(ahead[lost] / np.maximum(backlog_bytes, ahead[lost] + 1)))
     many, at = len(lost), record.path.sent_s[record.path.lost]
     if not record.path.require_bottleneck.is_measured:  # the rate is only a guess: require repeated overflow
         apart_s = np.diff(record.path.sent_s[lost], prepend=-np.inf)

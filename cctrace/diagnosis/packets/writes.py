@@ -62,29 +62,30 @@ def clocked_writes(record: Record, limits: Sequence[Limit]) -> Clock | None:
     ticks = [np.array(_on_clock(begins, int(place), float(apart[place]))) for place in periods]
     most = max(map(len, ticks), default=0)
     # The longest period that fits, as fractions of it do, too.
-    kept = next((one for one in reversed(ticks) if len(one) >= const.PREDOMINANT_SHARE * most), np.zeros(0, int))
-    if len(kept) < max(const.MIN_OBSERVATIONS, const.PREDOMINANT_SHARE * len(begins)):
+    on_clock = next((one for one in reversed(ticks) if len(one) >= const.PREDOMINANT_SHARE * most), np.zeros(0, int))
+    if len(on_clock) < max(const.MIN_OBSERVATIONS, const.PREDOMINANT_SHARE * len(begins)):
         return None
-    turns, sizes = np.rint(np.diff(begins[kept]) / np.diff(begins[kept]).min()), _sent_between(record, begins[kept])
-    size, every = sizes.sum() / turns.sum(), float(np.ptp(begins[kept]) / turns.sum())
-    uneven = np.std(np.diff(begins[kept]) - turns * every)
+    begins_s = begins[on_clock]
+    turns, sizes = np.rint(np.diff(begins_s) / np.diff(begins_s).min()), _sent_between(record, begins_s)
+    size, every = sizes.sum() / turns.sum(), float(np.ptp(begins_s) / turns.sum())
+    uneven = np.std(np.diff(begins_s) - turns * every)
     alike = np.mean(np.abs(sizes / (turns * size) - 1) < const.EQUAL_WITHIN) >= const.PREDOMINANT_SHARE
-    if not alike or np.std(np.diff(pauses[kept])) < uneven:
+    if not alike or np.std(np.diff(pauses[on_clock])) < uneven:
         return None
     return Clock(float(size), 1e6 * every)
 
 
 def _on_clock(begins: Floats, first: int, every: float) -> list[int]:
-    """Return which of the times follow, or precede, that of a row by whole periods, each within its neighbour's."""
-    kept = [first]
+    """Return the rows of the times that whole periods of `every` separate from that of row `first`, ascending."""
+    rows = [first]
     for step in (1, -1):
         last = first
         for place in range(first + step, len(begins) if step > 0 else -1, step):
             apart = abs(begins[place] - begins[last])
             if apart > every / 2 and abs(apart - round(apart / every) * every) < LATE * every:
                 last = place
-                kept.append(place)
-    return sorted(kept)
+                rows.append(place)
+    return sorted(rows)
 
 
 def _sent_between(record: Record, times_s: Floats) -> Ints:

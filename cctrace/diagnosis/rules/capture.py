@@ -50,7 +50,7 @@ def tempered(facts: Facts, found: list[Finding]) -> list[Finding]:
 def unknown(facts: Facts) -> Finding:
     """Return the finding for a flow whose limit is unknown."""
     numbers = {"goodput_bps": facts.goodput_bps, "rtt_least_us": facts.least_rtt_us}
-    said = {"why": facts.why_nothing} if facts.why_nothing else {"despite": facts.despite or None}
+    words = {"why": facts.why_nothing} if facts.why_nothing else {"despite": facts.despite or None}
     record = "these counters" if facts.has_polls else "the record"
     of_kernel = {"has_polls": facts.has_polls, "has_counters": facts.has_counters}
-    return facts.finding("unknown", 0.0, numbers).saying(record=record, **of_kernel, **said)
+    return facts.finding("unknown", 0.0, numbers).saying(record=record, **of_kernel, **words)

@@ -178,13 +178,13 @@ def _at_one_poll(facts: Facts, numbers: dict[str, float]) -> Iterator[Finding]:
 
 def window_limited(facts: Facts, found: Findings) -> Iterator[Finding]:
     """A steady amount in flight that no loss, queue or receiver explains."""
-    held = facts.held_window
-    if held is None or found.sure or found.names & EXPLAINING or not held.spread <= const.IN_FLIGHT_STEADY:
+    window = facts.held_window
+    if window is None or found.sure or found.names & EXPLAINING or not window.spread <= const.IN_FLIGHT_STEADY:
         return
-    if held.partly_filled_share <= const.NOTABLE_SHARE:  # with data waiting, a window is used up by full segments
-        yield facts.finding("window_limited", const.LIKELY_CONFIDENCE, held)
+    if window.partly_filled_share <= const.NOTABLE_SHARE:  # with data waiting, a window is used up by full segments
+        yield facts.finding("window_limited", const.LIKELY_CONFIDENCE, window)
     elif "application_limited" not in found.names:
-        yield facts.finding("application_limited", const.LIKELY_CONFIDENCE, held, "short")
+        yield facts.finding("application_limited", const.LIKELY_CONFIDENCE, window, "short")
 
 
 def window_growing(facts: Facts, found: Findings) -> Iterator[Finding]:
