@@ -112,7 +112,7 @@ def test_a_flow_of_which_no_delivery_is_known_delivered_nothing(lossy):
 def test_an_unanswered_flow_through_the_same_bottleneck_has_the_others_rtt(lossy):
     path = evidence_of(with_columns(lossy))
     part = path.sent_by_flow[path.index]
-    path.__dict__["parts"] = [dataclasses.replace(part, acked_us=np.full_like(part.acked_us, np.nan))]
+    path.__dict__["sent_by_flow"] = [dataclasses.replace(part, acked_us=np.full_like(part.acked_us, np.nan))]
     with np.errstate(all="raise"):
         assert np.isnan(_base_rtt_us(path, path.index))
 
