@@ -1,4 +1,8 @@
-"""Changes and variation of a path's rate: while a queue stands, the delivered rate is the path's."""
+"""Changes and variation of a path's rate.
+
+While a queue stands, the rate of deliveries is the path's. Jumps of the delivered rate divide a flow into periods; two
+periods of different rates are a change of the path if the path was full at the lower rate.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +21,15 @@ if TYPE_CHECKING:
 
 
 class Change(NamedTuple):
-    """A rate change of the path: time (s), rates before and after (bit/s), and the end of the second rate (s).
-
-    `is_least`: the path was not full at the higher rate, which is what was delivered, and may have been more.
-    """
+    """A change of the path's rate."""
 
     at_s: float
     before_bps: float
     after_bps: float
-    until_s: float
-    is_least: bool = False
+    until_s: float  # end of the second rate
+    is_least: bool = (
+        False  # whether the higher rate is only what was delivered: the path was not full, and may be faster
+    )
 
     @property
     def fell(self) -> bool:
@@ -73,13 +76,13 @@ def _when(path: PathEvidence, near_s: float, before: float, after: float) -> flo
 
 
 class _Stretch(NamedTuple):
-    """A period of one rate (bytes/us), with its relative deviation and whether the path was full."""
+    """A period of one rate."""
 
     begin_s: float
     end_s: float
-    rate: float
-    spread: float
-    full: bool
+    rate: float  # bytes/us
+    spread: float  # relative deviation
+    full: bool  # whether the path was
 
 
 def _stretch(path: PathEvidence, begin_s: float, end_s: float) -> _Stretch | None:

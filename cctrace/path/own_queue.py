@@ -1,7 +1,7 @@
-"""The bottleneck as inferred from a flow's own queue.
+"""The bottleneck as inferred from a flow's own packets, for a diagnosis: rate, base RTT, and every queueing delay.
 
-Its rate is the one that explains the delays best or, failing that, the one at which losses met the longest queues; it
-gives every packet's queueing delay.
+The rate is the one at which a queue of the flow's packets explains its delays best (`bottleneck`). If the delays do not
+depend on it, it is the rate at which the queue was longest when packets were lost, or else the delivered rate.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Facts about ACKs, from packets: bunched by a queue on the reverse path, batched by a clock, or too few."""
+"""Facts about ACKs, from packets: bunched or queued on the way back, batched by a clock, or too few."""
 
 from typing import Any, NamedTuple
 

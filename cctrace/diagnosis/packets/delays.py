@@ -1,4 +1,4 @@
-"""Facts about delays, from packets: order, jitter, BBR's min_rtt."""
+"""Facts about delays, from packets: order, jitter, and BBR's min_rtt, all compared with the RTT without a queue."""
 
 import numpy as np
 

@@ -1,4 +1,7 @@
-"""Facts about ECN marks, from packets: how often the sender responded, and at which queue."""
+"""Facts about ECN marks, from packets: how often the sender responded, at which queue, and which AQM marks so.
+
+The receiver reports marks by ECE, or by AccECN's counter; `path.markers` compares AQMs' marking laws by likelihood.
+"""
 
 import numpy as np
 

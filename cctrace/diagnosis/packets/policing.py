@@ -1,4 +1,8 @@
-"""Facts about a policer, from packets: a token bucket that drops excess packets of this and other flows."""
+"""Facts about a policer, from packets: a token bucket that drops excess packets of this and other flows.
+
+`path.buckets` infers rate and size of the bucket from when packets were lost. A short queue at that rate would drop
+the same ones; unlike a policer, it delays packets before it drops them.
+"""
 
 import numpy as np
 

@@ -1,4 +1,8 @@
-"""Facts about other flows, from packets: the queue that explains this flow's delays, and each flow's rate."""
+"""Facts about other flows, from packets: whether they share this flow's queue, or a fair queue serves all in turn.
+
+Either a queue of all flows' packets explains this flow's delays better than one of its own (`path.neighbours`), or all
+flows have equal rates whenever they have data, or a simulated fair queue explains the delays better than both.
+"""
 
 from __future__ import annotations
 
@@ -79,16 +83,14 @@ def _window_us(parts: Sequence[SentPackets]) -> float:
 
 
 class _Turns(NamedTuple):
-    """Flows served in turn: rates of the link and of this flow while alone (0: never), bytes/us; this flow's share and
-    its relative scatter; deviation of its delays with such a server, and with a common queue.
-    """
+    """Flows served in turn, and how well that explains this flow's delays."""
 
-    rate: float
-    solo: float
-    share: float
-    spread: float
-    deviation: float
-    deviation_common: float
+    rate: float  # of the link, bytes/us
+    solo: float  # of this flow while it was alone, bytes/us; 0: never
+    share: float  # of this flow while others had data
+    spread: float  # relative scatter of the shares
+    deviation: float  # of the delays from those of a fair queue, or of a queue of its own
+    deviation_common: float  # the same from those of one queue for all
 
     @property
     def has_own_queue(self) -> bool:
@@ -113,7 +115,7 @@ def _others_show_turns(record: Record) -> bool:
 def _in_turns(record: Record, gain: float) -> _Turns | None:
     """Return the `_Turns` if all flows had equal rates whenever they had data, or a fair queue explains the delays.
 
-    There, a flow that backs off gets less than its share, and leaves the rest to the others.
+    Behind a fair queue, too, rates may be unequal: a flow that backs off leaves some of its share to the others.
     """
     own, *others = record.path.sent_by_flow.values()
     window_us = _window_us((own, *others))
