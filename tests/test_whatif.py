@@ -120,8 +120,8 @@ def test_a_flow_through_fq_has_candidates_through_fq():
     sim = cct.simulate(PATH, cct.Sender("bbr2022", ack_every=2, fq=True), "6s", 1, packets=True)
     flow = sim.capture().flow(0)
     found = host_limits_of(Record(flow), cct.diagnose(flow))
-    assert found.options({})["fq"] is True
-    assert "fq" not in found.options({"fq": False})
+    assert found.sender_options({})["fq"] is True
+    assert "fq" not in found.sender_options({"fq": False})
 
 
 def test_writes_that_were_not_done_when_the_next_one_came_keep_their_times_and_sizes():
