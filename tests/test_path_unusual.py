@@ -16,7 +16,7 @@ from cctrace.path.delays import _place, delays_of
 from cctrace.path.evidence import evidence_of
 from cctrace.path.own_queue import base_rtt_us
 from cctrace.path.queue import constant
-from cctrace.path.sent import Sent
+from cctrace.path.sent import SentPackets
 from cctrace.path.shapers import shaper_of
 from cctrace.path.transmissions import DELIVERED, LOST, transmissions
 
@@ -170,5 +170,5 @@ def test_packets_that_pass_the_others_delay_do_not_show_the_base_rtt(every):
     number = np.arange(2000)
     sent_us, yes = 1e3 * number, np.ones(2000, bool)
     acked_us = sent_us + np.where(number % every == every - 1, 15e3, 30e3)
-    sent = Sent(sent_us, np.full(2000, 1514.0), acked_us, number, yes, yes)
+    sent = SentPackets(sent_us, np.full(2000, 1514.0), acked_us, number, yes, yes)
     assert base_rtt_us(sent, constant(1514.0)) == pytest.approx(30e3, rel=0.01)
