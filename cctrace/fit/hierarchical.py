@@ -68,9 +68,9 @@ class Hierarchical(Summarized, Jsonable):
 
     Examples
     --------
-    >>> flows = [Estimate.around(value, 0.1) for value in (1.0, 1.4, 0.8, 1.1)]
+    >>> flows = [Estimate.around(value, 0.1) for value in (1.0, 1.5, 0.8, 1.1)]
     >>> Hierarchical().pool(flows).mean_.text("{:.2f}")
-    '1.08 (0.62 to 1.53)'
+    '1.10 (0.56 to 1.64)'
     """
 
     card_title, fitted_by = "Pooled over flows", "mean_"
