@@ -16,6 +16,7 @@ from cctrace.diagnosis.groups import (
     Losses,
     MinRtt,
     Pauses,
+    Policer,
     Queue,
     ReceiverWindow,
     Reordering,
@@ -154,6 +155,13 @@ def test_a_share_of_losses_beside_spurious_retransmissions_is_a_bound(spurious, 
     lost = LOST._replace(lost=500, loss_share=0.05)
     facts = Facts(PACKETS, 10.0, 1e6, losses=lost, reordering=Reordering(0.5, 5000, spurious))
     assert words in next(verdict(one).text for one in judge(facts) if one.name == "random_loss")
+
+
+@pytest.mark.parametrize(("lost", "words"), [(40, "100 % of 40 losses"), (99, "100 % of the first 40 losses")])
+def test_a_policer_that_was_judged_by_a_long_flows_first_losses_is_said_to_explain_these(lost, words):
+    policed = Policer(1e6, 9e4, was_full=True, explained_share=1.0, lost=40, span=(0.0, 1.0))
+    found = judge(Facts(PACKETS, 10.0, 1e6, losses=LOST._replace(lost=lost), policer=policed))
+    assert words in next(verdict(one).text for one in found if one.name == "policer")
 
 
 @pytest.mark.parametrize(("late", "want"), [(8, ["reordering"]), (4, [])])

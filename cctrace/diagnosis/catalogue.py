@@ -67,7 +67,8 @@ CAUSES = {  # the most important first
     "policer": cause(
         "policer",
         "A policer dropped what exceeded {rate_bps} (token bucket of [{least?}at least|about] {bucket_bytes}): "
-        "{explained_share} of {lost:count} losses met an empty bucket, and packets did not queue.",
+        "{explained_share} of [{is_part?}the first ]{lost:count} losses met an empty bucket, and packets did not "
+        "queue.",
         "Pace below that rate ([{answers_losses?}a rate-based controller, ]SO_MAX_PACING_RATE), or have the operator "
         "shape instead.",
         "Losses while tokens were left, or delays that grew before the losses.",

@@ -12,7 +12,9 @@ def policer(facts: Facts, found: Findings) -> Iterator[Finding]:
     """A token bucket explains the losses."""
     if facts.policer is not None:
         sure = min(max(facts.policer.explained_share, const.DOUBTFUL_CONFIDENCE), const.MAX_CONFIDENCE)
-        yield facts.finding("policer", sure, facts.policer).saying(least=not facts.policer.was_full)
+        rest = facts.losses is not None and facts.losses.lost > facts.policer.lost  # a long flow's later ones
+        words = {"least": not facts.policer.was_full, "is_part": rest}
+        yield facts.finding("policer", sure, facts.policer).saying(**words)
 
 
 def fair_queueing(facts: Facts, found: Findings) -> Iterator[Finding]:
