@@ -49,7 +49,7 @@ def test_counts_by_deficit_are_those_of_the_definition(chance, factor):
     counts = np.zeros(2 + 2 * ZONES, np.int64)
     counts[:2] = tried.lost.sum(), (~tried.lost).sum()
     packets = float(PACKET_BYTES), const.EMPTY_PACKETS, 0.0, const.OVER_PACKETS, 1.0  # refuses nothing
-    assert losses_by_deficit(*tried._kept, factor * rate, float(most), most / 2, *packets, counts) == 1
+    assert losses_by_deficit(*tried._columns, factor * rate, float(most), most / 2, *packets, counts) == 1
     zone = np.digitize(over, np.arange(-const.EMPTY_PACKETS, const.OVER_PACKETS + 1))
     assert counts[2 : 2 + ZONES].tolist() == np.bincount(zone[tried.lost], minlength=ZONES).tolist()
     assert counts[2 + ZONES :].tolist() == np.bincount(zone, minlength=ZONES).tolist()
