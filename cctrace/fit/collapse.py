@@ -146,7 +146,8 @@ class Collapse(Serialised):
                 "nothing is left of the RTTs without the queue that the rate of the path would cause: the rate or "
                 "the capture's times are wrong"
             )
-        floor = floor_us(self.delay_us_, path.least_rtt_us) if self.floor is None else parse_time_ns(self.floor) / 1e3
+        shortest_us = path.sender_min_rtt_us
+        floor = floor_us(self.delay_us_, shortest_us) if self.floor is None else parse_time_ns(self.floor) / 1e3
         if floor > self.delay_us_:
             mean = format_time(self.delay_us_ * 1e3)
             raise ArgumentError(f"floor={self.floor!r} must be below the flow's mean RTT without a queue, {mean}")

@@ -124,9 +124,15 @@ class PathEvidence:
         known = np.isfinite(self.rtt_us)
         return self.rtt_us[known][in_order(self.transmissions.acked_ns[known])]
 
+    @property
+    def sender_min_rtt_us(self) -> float:
+        """Minimum of all RTTs, as a sender takes it, also of packets that overtook others; NaN if none is known."""
+        known = self._known_rtts_us
+        return float(known.min()) if len(known) else np.nan
+
     @functools.cached_property
     def least_rtt_us(self) -> float:
-        """Minimum RTT; NaN if none is known."""
+        """Minimum RTT of packets that overtook none; NaN if none is known."""
         known = self.rtts_in_order_us
         return float(known.min()) if len(known) else np.nan
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,6 @@ from cctrace.sim.path import Path
 from cctrace.units import format_percent
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Sequence
 
     import pandas as pd
