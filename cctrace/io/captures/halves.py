@@ -128,7 +128,8 @@ class Half(Decoder):
         super().__init__(first.name)
         self._tunnels, self._counts = first._tunnels, given[2]
         self._given: Given = (*given[:2], np.zeros_like(given[2]))
-        self._decoding, self._window, self._front = Decoding(self, window, decoding.link), window, front
+        later = Decoding(self, window, decoding.link)  # not kept: it refers to this half, whose columns would live on
+        self._state, self._frames, self._window, self._front = later.state, later.frames, window, front
         self._columns, self._begin = first._rows, int(first.room * (window.offset / window.source.size))
         first._rows = _rows_of(self._columns, 0, self._begin)
         self._meeting, self._ended, self._has_met = window.offset, False, threading.Event()
@@ -150,7 +151,7 @@ class Half(Decoder):
 
     def _has_run_up(self) -> bool:
         """Find a record and decode the run-up; False if there is none or the file ends before."""
-        window, state = self._window, self._decoding.state
+        window, state = self._window, self._state
         found = record_in(window.data[: window.end], self._given[0]) if window.more(SEARCHED) else None
         if found is None:
             return False
@@ -158,7 +159,7 @@ class Half(Decoder):
         self.make_room(pieces.FRAMES, 0.0)
         if self._decode(RUN_UP) != pieces.NO_ROOM or self._has_fragments or self._given[2].any():
             return False  # blocks are counted when they are found, so some of those may lie behind the run-up
-        frame = int(self._decoding.frames[0][state[pieces.FRAME]])
+        frame = int(self._frames[0][state[pieces.FRAME]])
         self._meeting = window.offset - window.pos + frame - int(self._given[0][layout.HEADER])
         self._run_up, self._run_up_sacks, self._last_ns = self._n_rows, self._n_sacks, self._counters[layout.LAST_NS]
         self._assumed = self._conns[: self._n_conns].copy()
@@ -177,9 +178,8 @@ class Half(Decoder):
     def _decode(self, rows: int) -> int:
         """Decode until there are so many rows, or nothing more is found; return why it ended."""
         self._rows = _rows_of(self._columns, self._begin, self._begin + rows)
-        decoding = self._decoding
         while True:
-            why = decoding.window.decode(self, decoding.state, *self._given, decoding.frames)
+            why = self._window.decode(self, self._state, *self._given, self._frames)
             if why == pieces.NO_CONNECTION:
                 self.more_connections()
             elif why == pieces.NO_ROOM and self._n_rows + pieces.FRAMES <= rows:
@@ -210,7 +210,7 @@ class Half(Decoder):
         self._append(same)
         window.source.go_on(later.offset - later.pos + later.end)
         later.source = window.source
-        whole.window, whole.state, whole.frames = later, self._decoding.state, self._decoding.frames
+        whole.window, whole.state, whole.frames = later, self._state, self._frames
         return None
 
     @property
