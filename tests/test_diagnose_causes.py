@@ -370,6 +370,20 @@ def test_drops_are_early_where_longer_queues_had_passed_within_an_rtt_or_the_que
     assert early_share(before, before, met, time_us, 80e3, size) == 1.0
 
 
+def test_random_losses_of_packets_that_met_a_long_queue_are_no_early_drops():
+    """They count as many drops as losses elsewhere predict: a loss of 2 % had made an AQM of two overflows."""
+    time_us, size = np.arange(1200) * 1e3, 1500.0
+    met = size * np.minimum(time_us / 1e3 % 600, 99)  # long most of the time
+    dropped, lost = np.zeros(len(met), bool), np.zeros(len(met), bool)
+    for at in (99, 699):
+        dropped[at : at + 20] = True
+        dropped[at + 60 : at + 460 : 100] = True
+    met[dropped] -= 10 * size * (np.arange(dropped.sum()) % 24 >= 20)
+    lost[10:90:10], lost[610:690:10] = True, True
+    assert early_share(dropped, dropped, met, time_us, 20e3, size) == 0.8
+    assert early_share(dropped, dropped | lost, met, time_us, 20e3, size) == 0.0
+
+
 def test_delayed_acks_of_a_flow_that_loses_a_third_are_no_jitter():
     path = cct.Path(rate="33Mbit", rtt="28ms", buffer="1.5bdp", loss="30%")
     flow = cct.simulate(path, cct.Sender("bbr3", ack_every=2), "10s", seed=2, packets=True).capture().flow(0)

@@ -195,7 +195,7 @@ def early_share(
     A full queue drops what arrives last, at its longest. CoDel drops what leaves, after others had arrived behind it;
     RED and PIE drop at random. Queues are compared within an RTT only, as errors of the rate add up in a backlog.
     Also 1 if the queue went on growing by a third after two drops, or the only one, with hardly any other losses; 0 for
-    fewer than three overflows.
+    fewer than three overflows. The smallest ones are left out, as many drops as losses elsewhere predict here.
 
     `dropped`: which of the `lost` packets seem to overflow. `packet_bytes`: of one packet.
     """
@@ -203,17 +203,25 @@ def early_share(
     begins = np.flatnonzero(np.diff(time_us[at], prepend=-np.inf) > rtt_us)
     first = at[begins]
     time, backlog, many = time_us[~lost], backlog_bytes[~lost], const.MIN_CODEL
+    bursts = np.split(at, begins)[1:]
+    size = np.array([len(burst) for burst in bursts])
+    others = np.count_nonzero(lost & ~dropped) / len(lost)
+    predicted = others * np.count_nonzero(backlog_bytes >= backlog_bytes[at].min()) if len(at) else 0.0
+    by_size = np.argsort(size, kind="stable")
+    overflowed = np.ones(len(first), bool)
+    overflowed[by_size[np.cumsum(size[by_size]) <= predicted]] = False
     early = grown = 0
-    for k, drops in zip(first.tolist(), np.split(at, begins)[1:], strict=True):
+    for k, drops, is_overflow in zip(first.tolist(), bursts, overflowed, strict=True):
         begin, now, end = np.searchsorted(time, (time_us[k] - rtt_us, time_us[k], time_us[k] + rtt_us))
         behind = k - np.searchsorted(time_us, time_us[k])  # dropped at its instant before it
-        early += int(np.count_nonzero(backlog[begin:now] > backlog_bytes[k] + max(behind, 0.5) * packet_bytes) >= many)
+        longer_before = backlog[begin:now] > backlog_bytes[k] + max(behind, 0.5) * packet_bytes
+        early += int(is_overflow and np.count_nonzero(longer_before) >= many)
         longer = backlog_bytes[k] / const.QUEUE_END_SHARE + packet_bytes
         # A random loss may precede the drops of a full queue.
         grown += int(np.count_nonzero(backlog[now:end] > longer) >= many and backlog_bytes[drops[:2][-1]] <= longer)
     if 2 * grown >= max(len(first), 1) and np.count_nonzero(lost & ~dropped) < many:
         return 1.0
-    return early / len(first) if len(first) > 2 else 0.0
+    return early / max(np.count_nonzero(overflowed), 1) if len(first) > 2 else 0.0
 
 
 def _codel(lost: Bools, wait_us: Floats, time_us: Floats, at: Backlogs) -> bool:
