@@ -26,15 +26,17 @@ def files_below(folder: str | os.PathLike[str], failed: Callable[[OSError], obje
 def replacing(target: str) -> Iterator[str]:
     """Yield the name of a file to write, which replaces the target once complete; a device or pipe is written itself.
 
-    Raises `OSError` if it cannot be written; the target is left as it was.
+    A link stays, and what it leads to is replaced. Raises `OSError` if it cannot be written; the target is left as it
+    was.
     """
     if os.path.exists(target) and not os.path.isfile(target):
         yield target
         return
-    part = f"{target}.part"
+    file = os.path.realpath(target)
+    part = f"{file}.part"
     try:
         yield part
-        os.replace(part, target)
+        os.replace(part, file)
     except OSError as error:
         if error.filename in (None, part):
             raise OSError(error.errno, error.strerror, target) from error

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from cctrace import datasets
+from cctrace.files import write_text
 
 CAPTURE = str(datasets.path("loss_cubic_1pct", "sender.pcap.zst"))
 PATH = ["--rate", "10Mbit", "--rtt", "20ms"]
@@ -35,3 +36,15 @@ def test_a_file_that_does_not_fit_on_the_disk_is_named_and_not_left_in_part(argu
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1].startswith(f"cctrace: {target}: ")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_link_leads_to_is_replaced_and_the_link_stays(tmp_path):
+    link, file = tmp_path / "link.csv", tmp_path / "elsewhere" / "file.csv"
+    file.parent.mkdir()
+    link.symlink_to(file)
+    for text in ("first", "second"):
+        write_text(link, text)
+        assert (link.is_symlink(), file.read_text()) == (True, text)
+    with pytest.raises(OSError, match=r"No such file.*missing.csv") as error:
+        write_text(tmp_path / "folder" / "missing.csv", "text")
+    assert error.value.filename == str(tmp_path / "folder" / "missing.csv")

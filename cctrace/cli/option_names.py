@@ -19,10 +19,8 @@ def in_options(text: str, context: click.Context) -> str:
 
     Only options that the user gave are named: a parameter's value may as well come from a file.
     """
-    given = {
-        _UNIT.sub("_", option.name or ""): max(
-            option.opts, key=len
-        )  # "rate_" of rate_bps, which is not the text `rate`
+    given = {  # "rate_" of rate_bps, which is not the text `rate`
+        _UNIT.sub("_", option.name or ""): max(option.opts, key=len)
         for option in context.command.params
         if isinstance(option, click.Option)
         and context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
