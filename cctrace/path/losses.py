@@ -221,7 +221,7 @@ def early_share(
         grown += int(np.count_nonzero(backlog[now:end] > longer) >= many and backlog_bytes[drops[:2][-1]] <= longer)
     if 2 * grown >= max(len(first), 1) and np.count_nonzero(lost & ~dropped) < many:
         return 1.0
-    return early / max(np.count_nonzero(overflowed), 1) if len(first) > 2 else 0.0
+    return early / max(int(np.count_nonzero(overflowed)), 1) if len(first) > 2 else 0.0
 
 
 def _codel(lost: Bools, wait_us: Floats, time_us: Floats, at: Backlogs) -> bool:
