@@ -102,7 +102,7 @@ def small():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(halves.Half, "_append", noting)
-        patch.setattr(halves, "LEAST", 0)
+        patch.setattr(halves, "MIN_BYTES", 0)
         patch.setattr(halves, "SEARCHED", 1 << 14)
         patch.setattr(halves, "RUN_UP", 100)
         patch.setattr(halves, "cores", lambda: 2)

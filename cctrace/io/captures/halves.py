@@ -40,15 +40,15 @@ if TYPE_CHECKING:
 
     from cctrace.columns import Bools, Values
 
-LEAST = 1 << 25  # bytes that are worth a second thread
+MIN_BYTES = 1 << 25  # bytes that are worth a second thread
 RUN_UP = 1 << 14  # rows
 SEARCHED = 1 << 18  # bytes in which a record is looked for
 _RECORDS = 16  # that follow each other where a guess is right
 _CANDIDATES = 1 << 12
-_SMALLEST = 20  # bytes of a packet, those of an IP header
-_COMPARED = 1 << 12  # connections, one by one
+_MIN_PACKET_BYTES = 20  # bytes of a packet, those of an IP header
+_MAX_COMPARED = 1 << 12  # connections, one by one
 _BLOCK = 1 << 15  # rows
-_FILLED = 0.9  # most of the rows' memory that the whole file may fill, as far as its beginning shows
+_MAX_FILLED = 0.9  # most of the rows' memory that the whole file may fill, as far as its beginning shows
 track_again = Machine(tracking.track_again)
 
 # Fields of a connection: those that its SYNs and FINs set, and those of `tracking`.
@@ -72,15 +72,15 @@ def begun(decoding: Decoding, given: Given) -> Half | None:
         return None
     size, offset = window.source.size, window.offset
     middle = offset + (size - offset) // 2
-    if cores() == 1 or size - offset < LEAST or middle < window.source.taken or given[0][layout.SWAP]:
+    if cores() == 1 or size - offset < MIN_BYTES or middle < window.source.taken or given[0][layout.SWAP]:
         return None
-    if decoder.rows * size / offset > _FILLED * decoder.room or (source := window.source.again(middle)) is None:
+    if decoder.rows * size / offset > _MAX_FILLED * decoder.room or (source := window.source.again(middle)) is None:
         return None
     return Half(decoding, window, given, Window(source, middle))
 
 
 def prepare() -> None:
-    """Compile what only files of `LEAST` bytes and more need."""
+    """Compile what only files of `MIN_BYTES` and more need."""
     none = np.empty(0, np.int64)
     Decoder("").find(np.empty((0, layout.CONN_FIELDS), np.int64))
     columns = tuple(np.empty(0, c.dtype) for c in schema.PACKETS)
@@ -96,7 +96,7 @@ def record_in(data: NDArray[np.uint8], rules: Ints) -> int | None:
     if is_blocks:
         fits = (zero == layout.ENHANCED) & (four >= 32) & (four % 4 == 0)
     else:
-        fits = (four < 1_000_000_000) & (eight >= _SMALLEST) & (eight <= twelve)
+        fits = (four < 1_000_000_000) & (eight >= _MIN_PACKET_BYTES) & (eight <= twelve)
     length, header = (four, 0) if is_blocks else (eight, int(rules[layout.HEADER]))
     fits &= length < len(data)
     for start in np.flatnonzero(fits)[:_CANDIDATES].tolist():
@@ -108,7 +108,7 @@ def record_in(data: NDArray[np.uint8], rules: Ints) -> int | None:
     return None
 
 
-class _Same(NamedTuple):
+class _Continued(NamedTuple):
     """Connections of a second half that the first half knows, and that go on."""
 
     mine: Ints  # their numbers in the second half
@@ -204,10 +204,10 @@ class Half(Decoder):
         is_met = self._ended and window.offset == self._meeting and window.pos == window.end
         if not is_met or self._has_fragments or first._counters[layout.LAST_NS] != self._last_ns:
             return None
-        if (same := self._matched()) is None:
+        if (continued := self._matched()) is None:
             return None
-        self._go_on(same)
-        self._append(same)
+        self._go_on(continued)
+        self._append(continued)
         window.source.go_on(later.offset - later.pos + later.end)
         later.source = window.source
         whole.window, whole.state, whole.frames = later, self._state, self._frames
@@ -218,12 +218,12 @@ class Half(Decoder):
         """The rows behind the run-up."""
         return _rows_of(self._rows, self._run_up, self._n_rows)
 
-    def _matched(self) -> _Same | None:
+    def _matched(self) -> _Continued | None:
         """Return which connections go on; None if what one thread would find in them cannot be told from the rows."""
         first, known, rows = self._first, len(self._assumed), self._later
         there, turned = first.find(self._conns[: self._n_conns])
         old = np.flatnonzero(there >= 0)
-        if (there[:known] < 0).any() or len(old) > _COMPARED:
+        if (there[:known] < 0).any() or len(old) > _MAX_COMPARED:
             return None
         before = _turned(first._conns[there[old]], turned[old])
         assumed = np.concatenate((self._assumed, np.tile(_OPENED, (len(old) - known, 1))))
@@ -243,37 +243,39 @@ class Half(Decoder):
         goes_on = np.array(sorted(going.values()), np.int64)
         has_syn = np.zeros(self._n_conns, bool)
         has_syn[rows.conn[np.flatnonzero(rows.flags & 2)]] = True
-        same = _Same(
+        continued = _Continued(
             old[goes_on], there[old[goes_on]], turned[old[goes_on]] > 0, before[goes_on], assumed[goes_on],
             is_opening[goes_on], is_new,
         )  # fmt: skip
-        stamps = (same.before[:, layout.CONN_LAST_NS] == same.assumed[:, layout.CONN_LAST_NS]) | (same.mine >= known)
-        return same if stamps.all() and not (has_syn[same.mine] & ~same.is_opening).any() else None
+        stamps = (continued.before[:, layout.CONN_LAST_NS] == continued.assumed[:, layout.CONN_LAST_NS]) | (
+            continued.mine >= known
+        )
+        return continued if stamps.all() and not (has_syn[continued.mine] & ~continued.is_opening).any() else None
 
-    def _go_on(self, same: _Same) -> None:
+    def _go_on(self, continued: _Continued) -> None:
         """Let the connections of the first half go on, in the state that its thread would have left them in."""
-        state = self._conns[same.mine]
-        again = np.flatnonzero((_tracked(same.before) != _tracked(same.assumed)).any(1))
+        state = self._conns[continued.mine]
+        again = np.flatnonzero((_tracked(continued.before) != _tracked(continued.assumed)).any(1))
         if len(again):
             place = np.full(self._n_conns, -1)
-            place[same.mine[again]] = np.arange(len(again))
+            place[continued.mine[again]] = np.arange(len(again))
             rows = np.flatnonzero(place[self._later.conn] >= 0)
-            for sign, tracked in ((-1, same.assumed[again]), (1, same.before[again])):
+            for sign, tracked in ((-1, continued.assumed[again]), (1, continued.before[again])):
                 counters = np.zeros_like(self._counters)
                 track_again(tuple(self._later), rows, place, tracked, counters)
                 self._counters += sign * counters
                 state[again[:, None], _TRACKED] = tracked[:, _TRACKED]
-        unseen = np.flatnonzero(~same.is_opening)
-        closed = state[:, layout.CLOSED] | same.before[:, layout.CLOSED]
-        state[unseen[:, None], _OPENING] = same.before[unseen[:, None], _OPENING]
+        unseen = np.flatnonzero(~continued.is_opening)
+        closed = state[:, layout.CLOSED] | continued.before[:, layout.CLOSED]
+        state[unseen[:, None], _OPENING] = continued.before[unseen[:, None], _OPENING]
         state[:, layout.CLOSED] = closed
-        self._first._conns[same.theirs, layout.CLOSED :] = _turned(state, same.turned)[:, layout.CLOSED :]
+        self._first._conns[continued.theirs, layout.CLOSED :] = _turned(state, continued.turned)[:, layout.CLOSED :]
 
-    def _append(self, same: _Same) -> None:
+    def _append(self, continued: _Continued) -> None:
         """Append rows, SACKs, connections and counters to those of the first half."""
-        first, rows, new = self._first, self._later, np.flatnonzero(same.is_new)
+        first, rows, new = self._first, self._later, np.flatnonzero(continued.is_new)
         number, turned = np.full(self._n_conns, -1, np.int32), np.zeros(self._n_conns, np.uint8)
-        number[same.mine], turned[same.mine] = same.theirs, same.turned
+        number[continued.mine], turned[continued.mine] = continued.theirs, continued.turned
         number[new] = first._n_conns + np.arange(len(new))
         if turned.any() or not np.array_equal(number, np.arange(len(number))):
             for begin in range(0, len(rows.conn), _BLOCK):
