@@ -386,14 +386,21 @@ def test_processes_that_start_at_once_do_not_collide(tmp_path):
     assert run(tmp_path) == (["10", "0"], [])
 
 
-def test_old_versions_of_a_function_are_forgotten(tmp_path):
+def test_what_was_not_used_for_longest_is_forgotten_first(monkeypatch, tmp_path):
+    """By age, 16 simulations of other kinds had made the compiled code of every `analyze` go: 3 s at its next start."""
     from cctrace.lang import cache
 
-    for k in range(cache._MAX_ENTRIES + 4):
-        cache._write(tmp_path / f"total-{k:020}.o", str(k), {}, b"")
-    cache._write(tmp_path / "total-other-0.o", "0", {}, b"")
-    assert len(list(tmp_path.glob("total-0*.o"))) == cache._MAX_ENTRIES
-    assert (tmp_path / f"total-{k:020}.o").exists()
+    monkeypatch.setattr(cache, "_MAX_BYTES", 5_000)
+    stock = tmp_path / "run-stock.o"
+    cache._write(stock, "stock", {}, bytes(800))
+    for k in range(20):
+        cache._write(tmp_path / f"run-{k:020}.o", str(k), {}, bytes(800))
+        for age, path in enumerate(sorted(tmp_path.glob("*.o"), key=lambda path: -path.stat().st_mtime_ns)):
+            os.utime(path, (1e9 - age, 1e9 - age))
+        assert cache._read(stock, hashlib.sha256(b"no key").hexdigest()) is None  # used, if only to be refused
+    left = {path.name for path in tmp_path.glob("*.o")}
+    assert sum(path.stat().st_size for path in tmp_path.glob("*.o")) <= 5_000
+    assert left == {stock.name, *(f"run-{k:020}.o" for k in range(16, 20))}
 
 
 def test_a_fingerprint_covers_what_a_function_calls_and_the_constants_it_uses(monkeypatch):

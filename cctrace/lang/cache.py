@@ -27,7 +27,7 @@ from cctrace.lang import objects
 
 Made: TypeAlias = tuple[dict[str, Any], bytes]  # the compiler's description of the code, object code
 _FORMAT = 3  # of an entry; part of its name
-_MAX_ENTRIES = 16  # of one title: a class that is edited in a notebook leaves one per edit
+_MAX_BYTES = 64 << 20  # 50 times what cctrace itself needs: a class that is edited in a notebook leaves 10 KB per edit
 
 
 def obtain(title: str, key: str, build: Callable[[], Made]) -> Made:
@@ -102,6 +102,8 @@ def _read(path: Path, digest: str) -> Made | None:
             _warn(f"{path} {distrust}; it is compiled again")
             return None
         data = file.read()
+        with contextlib.suppress(OSError):  # a cache that is only read
+            os.utime(path)  # the time of use, see `_forget_unused`
     checksum, _, rest = data.partition(b"\n")
     if checksum == _checksum(rest):
         line, _, code = rest.partition(b"\n")
@@ -123,17 +125,21 @@ def _write(path: Path, digest: str, description: dict[str, Any], code: bytes) ->
         with os.fdopen(handle, "wb") as file:
             file.write(_checksum(data) + b"\n" + data)
         os.replace(aside, path)
-        _forget_oldest(path)
+        _forget_unused(path.parent)
     except OSError as error:  # a full disk: the code is used without being kept
         _warn(f"{path} cannot be written ({error.strerror}); it will be compiled again")
 
 
-def _forget_oldest(path: Path) -> None:
-    title = path.name.rpartition("-")[0]
-    same = [p for p in path.parent.glob(f"{title}-*.o") if p.name.rpartition("-")[0] == title]
+def _forget_unused(folder: Path) -> None:
+    """Remove the entries that were not used for longest, as long as all have more than `_MAX_BYTES`."""
     with contextlib.suppress(OSError):  # another process may be removing them, too
-        for old in sorted(same, key=lambda p: p.stat().st_mtime)[:-_MAX_ENTRIES]:
-            old.unlink(missing_ok=True)
+        entries = [(path.stat(), path) for path in folder.glob("*.o")]
+        left = sum(status.st_size for status, _ in entries)
+        for status, path in sorted(entries, key=lambda entry: entry[0].st_mtime_ns):
+            if left <= _MAX_BYTES:
+                return
+            path.unlink(missing_ok=True)
+            left -= status.st_size
 
 
 def _warn(message: str) -> None:
