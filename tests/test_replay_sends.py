@@ -27,6 +27,7 @@ from cctrace.replaying.engine.likelihood import (
 from cctrace.replaying.inference.probes import Probes
 from cctrace.replaying.run import replay
 from cctrace.schema import CLOCK_START_US
+from tests.build_stack import NEUTRAL
 from tests.test_stack_rules import Calls
 
 
@@ -308,8 +309,8 @@ def test_an_ack_finds_a_window_full_that_has_no_room_for_a_super_packet_however_
     ctx[cx.SCORE], ctx[cx.OWN_MIN_RTT] = cx.PACED_SENDS, -1
     slots[sk.CWND], slots[sk.PACING] = cwnd, 4 * 1448 * 1024  # super-packets of four segments
     stack[sk.MSS], stack[sk.MIN_RTT_US] = 1448, 50_000
-    ack = np.zeros(len(schema.names(schema.LINUX_VIEW)), np.int64)
-    ack[sk.A_CA_STATE], ack[sk.A_PRIOR_IN_FLIGHT] = ca_state, flight
+    ack = SimpleNamespace(**NEUTRAL)
+    ack.ca_state, ack.rs_prior_in_flight = ca_state, flight
     assert loop.was_full(ctx, SimpleNamespace(is_cwnd_limited=1), ack, slots, stack) == full
 
 
@@ -422,8 +423,8 @@ def test_an_ack_that_finds_nothing_to_send_marks_what_is_sent_again_after_it(
     rows = np.zeros(2, EVENT)
     rows["time_ns"], rows["packets_out"], rows["sacked_out"] = (0, 1_000), 20, 4
     tables = tuple(table.view(np.recarray) for table in EventColumns.of(rows).tables)
-    ack = np.zeros(len(schema.names(schema.LINUX_VIEW)), np.int64)
-    ack[sk.A_PRIOR_IN_FLIGHT], ack[sk.A_DELIVERED], ack[sk.A_LOST_OUT] = 16 - lost, 100, 3  # three lost by this ACK
+    ack = SimpleNamespace(**NEUTRAL)
+    ack.rs_prior_in_flight, ack.delivered, ack.lost_out = 16 - lost, 100, 3  # three lost by this ACK
     slots, stack = np.zeros(8, np.int64), np.zeros(sk.STACK_SIZE, np.int64)
     slots[sk.CWND], stack[sk.NEXT_SEND], stack[sk.NEW_SENT] = 30, 1, 1
     sk.mark_app_limited_by_ack(tables, 1, send, hands_over, ack, slots, stack)
@@ -443,8 +444,8 @@ def test_an_ack_that_finds_only_the_short_end_of_a_write_marks_it_also_if_more_i
     rows = np.zeros(2, EVENT)
     rows["time_ns"], rows["packets_out"] = (0, 1_000), 16
     tables = tuple(table.view(np.recarray) for table in EventColumns.of(rows).tables)
-    ack = np.zeros(len(schema.names(schema.LINUX_VIEW)), np.int64)
-    ack[sk.A_PRIOR_IN_FLIGHT], ack[sk.A_DELIVERED], ack[sk.A_MSS] = 16, 100, 1448
+    ack = SimpleNamespace(**NEUTRAL)
+    ack.rs_prior_in_flight, ack.delivered, ack.mss = 16, 100, 1448
     slots, stack = np.zeros(8, np.int64), np.zeros(sk.STACK_SIZE, np.int64)
     slots[sk.CWND], stack[sk.NEXT_SEND], stack[sk.NEW_SENT] = 30, 1, 1
     sk.mark_app_limited_by_ack(tables, 1, send, hands_over, ack, slots, stack)
@@ -466,8 +467,8 @@ def test_a_long_run_of_retransmissions_is_passed_once_and_not_with_every_ack():
             return found[k]
 
     tables = tuple(table.view(np.recarray) for table in EventColumns.of(np.zeros(2, EVENT)).tables)
-    ack = np.zeros(len(schema.names(schema.LINUX_VIEW)), np.int64)
-    ack[sk.A_DELIVERED], ack[sk.A_MSS] = 100, 1448
+    ack = SimpleNamespace(**NEUTRAL)
+    ack.delivered, ack.mss = 100, 1448
     slots, stack = np.zeros(8, np.int64), np.zeros(sk.STACK_SIZE, np.int64)
     slots[sk.CWND], stack[sk.NEW_SENT] = 30, 1
     for k in range(1, count):
@@ -489,8 +490,8 @@ def test_acks_of_one_instant_are_not_read_again_with_every_one_of_them():
             reads.append(i)
             return calls[i]
 
-    ack = np.zeros(len(schema.names(schema.LINUX_VIEW)), np.int64)
-    ack[sk.A_DELIVERED], ack[sk.A_MSS] = 100, 1448
+    ack = SimpleNamespace(**NEUTRAL)
+    ack.delivered, ack.mss = 100, 1448
     slots, stack = np.zeros(8, np.int64), np.zeros(sk.STACK_SIZE, np.int64)
     slots[sk.CWND], stack[sk.NEXT_SEND], stack[sk.NEW_SENT] = 30, 1, 1
     for i in range(1, count):

@@ -207,14 +207,14 @@ def test_a_controller_with_on_ack_keeps_its_window_in_a_recovery():
 
 @pytest.mark.parametrize(("rtts", "done", "reached"), [(1, 0, False), (3, 0, True), (3, 77, False)])
 def test_probe_rtt_reaches_its_flight_within_two_rtts_where_flights_are_estimates(rtts, done, reached):
-    memory, ack = np.zeros(stack.STACK_SIZE, np.int64), np.zeros(len(schema.LINUX_VIEW), np.int64)
-    ack[stack.A_NOW], ack[stack.A_SRTT], ack[stack.A_PACKETS_OUT] = 5_000_000, 8 * 40_000, 30
+    memory, ack = np.zeros(stack.STACK_SIZE, np.int64), SimpleNamespace(**NEUTRAL)
+    ack.now_us, ack.srtt_us8, ack.packets_out = 5_000_000, 8 * 40_000, 30
     stack.reach_probe_rtt(True, done, memory, ack)
     assert stack.packets_in_flight(ack) == 30
-    ack[stack.A_NOW] += rtts * 40_000
+    ack.now_us += rtts * 40_000
     stack.reach_probe_rtt(False, done, memory, ack)
     assert (stack.packets_in_flight(ack) == 0) == reached
-    ack[stack.A_PACKETS_OUT] = 30  # only once: PROBE_RTT then lasts for 200 ms
+    ack.packets_out = 30  # only once: PROBE_RTT then lasts for 200 ms
     stack.reach_probe_rtt(False, done, memory, ack)
     assert stack.packets_in_flight(ack) == 30
 

@@ -14,14 +14,13 @@ from cctrace import schema
 from cctrace.cc.base import Controller, param_fields
 from cctrace.columns import Ints, Values
 from cctrace.lang.compile import Compiled, compiled
-from cctrace.lang.fields import RETURNED, debug_class, fields_of, mistyped, record_dtype
+from cctrace.lang.fields import RETURNED, ack_dtype, debug_class, fields_of, mistyped, record_dtype
 from cctrace.lang.fingerprint import Fingerprint
 from cctrace.lang.memory import callback
 
 _RETURNING = ("ssthresh", "undo_cwnd")
-_NAMES = schema.names(schema.LINUX_VIEW)
+_ROW: Any = namedtuple("Ack", schema.names(schema.LINUX_VIEW))  # type: ignore[misc]  # its fields are the schema's
 _ENTRY = {code: name for name, code in schema.LINUX_EVENTS.items()}
-_ROW: Any = namedtuple("Ack", _NAMES)  # type: ignore[misc]  # its fields are those of the schema
 _CARRIED = ("snd_cwnd", "snd_cwnd_cnt", "snd_ssthresh", "pacing_rate", "app_limited")
 
 
@@ -62,7 +61,7 @@ class CompiledCalls:
         self.code = compiled(cls)
         self.slots = _begun(self.code, self.code.fingerprint, *params.items()).copy()
         self.records = self.slots.view(self.code.state_dtype)
-        self.ack = np.zeros(len(_NAMES), np.int64)
+        self.ack = np.zeros(1, ack_dtype(cls))
         self.address = self.code.address
         self.entries = {name: entry.returns for name, entry in self.code.entries.items()}
         self.reads = {name: entry.columns for name, entry in self.code.entries.items()}
@@ -90,7 +89,7 @@ class InterpretedCalls:
         self.fields = fields_of(cls)
         self.records = np.zeros(1, record_dtype(cls))
         self.slots = self.records.view(np.int64)
-        self.ack = np.zeros(len(_NAMES), np.int64)
+        self.ack = np.zeros(1, ack_dtype(cls))
         self.entries = {n: n in _RETURNING for n in schema.LINUX_EVENTS if hasattr(cls, n)}
         self.counts_ticks, self.key = False, ""  # interpreted runs infer nothing
         self.reads: dict[str, Sequence[str]] = {}
@@ -106,7 +105,7 @@ class InterpretedCalls:
         for name in _CARRIED:
             setattr(controller, name, int(self.records[name][0]))
         controller.draws = 0
-        returned = getattr(controller, _ENTRY[int(event)])(_ROW._make(self.ack.tolist()))
+        returned = getattr(controller, _ENTRY[int(event)])(_ROW._make(self.ack.item()))
         self._write()
         self.records[RETURNED] = 0 if returned is None else returned
         return 0 if returned is None else returned

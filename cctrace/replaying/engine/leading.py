@@ -60,8 +60,8 @@ def decide_rows(
     at: Any, tp: Any, rows: Any, sends: Any, controller: Any, script: Any, state: Any, marks: Any, decided: Any
 ) -> int:
     """Call the controller with the new rows; return DRAWN, WATCHED or ENDED if that stops the pass, else 0."""
-    ctx, slots, stack, ack, likelihood, checkpoint = controller
-    replay = (ctx, rows, sends, marks, ack, likelihood)
+    ctx, slots, stack, acks, likelihood, checkpoint = controller
+    replay = (ctx, rows, sends, marks, acks, likelihood)
     draws, edits, next_draw = script
     calls, states, _ = rows
     size = slots.size
@@ -105,10 +105,10 @@ def decide_rows(
 def lead(given: Any, tables: Any, controller: Any, script: Any, state: Any, marks: Any, decided: Any) -> int:
     """Re-enact a flow with a controller that decides what is handed over; fill `decided`, a row for each row.
 
-    `given`, `tables`: of `flows.flow.Flow.reenactment`. `controller`: (ctx, slots, stack, ack, likelihood, checkpoint),
-    see `loop`. `script`: (draws, edits, next draw), by time. Returns as `reenact` does, but never ASKS; or DRAWN if a
-    random number is needed that is not given, WATCHED, or ENDED if the likelihood cannot reach LEAST. Called again, it
-    continues from there.
+    `given`, `tables`: of `flows.flow.Flow.reenactment`. `controller`: (ctx, slots, stack, acks, likelihood,
+    checkpoint), see `loop`. `script`: (draws, edits, next draw), by time. Returns as `reenact` does, but never ASKS;
+    or DRAWN if a random number is needed that is not given, WATCHED, or ENDED if the likelihood cannot reach LEAST.
+    Called again, it continues from there.
     """
     packets, sacks, order, first, params, polls, nothing, told, place = given
     rows, _, sends, _, _, _, finals, _, _ = tables

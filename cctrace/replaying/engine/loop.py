@@ -8,12 +8,12 @@ compare how likely these make the recorded sends (`likelihood`).
 
 Plain functions over numpy records, interpreted or compiled (`cctrace.lang.machine`). They share these arguments:
 
-    replay   (ctx, rows, sends, marks, ack, likelihood): all but the state
+    replay   (ctx, rows, sends, marks, acks, likelihood): all but the state
       ctx          parameters (`context`)
       rows         (calls, states, steady): the event stream, packed (`flows.packed`)
       sends        the packets that were sent (`schema.SENDS`)
       marks        of each packet, whether it was sent application-limited, and what waited behind it (`context`)
-      ack          what the controller reads in its call (`schema.LINUX_VIEW`)
+      acks         one record `ack`: what the controller reads in its call (`schema.LINUX_VIEW`)
       likelihood   [0]: log likelihood of the sends so far; [1 + k]: the most that sends from `k` on can add
     draws    the known random numbers: rows of (row of the call, four raw 32-bit numbers)
     slots    the controller's fields, 64-bit words
@@ -39,16 +39,6 @@ from cctrace.replaying.engine.likelihood import (
 from cctrace.replaying.engine.waiting import is_flag_doubted, is_limit_replayed, is_paced, take_waiting
 from cctrace.tcp.pacing import TSO_WIN_DIVISOR
 
-_at = {name: k for k, name in enumerate(schema.names(schema.LINUX_VIEW))}
-A_NOW, A_CLOCK, A_WSTAMP, A_JIFFIES, A_LSNDTIME = (
-    _at[name] for name in ("now_us", "clock_ns", "wstamp_ns", "jiffies", "lsndtime")
-)
-A_PRIOR_CWND, A_ECN_OK, A_RAND, A_MIN_RTT, A_DELIVERED_MSTAMP = (
-    _at[name] for name in ("prior_cwnd_tp", "ecn_ok", "rand0", "tcp_min_rtt_us", "delivered_mstamp_us")
-)
-A_TX_IN_FLIGHT, A_SKB_TX_IN_FLIGHT = _at["rs_tx_in_flight"], _at["skb_tx_in_flight"]
-A_CWND_LIMITED, A_MAX_PACKETS_OUT = _at["is_cwnd_limited"], _at["max_packets_out"]
-A_APP_LIMITED, A_SKB_APP_LIMITED = _at["rs_is_app_limited"], _at["skb_tx_app_limited"]
 LONG_AGO = 1 << 20  # ticks, more than any window at any HZ
 CHECKPOINT_ROWS = 64  # rows between copies of the state; calls that draw, before which it is restored, are rare
 LONG_PHASE_RTTS = 2  # minimum RTTs, within which a probe or a drain reaches its end condition
@@ -56,55 +46,55 @@ LONG_PHASE_RTTS = 2  # minimum RTTs, within which a probe or a drain reaches its
 
 def observe(row, rest, start_ns, ack):
     """Copy what all calls of one state (`row`, `rest`) read to `ack`; `observe_call` copies what differs."""
-    ack[1] = row.ca_state
-    ack[2] = row.ack
-    ack[3] = row.snd_una
-    ack[4] = row.snd_nxt
-    ack[6] = row.sacked_out
-    ack[7] = row.lost_out
-    ack[8] = row.retrans_out
-    ack[9] = row.data_segs_out
-    ack[10] = row.delivered
-    ack[12] = rest.delivered_ce
-    ack[13] = rest.lost
-    ack[14] = row.srtt_us8
-    ack[15] = row.mdev_us4
-    ack[16] = rest.rttvar_us4
-    ack[17] = rest.tcp_min_rtt_us
-    ack[18] = rest.mss
-    ack[23] = row.rs_prior_delivered
-    ack[24] = row.rs_rtt_us
-    ack[25] = rest.rs_losses
-    ack[29] = rest.rs_is_retrans
-    ack[30] = rest.rs_is_ack_delayed
-    ack[31] = rest.rs_is_acking_tlp_retrans
-    ack[32] = rest.tlp_orig_data_app_limited
-    ack[33] = row.rs_tx_in_flight
-    ack[35] = rest.rs_prior_lost
-    ack[37] = rest.skb_tx_in_flight
-    ack[38] = rest.skb_tx_lost
-    ack[39] = rest.skb_tx_delivered
-    ack[41] = rest.skb_tx_has_mstamp
-    ack[42] = rest.skb_segments
-    ack[A_CLOCK] = row.time_ns - start_ns + schema.CLOCK_START_US * 1000
-    ack[A_NOW] = ack[A_CLOCK] // 1000
+    ack.ca_state = row.ca_state
+    ack.ack = row.ack
+    ack.snd_una = row.snd_una
+    ack.snd_nxt = row.snd_nxt
+    ack.sacked_out = row.sacked_out
+    ack.lost_out = row.lost_out
+    ack.retrans_out = row.retrans_out
+    ack.data_segs_out = row.data_segs_out
+    ack.delivered = row.delivered
+    ack.delivered_ce = rest.delivered_ce
+    ack.lost = rest.lost
+    ack.srtt_us8 = row.srtt_us8
+    ack.mdev_us4 = row.mdev_us4
+    ack.rttvar_us4 = rest.rttvar_us4
+    ack.tcp_min_rtt_us = rest.tcp_min_rtt_us
+    ack.mss = rest.mss
+    ack.rs_prior_delivered = row.rs_prior_delivered
+    ack.rs_rtt_us = row.rs_rtt_us
+    ack.rs_losses = rest.rs_losses
+    ack.rs_is_retrans = rest.rs_is_retrans
+    ack.rs_is_ack_delayed = rest.rs_is_ack_delayed
+    ack.rs_is_acking_tlp_retrans = rest.rs_is_acking_tlp_retrans
+    ack.tlp_orig_data_app_limited = rest.tlp_orig_data_app_limited
+    ack.rs_tx_in_flight = row.rs_tx_in_flight
+    ack.rs_prior_lost = rest.rs_prior_lost
+    ack.skb_tx_in_flight = rest.skb_tx_in_flight
+    ack.skb_tx_lost = rest.skb_tx_lost
+    ack.skb_tx_delivered = rest.skb_tx_delivered
+    ack.skb_tx_has_mstamp = rest.skb_tx_has_mstamp
+    ack.skb_segments = rest.skb_segments
+    ack.clock_ns = row.time_ns - start_ns + schema.CLOCK_START_US * 1000
+    ack.now_us = ack.clock_ns // 1000
 
 
 def observe_call(call, row, rest, ack):
     """Copy to `ack` what differs between the calls of one state, and what `read_row` may have changed."""
-    ack[0] = call.arg
-    ack[5] = row.packets_out
-    ack[11] = call.delivered_mstamp_us
-    ack[19] = row.is_cwnd_limited
-    ack[20] = row.max_packets_out
-    ack[21] = row.rs_delivered if call.sampled else -1
-    ack[22] = row.rs_interval_us if call.sampled else -1
-    ack[26] = row.rs_acked_sacked if call.sampled else 0
-    ack[27] = row.rs_prior_in_flight
-    ack[28] = row.rs_is_app_limited
-    ack[34] = row.rs_lost if call.sampled else -1
-    ack[36] = row.rs_delivered_ce if call.sampled else -1
-    ack[40] = rest.skb_tx_app_limited
+    ack.arg = call.arg
+    ack.packets_out = row.packets_out
+    ack.delivered_mstamp_us = call.delivered_mstamp_us
+    ack.is_cwnd_limited = row.is_cwnd_limited
+    ack.max_packets_out = row.max_packets_out
+    ack.rs_delivered = row.rs_delivered if call.sampled else -1
+    ack.rs_interval_us = row.rs_interval_us if call.sampled else -1
+    ack.rs_acked_sacked = row.rs_acked_sacked if call.sampled else 0
+    ack.rs_prior_in_flight = row.rs_prior_in_flight
+    ack.rs_is_app_limited = row.rs_is_app_limited
+    ack.rs_lost = row.rs_lost if call.sampled else -1
+    ack.rs_delivered_ce = row.rs_delivered_ce if call.sampled else -1
+    ack.skb_tx_app_limited = rest.skb_tx_app_limited
 
 
 def process_send(replay, handed_over_ns, srtt_us8, slots, stack):
@@ -163,8 +153,9 @@ def process_sends(replay, i, slots, stack):
 
 def read_row(replay, i, slots, stack):
     """Fill `ack` with what the controller reads in the call of row `i`."""
-    ctx, rows, sends, marks, ack, _ = replay
+    ctx, rows, sends, marks, acks, _ = replay
     calls, states, steady = rows
+    ack = acks[0]
     call = calls[i]
     row = states[call.of]
     rest = steady[row.steady]
@@ -173,31 +164,31 @@ def read_row(replay, i, slots, stack):
         ctx[cx.OBSERVED] = call.of
     observe_call(call, row, rest, ack)
     hz = stack[sk.HZ]
-    ack[A_WSTAMP] = max(ack[A_CLOCK], stack[sk.WSTAMP_NS])
-    ack[A_JIFFIES] = schema.JIFFIES_START + (ack[A_NOW] + stack[sk.TICK_US]) * hz // 1_000_000
-    ack[A_LSNDTIME] = schema.JIFFIES_START + (row.lsndtime_us + stack[sk.TICK_US]) * hz // 1_000_000
-    ack[A_PRIOR_CWND] = stack[sk.PRIOR_CWND]
-    ack[A_ECN_OK] = ctx[cx.ECN_OK]
+    ack.wstamp_ns = max(ack.clock_ns, stack[sk.WSTAMP_NS])
+    ack.jiffies = schema.JIFFIES_START + (ack.now_us + stack[sk.TICK_US]) * hz // 1_000_000
+    ack.lsndtime = schema.JIFFIES_START + (row.lsndtime_us + stack[sk.TICK_US]) * hz // 1_000_000
+    ack.prior_cwnd_tp = stack[sk.PRIOR_CWND]
+    ack.ecn_ok = ctx[cx.ECN_OK]
     if ctx[cx.PARTS_AS_V2] != 0:
-        ack[A_TX_IN_FLIGHT], ack[A_SKB_TX_IN_FLIGHT] = row.rs_tx_in_flight_v2, rest.skb_tx_in_flight_v2
+        ack.rs_tx_in_flight, ack.skb_tx_in_flight = row.rs_tx_in_flight_v2, rest.skb_tx_in_flight_v2
     doubted = stack[sk.IS_CWND_LIMITED] == 0 and is_flag_doubted(row)
     if doubted or is_limit_replayed(ctx, sends, slots):
-        ack[A_CWND_LIMITED], ack[A_MAX_PACKETS_OUT] = stack[sk.IS_CWND_LIMITED], stack[sk.MAX_PACKETS_OUT]
+        ack.is_cwnd_limited, ack.max_packets_out = stack[sk.IS_CWND_LIMITED], stack[sk.MAX_PACKETS_OUT]
     if ctx[cx.TIME_ERROR] > 1 and ctx[cx.GAIN_SLOT] >= 0:
         sk.lean(slots[ctx[cx.GAIN_SLOT]], is_overlong_phase(ctx, slots, ack), ack)
     if ctx[cx.DRAINS_END] != 0:
         sk.end_drain(slots[ctx[cx.GAIN_SLOT]], stack, ack)
     if ctx[cx.STAMP_SLOT] >= 0 and call.event == schema.ON_ACK:
         starts = starts_probe_rtt(ctx, i, stack)
-        slots[ctx[cx.STAMP_SLOT]] = ack[A_JIFFIES] - (LONG_AGO if starts else 0)
+        slots[ctx[cx.STAMP_SLOT]] = ack.jiffies - (LONG_AGO if starts else 0)
         if ctx[cx.DONE_SLOT] >= 0:
             sk.reach_probe_rtt(starts, slots[ctx[cx.DONE_SLOT]], stack, ack)
     if row.rs_send >= 0:
         marked = marks[row.rs_send] & cx.APP_LIMITED
         if call.event == schema.SKB_MARKED_LOST:
-            ack[A_SKB_APP_LIMITED] = marked
+            ack.skb_tx_app_limited = marked
         else:
-            ack[A_APP_LIMITED] = marked
+            ack.rs_is_app_limited = marked
 
 
 def starts_probe_rtt(ctx, i, stack):
@@ -213,25 +204,25 @@ def is_overlong_phase(ctx, slots, ack):
     """Whether the current phase of BBRv2's or v3's cycle has lasted so long that it must have ended in the kernel."""
     if ctx[cx.CYCLE_SLOT] < 0 or ctx[cx.MIN_RTT_SLOT] < 0:
         return False
-    return ack[A_DELIVERED_MSTAMP] - slots[ctx[cx.CYCLE_SLOT]] > LONG_PHASE_RTTS * slots[ctx[cx.MIN_RTT_SLOT]]
+    return ack.delivered_mstamp_us - slots[ctx[cx.CYCLE_SLOT]] > LONG_PHASE_RTTS * slots[ctx[cx.MIN_RTT_SLOT]]
 
 
 def set_random_numbers(ctx, draws, i, stack, ack):
     """Set the random numbers that the call of row `i` may take; return whether they are known."""
     k = stack[sk.NEXT_DRAW]
     if k < draws.shape[0] and draws[k, 0] == i:
-        for j in range(4):
-            ack[A_RAND + j] = draws[k, 1 + j]
+        ack.rand0, ack.rand1, ack.rand2, ack.rand3 = draws[k, 1], draws[k, 2], draws[k, 3], draws[k, 4]
         stack[sk.NEXT_DRAW] = k + 1
         return True
-    for j in range(4):
-        ack[A_RAND + j] = ctx[cx.UNKNOWN_DRAW]
+    unknown = ctx[cx.UNKNOWN_DRAW]
+    ack.rand0, ack.rand1, ack.rand2, ack.rand3 = unknown, unknown, unknown, unknown
     return False
 
 
 def call_row(replay, draws, i, slots, stack):
     """Process row `i` and the packets sent before it; return whether the controller took an unknown random number."""
-    ctx, rows, sends, marks, ack, likelihood = replay
+    ctx, rows, sends, marks, acks, likelihood = replay
+    ack = acks[0]
     if stack[sk.NEXT_SEND] < sends.size and sends[stack[sk.NEXT_SEND]].row <= i:
         process_sends(replay, i, slots, stack)
     calls, states, _ = rows
@@ -250,19 +241,19 @@ def call_row(replay, draws, i, slots, stack):
     read_row(replay, i, slots, stack)
     starts = event == schema.CWND_EVENT and (call.arg == EVENT_TX_START or call.arg == EVENT_CWND_RESTART)
     if starts and stack[sk.NEXT_SEND] < sends.size:
-        sk.mark_app_limited(sends[stack[sk.NEXT_SEND]], ack[sk.A_DELIVERED], slots, stack, ctx[cx.BY_ACKS] != 0)
+        sk.mark_app_limited(sends[stack[sk.NEXT_SEND]], ack.delivered, slots, stack, ctx[cx.BY_ACKS] != 0)
     if event == schema.ON_ACK:
         if ctx[cx.BY_ACKS] != 0:
             sk.mark_app_limited_by_ack(rows, i, sends, ctx[cx.HANDS_OVER] != 0, ack, slots, stack)
         if ctx[cx.SCORE] == cx.FULL_FLIGHTS:
             likelihood[0] += full_flight(row, slots[sk.CWND])
-        stack[sk.ACKED_NS], stack[sk.WAITING] = ack[A_CLOCK], 1
+        stack[sk.ACKED_NS], stack[sk.WAITING] = ack.clock_ns, 1
         if ctx[cx.SCORE] != cx.NOTHING:
             stack[sk.WAS_FULL] = was_full(ctx, row, ack, slots, stack)
     sk.before_call(event, ack, slots, stack, ctx[cx.REDUCES])
     if event == schema.ON_ACK:
-        stack[sk.SND_UNA] = ack[sk.A_SND_UNA]
-    ack[A_PRIOR_CWND] = stack[sk.PRIOR_CWND]
+        stack[sk.SND_UNA] = ack.snd_una
+    ack.prior_cwnd_tp = stack[sk.PRIOR_CWND]
     is_known = set_random_numbers(ctx, draws, i, stack, ack)
     slots[sk.DRAWS] = 0
     returned = slots[sk.SSTHRESH] if event == schema.SSTHRESH else slots[sk.CWND]
@@ -276,8 +267,8 @@ def call_row(replay, draws, i, slots, stack):
     sk.after_call(event, ack, slots, stack, ctx[cx.REDUCES], stack[sk.HZ], returned)
     if ctx[cx.PACED_SLOT] >= 0:
         sk.update_pacing_rate(event, ack, slots, stack, is_paced(ctx, slots), slots[ctx[cx.MAX_RATE_SLOT]])
-    stack[sk.CA_STATE] = ack[sk.A_CA_STATE]
-    stack[sk.MIN_RTT_US] = ack[A_MIN_RTT]
+    stack[sk.CA_STATE] = ack.ca_state
+    stack[sk.MIN_RTT_US] = ack.tcp_min_rtt_us
     return slots[sk.DRAWS] > 0 and not is_known
 
 
@@ -288,8 +279,8 @@ def was_full(ctx, row, ack, slots, stack):
     """
     if ctx[cx.SCORE] >= cx.ALL_SENDS and row.is_cwnd_limited == 0:
         return OTHER_LIMIT
-    room = slots[sk.CWND] - ack[sk.A_PRIOR_IN_FLIGHT]
-    if room <= 0 or ack[sk.A_CA_STATE] >= CA_RECOVERY or room * TSO_WIN_DIVISOR >= slots[sk.CWND]:
+    room = slots[sk.CWND] - ack.rs_prior_in_flight
+    if room <= 0 or ack.ca_state >= CA_RECOVERY or room * TSO_WIN_DIVISOR >= slots[sk.CWND]:
         return 1 if room <= 0 else 0
     return 1 if room < sk.least_burst(slots, stack, ctx[cx.OWN_MIN_RTT], ctx[cx.SLOW_BURST]) else 0
 

@@ -44,21 +44,6 @@ from cctrace.tcp.prr import prr_cwnd
 from cctrace.tcp.rate import app_limited_after, app_limited_until
 from cctrace.tcp.window import cwnd_after_idle, note_usage, ssthresh_before
 
-_at = {name: k for k, name in enumerate(schema.names(schema.LINUX_VIEW))}
-A_ARG, A_CA_STATE, A_ACK, A_SND_UNA, A_DATA_SEGS_OUT = (
-    _at[name] for name in ("arg", "ca_state", "ack", "snd_una", "data_segs_out")
-)
-A_PACKETS_OUT, A_SACKED_OUT, A_LOST_OUT, A_RETRANS_OUT = (
-    _at[name] for name in ("packets_out", "sacked_out", "lost_out", "retrans_out")
-)
-A_DELIVERED, A_SRTT, A_RTTVAR, A_JIFFIES, A_LSNDTIME = (
-    _at[name] for name in ("delivered", "srtt_us8", "rttvar_us4", "jiffies", "lsndtime")
-)
-A_MSS, A_NOW = _at["mss"], _at["now_us"]
-A_ACKED_SACKED, A_LOSSES, A_PRIOR_IN_FLIGHT = (
-    _at[name] for name in ("rs_acked_sacked", "rs_losses", "rs_prior_in_flight")
-)
-
 # The first slots of every Linux controller's record [cctrace.cc.base] Controller, LinuxController.
 DRAWS, CWND, CWND_CNT, SSTHRESH, PACING, APP_LIMITED = range(6)
 
@@ -111,7 +96,7 @@ FEW_UNANSWERED = 3  # ACKs after which nothing was sent; the packets that one or
 
 def packets_in_flight(ack):
     """Segments believed to be in the network [Linux618] tcp_packets_in_flight."""
-    return ack[A_PACKETS_OUT] - (ack[A_SACKED_OUT] + ack[A_LOST_OUT]) + ack[A_RETRANS_OUT]
+    return ack.packets_out - (ack.sacked_out + ack.lost_out) + ack.retrans_out
 
 
 def flight_of(row):
@@ -121,20 +106,20 @@ def flight_of(row):
 
 def lean(gain, outlasts, ack):
     """Let estimated data in flight end a probe or a drain slightly early: an error might keep them from ending it."""
-    in_flight = ack[A_PRIOR_IN_FLIGHT]
+    in_flight = ack.rs_prior_in_flight
     margin = in_flight if outlasts else LEAN_SEGMENTS + in_flight * LEAN_PERCENT // 100
     if gain > ONE_GAIN:
-        ack[A_PRIOR_IN_FLIGHT] = in_flight + margin
+        ack.rs_prior_in_flight = in_flight + margin
     elif gain < ONE_GAIN:
-        ack[A_PRIOR_IN_FLIGHT] = max(in_flight - margin, 0)
+        ack.rs_prior_in_flight = max(in_flight - margin, 0)
 
 
 def end_drain(gain, stack, ack):
     """Limit DRAIN to a few RTTs, as errors of the data in flight may hide that the queue is empty."""
     if 2 * gain > ONE_GAIN:  # only DRAIN sends at less than half the rate
-        stack[BEFORE_DRAIN_US] = ack[A_NOW]
-    elif ack[A_NOW] - stack[BEFORE_DRAIN_US] > LONG_DRAIN * ack[A_SRTT] // 8:
-        ack[A_PACKETS_OUT] -= packets_in_flight(ack)
+        stack[BEFORE_DRAIN_US] = ack.now_us
+    elif ack.now_us - stack[BEFORE_DRAIN_US] > LONG_DRAIN * ack.srtt_us8 // 8:
+        ack.packets_out -= packets_in_flight(ack)
 
 
 def reach_probe_rtt(starts, done, stack, ack):
@@ -143,21 +128,21 @@ def reach_probe_rtt(starts, done, stack, ack):
     `starts`: whether PROBE_RTT starts with this ACK. `done`: when it may end, 0 if the flight was not reached.
     """
     if starts:
-        stack[PROBE_RTT_US] = ack[A_NOW]
-    elif stack[PROBE_RTT_US] != 0 and ack[A_NOW] - stack[PROBE_RTT_US] > LONG_DRAIN * ack[A_SRTT] // 8:
+        stack[PROBE_RTT_US] = ack.now_us
+    elif stack[PROBE_RTT_US] != 0 and ack.now_us - stack[PROBE_RTT_US] > LONG_DRAIN * ack.srtt_us8 // 8:
         stack[PROBE_RTT_US] = 0
         if done == 0:
-            ack[A_PACKETS_OUT] -= packets_in_flight(ack)
+            ack.packets_out -= packets_in_flight(ack)
 
 
 def before_call(event, ack, slots, stack, reducing):
     """Stack processing before the controller is called."""
-    arg = ack[A_ARG]
+    arg = ack.arg
     if event == schema.ON_ACK:
-        slots[APP_LIMITED] = app_limited_after(slots[APP_LIMITED], ack[A_DELIVERED])
-        if reducing and (ack[A_CA_STATE] == linux.CA_CWR or ack[A_CA_STATE] == linux.CA_RECOVERY):
-            advanced = ack[A_SND_UNA] > stack[SND_UNA]
-            reduce_cwnd(ack, slots, stack, ack[A_ACKED_SACKED], ack[A_LOSSES], advanced)
+        slots[APP_LIMITED] = app_limited_after(slots[APP_LIMITED], ack.delivered)
+        if reducing and (ack.ca_state == linux.CA_CWR or ack.ca_state == linux.CA_RECOVERY):
+            advanced = ack.snd_una > stack[SND_UNA]
+            reduce_cwnd(ack, slots, stack, ack.rs_acked_sacked, ack.rs_losses, advanced)
     elif event == schema.SSTHRESH:
         begin_reduction(ack, slots, stack)
     elif event == schema.SET_STATE and arg == linux.CA_LOSS:
@@ -169,7 +154,7 @@ def before_call(event, ack, slots, stack, reducing):
 
 def after_call(event, ack, slots, stack, reducing, hz, returned):
     """Stack processing of the returned value, and afterwards."""
-    arg = ack[A_ARG]
+    arg = ack.arg
     if event == schema.SSTHRESH:
         slots[SSTHRESH] = returned
     elif event == schema.UNDO_CWND:  # [Linux618] tcp_undo_cwnd_reduction
@@ -182,7 +167,7 @@ def after_call(event, ack, slots, stack, reducing, hz, returned):
         elif arg == linux.CA_RECOVERY:
             stack[CAN_UNDO] = 1
             # The only entry into Recovery without an ACK is RACK's timer, which reduces at once.
-            if ack[A_PRIOR_IN_FLIGHT] == 0 and ack[A_ACK] == ack[A_SND_UNA]:
+            if ack.rs_prior_in_flight == 0 and ack.ack == ack.snd_una:
                 reduce_cwnd(ack, slots, stack, 1, 0, False)
     elif event == schema.CWND_EVENT and arg == linux.EVENT_CWND_RESTART and reducing:
         restart_from_idle(ack, slots, stack, hz)
@@ -192,7 +177,7 @@ def update_pacing_rate(event, ack, slots, stack, paced, most_Bps):
     """Update the rate of a controller that sets none, for a `paced` socket or not [Linux618] tcp_update_pacing_rate."""
     if event in (schema.ON_ACK, schema.CONG_AVOID, schema.INIT):
         cwnd, ssthresh = slots[CWND], slots[SSTHRESH]
-        stack[RATE_BPS] = linux.stack_pacing_rate(ack[A_MSS], cwnd, ssthresh, ack[A_PACKETS_OUT], ack[A_SRTT], most_Bps)
+        stack[RATE_BPS] = linux.stack_pacing_rate(ack.mss, cwnd, ssthresh, ack.packets_out, ack.srtt_us8, most_Bps)
         if paced:
             slots[PACING] = stack[RATE_BPS]
 
@@ -225,18 +210,18 @@ def oldest_outstanding(sends, last, stack):
 
 def begin_reduction(ack, slots, stack):
     """Save what an undo restores [Linux618] tcp_enter_recovery, tcp_enter_loss, tcp_init_cwnd_reduction."""
-    stack[PRIOR_SSTHRESH] = ssthresh_before(ack[A_CA_STATE], slots[SSTHRESH], slots[CWND])
+    stack[PRIOR_SSTHRESH] = ssthresh_before(ack.ca_state, slots[SSTHRESH], slots[CWND])
     stack[PRIOR_CWND] = slots[CWND]
     slots[CWND_CNT] = 0
     stack[PRR_DELIVERED] = 0
-    stack[SENT_BEFORE] = ack[A_DATA_SEGS_OUT]
+    stack[SENT_BEFORE] = ack.data_segs_out
 
 
 def reduce_cwnd(ack, slots, stack, delivered, lost, advanced):
     """Proportional rate reduction, then at most what is delivered [Linux618] tcp_cwnd_reduction."""
     if delivered <= 0 or stack[PRIOR_CWND] == 0:
         return
-    sent = ack[A_DATA_SEGS_OUT] - stack[SENT_BEFORE]
+    sent = ack.data_segs_out - stack[SENT_BEFORE]
     stack[PRR_DELIVERED] += delivered
     in_flight, undisturbed = packets_in_flight(ack), advanced and lost == 0
     prior, so_far = stack[PRIOR_CWND], stack[PRR_DELIVERED]
@@ -245,7 +230,7 @@ def reduce_cwnd(ack, slots, stack, delivered, lost, advanced):
 
 def end_reduction(ack, slots, stack):
     """[Linux618] tcp_end_cwnd_reduction."""
-    if slots[SSTHRESH] < linux.TCP_INFINITE_SSTHRESH and (ack[A_CA_STATE] == linux.CA_CWR or stack[CAN_UNDO] != 0):
+    if slots[SSTHRESH] < linux.TCP_INFINITE_SSTHRESH and (ack.ca_state == linux.CA_CWR or stack[CAN_UNDO] != 0):
         slots[CWND] = slots[SSTHRESH]
 
 
@@ -253,10 +238,10 @@ def restart_from_idle(ack, slots, stack, hz):
     """Halve cwnd for every RTO of silence after the first, unless that is off [Linux618] tcp_cwnd_restart."""
     if stack[RESTART_CWND] == 0:
         return
-    slots[SSTHRESH] = ssthresh_before(ack[A_CA_STATE], slots[SSTHRESH], slots[CWND])
-    rto = (ack[A_SRTT] >> 3) + ack[A_RTTVAR]
+    slots[SSTHRESH] = ssthresh_before(ack.ca_state, slots[SSTHRESH], slots[CWND])
+    rto = (ack.srtt_us8 >> 3) + ack.rttvar_us4
     rto = max((rto * hz + 999_999) // 1_000_000, hz // 5)  # TCP_RTO_MIN is 200 ms
-    slots[CWND] = cwnd_after_idle(slots[CWND], ack[A_JIFFIES] - ack[A_LSNDTIME], rto, stack[RESTART_CWND])
+    slots[CWND] = cwnd_after_idle(slots[CWND], ack.jiffies - ack.lsndtime, rto, stack[RESTART_CWND])
 
 
 def mark_app_limited(send, delivered, slots, stack, by_acks):
@@ -292,16 +277,16 @@ def mark_app_limited_by_ack(rows, i, sends, hands_over, ack, slots, stack):
     stack[NEXT_NEW] = new  # so that retransmissions are skipped only once
     nothing = last >= 0 and sends[last].ends_write != 0
     ends = new < sends.size and sends[new].begins != 0 and sends[new].ends_write != 0
-    alone = ends and sends[new].payload < ack[A_MSS]
-    if not (nothing or alone) or ack[A_PRIOR_IN_FLIGHT] >= slots[CWND]:
+    alone = ends and sends[new].payload < ack.mss
+    if not (nothing or alone) or ack.rs_prior_in_flight >= slots[CWND]:
         return
     before = stack[BEFORE]
     sent_since = k > 0 and sends[k - 1].row > before
     prior = state_of(rows, before)
     out = np.int64(sends[k - 1].packets_out) if sent_since else np.int64(prior.packets_out)
-    if out - np.int64(prior.sacked_out) <= ack[A_PRIOR_IN_FLIGHT]:  # all that is lost has been sent again
-        delivered = ack[A_DELIVERED] - ack[A_ACKED_SACKED]
-        slots[APP_LIMITED] = app_limited_until(delivered, ack[A_PRIOR_IN_FLIGHT])
+    if out - np.int64(prior.sacked_out) <= ack.rs_prior_in_flight:  # all that is lost has been sent again
+        delivered = ack.delivered - ack.rs_acked_sacked
+        slots[APP_LIMITED] = app_limited_until(delivered, ack.rs_prior_in_flight)
 
 
 def begin_skb(tx_ns, handed_over_ns, stack):

@@ -150,7 +150,7 @@ def together(replay, draws, which, groups, states, stacks, before, ends, totals,
     ``replay``'s marks have a row for each hypothesis if the controller reads them: then no group has two members, as
     states with different marks are not compared. Otherwise they have one row for all.
     """
-    ctx, rows, sends, marks, ack, likelihood = replay
+    ctx, rows, sends, marks, acks, likelihood = replay
     number, own_marks = ctx[cx.HYPOTHESES], marks.shape[0] > 1
     begin(number, which, groups, stacks, ends, totals, least)
     for i in range(ctx[cx.FIRST], ctx[cx.LAST]):
@@ -160,7 +160,7 @@ def together(replay, draws, which, groups, states, stacks, before, ends, totals,
         while first < number:
             after = groups[END, first]
             if groups[LOW, first] <= groups[HIGH, first]:
-                own = (ctx, rows, sends, marks[which[first] if own_marks else 0], ack, likelihood)
+                own = (ctx, rows, sends, marks[which[first] if own_marks else 0], acks, likelihood)
                 run_group(own, draws, i, first, which, groups, states, stacks, before, ends, totals, least)
             first = after
     first = 0

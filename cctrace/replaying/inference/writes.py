@@ -106,8 +106,6 @@ class Writer:
         room = np.zeros(outstanding, np.int64), np.zeros((outstanding, 2), np.int64)
         self._happened, self._room = Prepared((self.events, self.skbs, self.blocks)), Prepared(room)
 
-        """Return the super-packets, the rows after which they left, and whether a timer sent them."""
-
     def _super_packets(self) -> tuple[Ints, Ints, Bools]:
         """Return the super-packets, the rows of the stream after which they left, and whether a timer sent them."""
         sends, packets = self.flow.events.sends, self.flow.capture.packets
