@@ -53,7 +53,7 @@ def simulated(path, seed=1, duration="6s", **flow):
     return sim.capture().flow(0)
 
 
-def test_parts_that_are_equal_in_one_queue_are_competition_and_no_turns():
+def test_parts_that_are_equal_in_one_queue_are_competition_and_no_fair_queueing():
     sim = cct.simulate(
         cct.Path(rate="20Mbit", rtt="40ms", buffer="2bdp"), ["cubic", "cubic"], "8s", seed=2, packets=True
     )

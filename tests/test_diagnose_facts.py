@@ -15,15 +15,15 @@ from cctrace.diagnosis.groups import (
     AckCounts,
     Losses,
     MinRtt,
-    Pauses,
     Policer,
     Queue,
+    ReceiverPauses,
     ReceiverWindow,
     Reordering,
     SendBuffer,
     Sharing,
+    ShortTransfer,
     SocketLimit,
-    Start,
 )
 from cctrace.diagnosis.order import ordered, verdict
 from cctrace.diagnosis.packets.delays import jitter
@@ -88,7 +88,7 @@ SHARED = {"flows": 2, "share": 0.5, "mine_bps": 1e6, "their_rate_bps": 1e6, "bes
 OF_ALL_KINDS = {
     "receiver_limited": {"window": ReceiverWindow(receiver_share=0.9)},
     "send_buffer_limited": {"send_buffer": SendBuffer(0.6)},
-    "slow_start_only": {"start": Start(9, 4e5, 4e4, is_growing=True, is_complete=False)},
+    "slow_start_only": {"short_transfer": ShortTransfer(9, 4e5, 4e4, is_growing=True, is_complete=False)},
     "pacing_limited": {"socket_limit": SocketLimit(4e6, 0.9, 3.9e6, is_at_limit=True)},
     "competition": {"sharing": Sharing(**SHARED, span=(0.0, 9.0), rtt_correlation=0.9)},
     "reordering": {"reordering": Reordering(0.01, 50, 0)},
@@ -122,7 +122,12 @@ def test_a_loss_beside_competitors_is_kept_for_a_simulation_to_ask_about():
 def test_a_fair_share_that_changed_is_no_change_of_the_rate_that_a_simulation_could_undo():
     change = Change(2.0, 2e6, 1e6, 9.0)
     facts = Facts(
-        PACKETS, 10.0, 1e6, rtt_us=40e3, least_rtt_us=40e3, rates=SimpleNamespace(changes=[change], stale=None)
+        PACKETS,
+        10.0,
+        1e6,
+        rtt_us=40e3,
+        least_rtt_us=40e3,
+        rates=SimpleNamespace(changes=[change], stale_bandwidth=None),
     )
     assert [one.name for one in explained_away(facts, [])] == ["rate_change"]
     assert not explained_away(facts, [facts.finding("fair_queueing", 0.9, {})])
@@ -292,7 +297,7 @@ def test_jitter_makes_rtts_longer_than_the_least_one(complete, mean_us, told):
 @pytest.mark.parametrize(("shut_s", "form"), [(9.0, "shut"), (1.0, "")])
 def test_a_receiver_that_did_not_read_for_most_of_the_time_needs_no_larger_buffer(shut_s, form):
     window = ReceiverWindow(receiver_share=0.95, window_bytes=5e4, advertised_bytes=6e4, rtt_us=40e3)
-    facts = Facts(PACKETS, 10.0, 1e6, rtt_us=40e3, window=window, pauses=Pauses(2, shut_s, (0.5, 9.6)))
+    facts = Facts(PACKETS, 10.0, 1e6, rtt_us=40e3, window=window, receiver_pauses=ReceiverPauses(2, shut_s, (0.5, 9.6)))
     found = judge(facts)
     assert [one.name for one in found] == ["receiver_limited"] + ["receiver_pauses"] * (not form)
     assert found[0].form == form
@@ -324,7 +329,7 @@ def test_more_copies_than_retransmissions_are_no_share_of_them():
 
 
 def test_one_is_not_said_in_the_plural():
-    facts = Facts(PACKETS, 10.0, 1e6, start=Start(1, 5470.0, float("nan"), True, True))
+    facts = Facts(PACKETS, 10.0, 1e6, short_transfer=ShortTransfer(1, 5470.0, float("nan"), True, True))
     assert "5.47 kB in 1 round trip, no loss" in verdict(judge(facts)[0]).text
 
 

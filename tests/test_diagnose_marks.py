@@ -6,7 +6,7 @@ import pytest
 import cctrace as cct
 from cctrace.diagnosis.facts import PACKETS, POLLS, Facts
 from cctrace.diagnosis.findings import shares
-from cctrace.diagnosis.groups import Losses, Marks
+from cctrace.diagnosis.groups import EcnMarks, Losses
 from cctrace.diagnosis.order import verdict
 from cctrace.diagnosis.rules import judge
 from cctrace.path.markers import Marker
@@ -77,7 +77,7 @@ def test_marks_that_several_queues_explain_name_no_single_one():
     marks = {"reported": 90, "marked": 90.0, "marked_share": 0.01, "reductions": 6, "loss_episodes": 0, "span": (0, 9)}
     marks |= {"longest_pause_share": 0.3, "queue_us": 5e3, "is_l4s": False}
     for names, words in ((("red", "pie"), "explain these marks"), ((), "remains unknown")):
-        (found,) = judge(Facts(PACKETS, 10.0, 1e6, marks=Marks(**marks, who=Marker(names, None))))[:1]
+        (found,) = judge(Facts(PACKETS, 10.0, 1e6, ecn_marks=EcnMarks(**marks, likely_marker=Marker(names, None))))[:1]
         assert words in verdict(found).text
         assert "These marks come" not in verdict(found).text
 
@@ -88,7 +88,7 @@ def test_marks_that_several_queues_explain_name_no_single_one():
 def test_dualpi2_is_advised_to_an_l4s_sender_whose_queue_is_not_one(names, is_l4s, advised):
     marks = {"reported": 90, "marked": 90.0, "marked_share": 0.01, "reductions": 6, "loss_episodes": 0, "span": (0, 9)}
     marks |= {"longest_pause_share": 0.3, "queue_us": 5e3, "is_l4s": is_l4s}
-    (found,) = judge(Facts(PACKETS, 10.0, 1e6, marks=Marks(**marks, who=Marker(names, None))))[:1]
+    (found,) = judge(Facts(PACKETS, 10.0, 1e6, ecn_marks=EcnMarks(**marks, likely_marker=Marker(names, None))))[:1]
     assert ("DualPI2 would mark" in verdict(found).advice) == advised
 
 
@@ -98,7 +98,7 @@ def test_one_overflow_among_many_marks_is_no_shallow_buffer(loss_episodes, shall
     marks = {"reported": 900, "marked": 900.0, "marked_share": 0.03, "reductions": 45, "loss_episodes": loss_episodes}
     marks |= {"longest_pause_share": 0.3, "queue_us": 1e3, "is_l4s": True, "span": (0.0, 9.0)}
     lost = Losses(300, 30_000.0, 0.01, (4.0, 4.1), 0.99, loss_episodes, 6e3, 80e3, lambda: True)
-    causes = {one.name for one in judge(Facts(PACKETS, 10.0, 1e6, marks=Marks(**marks), losses=lost))}
+    causes = {one.name for one in judge(Facts(PACKETS, 10.0, 1e6, ecn_marks=EcnMarks(**marks), losses=lost))}
     assert "ecn_marking" in causes
     assert ("shallow_buffer" in causes) == shallow
 
@@ -132,7 +132,7 @@ def judged(kind=PACKETS, **changes):
     """The confidence of ecn_marking for some marks, None without the verdict."""
     marks = {"reported": 90, "marked": 90.0, "marked_share": 0.01, "reductions": 6, "loss_episodes": 0}
     marks |= {"longest_pause_share": 0.3, "queue_us": 5e3, "is_l4s": False, "span": (0.0, 9.0)}
-    facts = Facts(kind, 10.0, 1e6, marks=Marks(**marks | changes))
+    facts = Facts(kind, 10.0, 1e6, ecn_marks=EcnMarks(**marks | changes))
     return {one.name: one.confidence for one in judge(facts)}.get("ecn_marking")
 
 

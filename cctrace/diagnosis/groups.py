@@ -27,7 +27,7 @@ class ReceiverWindow(NamedTuple):
     span: Span | None = None
 
 
-class Pauses(NamedTuple):
+class ReceiverPauses(NamedTuple):
     """How often the receiver closed its window, and for how long in total."""
 
     pauses: int
@@ -35,7 +35,7 @@ class Pauses(NamedTuple):
     span: Span
 
 
-class Start(NamedTuple):
+class ShortTransfer(NamedTuple):
     """A short transfer without losses: whether its window was still growing at the end."""
 
     rounds: float
@@ -97,7 +97,7 @@ class SendBuffer(NamedTuple):
     waited_share: float = 0.0
 
 
-class Instant(NamedTuple):
+class SinglePollUse(NamedTuple):
     """A single poll: how much of the window and the estimated rate is used, and whether data wait to be sent."""
 
     is_idle: bool  # nothing outstanding, no unsent data
@@ -108,7 +108,7 @@ class Instant(NamedTuple):
     has_model: bool  # BBR's counters are present
 
 
-class Samples(NamedTuple):
+class AppLimitedSamples(NamedTuple):
     """Share of the bandwidth samples, and of the time, that was application-limited."""
 
     limited_share: float
@@ -144,7 +144,7 @@ class Sharing(NamedTuple):
     same_destination: bool = True
 
 
-class Turns(NamedTuple):
+class FairQueueing(NamedTuple):
     """Flows served in turn, from separate queues: their shares while all had data."""
 
     flows: int
@@ -158,7 +158,7 @@ class Turns(NamedTuple):
 
 
 # --- the rate --------------------------------------------------------------------------------------------------------
-class Stale(NamedTuple):
+class StaleBandwidth(NamedTuple):
     """A drop of the rate after which a ten-round bandwidth estimate was too high for some time."""
 
     before_bps: float
@@ -178,7 +178,7 @@ class RateChanges(NamedTuple):
     rate_p90_bps: float = NAN
     rtt_us: float = NAN
     least_rtt_us: float = NAN
-    stale: Stale | None = None
+    stale_bandwidth: StaleBandwidth | None = None
 
 
 class Queue(NamedTuple):
@@ -198,7 +198,7 @@ class Queue(NamedTuple):
     retransmitted: float = NAN
 
 
-class Before(NamedTuple):
+class FirstRtts(NamedTuple):
     """RTTs of the first packets, compared with later ones without a queue."""
 
     first_rtt_us: float
@@ -237,7 +237,7 @@ class GrowingWindow(NamedTuple):
     cwnd_share: float  # of the time in which an ACK released what was sent
 
 
-class HeldWindow(NamedTuple):
+class LargestFlights(NamedTuple):
     """The largest data in flight per round, and its scatter between rounds."""
 
     window_bytes: float
@@ -289,7 +289,7 @@ class Losses(NamedTuple):
     of_polls: Mapping[str, float] = MappingProxyType({})  # dispersion of retransmissions
 
 
-class Marks(NamedTuple):
+class EcnMarks(NamedTuple):
     """ECN marks: how often they reduced the window, and at which queue."""
 
     reported: int  # segments delivered by ACKs with ECE, or by AccECN's counter
@@ -302,7 +302,7 @@ class Marks(NamedTuple):
     is_l4s: bool  # most packets were sent as ECT(1)
     span: Span
     is_heeded: bool = True  # the controller reduces its window
-    who: Marker | None = None  # candidate AQMs; None if not examined
+    likely_marker: Marker | None = None  # the AQMs that may mark so; None if not examined
     threshold_us: float = NAN  # marking threshold with its 95 % interval
     threshold_us_low: float = NAN
     threshold_us_high: float = NAN
@@ -365,7 +365,7 @@ class Jitter(NamedTuple):
     uncongested_rtt_us: float
 
 
-class Inflated(NamedTuple):
+class InflatedMinRtt(NamedTuple):
     """Ten-second minimum of the RTT, exceeded for three quarters of the time."""
 
     min_rtt_us: float

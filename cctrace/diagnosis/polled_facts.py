@@ -38,12 +38,12 @@ def facts_of(polls: Polls, limits: list[Limit]) -> Facts:
         least_rtt_us=polls.least_us,
         window=groups.ReceiverWindow(receiver, window_used(polls.flow)),
         send_buffer=groups.SendBuffer(buffer, waited),
-        start=_start(polls),
+        short_transfer=_short_transfer(polls),
         socket_limit=_socket_limit(polls, rtt),
         idle=groups.Idle(nothing - waited, goodput),
         sharing=_sharing(polls),
         losses=_losses(polls),
-        marks=_marks(polls),
+        ecn_marks=_ecn_marks(polls),
         rates=_rates(polls, rtt),
         queue=_queue(polls, rtt),
         growing_window=_growing_window(polls, limits, rtt),
@@ -59,7 +59,7 @@ def window_used(flow: CounterFlow) -> float:
     return float(min(1.0, np.nanmedian(used))) if not np.isnan(used).all() else groups.NAN
 
 
-def _start(polls: Polls) -> groups.Start | None:
+def _short_transfer(polls: Polls) -> groups.ShortTransfer | None:
     """Return the start of a connection without retransmissions: its duration in minimum RTTs."""
     time_ns, acked = polls.flow.acked()
     grown = np.flatnonzero(np.diff(acked))
@@ -67,7 +67,7 @@ def _start(polls: Polls) -> groups.Start | None:
         return None
     lasted_us = (time_ns[grown[-1] + 1] - polls.flow.start_ns) / 1e3
     sent = float(polls.flow.row["bytes_sent"])
-    return groups.Start(lasted_us / polls.least_us, sent, polls.least_us, is_growing=True, is_complete=False)
+    return groups.ShortTransfer(lasted_us / polls.least_us, sent, polls.least_us, is_growing=True, is_complete=False)
 
 
 def _growing_window(polls: Polls, limits: list[Limit], rtt_us: float) -> groups.GrowingWindow | None:
@@ -189,7 +189,7 @@ def _losses(polls: Polls) -> groups.Losses | None:
     )
 
 
-def _marks(polls: Polls) -> groups.Marks | None:
+def _ecn_marks(polls: Polls) -> groups.EcnMarks | None:
     """Return what the receiver reported as marked, in how many poll intervals, and at which queue."""
     counted = polls["delivered_ce"]
     if not np.nanmax(counted, initial=0.0) > 0:
@@ -200,7 +200,7 @@ def _marks(polls: Polls) -> groups.Marks | None:
     at = polls.time[steps]
     first = at[np.diff(at, prepend=-np.inf) > apart_s]
     rtt = polls.rtt[steps][np.isfinite(polls.rtt[steps])]
-    return groups.Marks(
+    return groups.EcnMarks(
         reported=int(marked[-1]),
         marked=groups.NAN,
         marked_share=groups.NAN,

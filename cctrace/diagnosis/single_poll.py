@@ -84,9 +84,9 @@ def facts_of(poll: SinglePoll) -> Facts:
             advertised_bytes=window,
         ),
         send_buffer=groups.SendBuffer(poll.held("sndbuf_limited_us")),
-        start=_start(poll),
+        short_transfer=_short_transfer(poll),
         socket_limit=_socket_limit(poll),
-        instant=_instant(poll),
+        single_poll_use=_poll_use(poll),
         sharing=_sharing(poll),
         losses=_losses(poll),
         queue=groups.Queue(poll.rtt_us, poll.least_us, poll.least_us, retransmitted=poll.retransmitted),
@@ -95,11 +95,11 @@ def facts_of(poll: SinglePoll) -> Facts:
     )
 
 
-def _start(poll: SinglePoll) -> groups.Start | None:
+def _short_transfer(poll: SinglePoll) -> groups.ShortTransfer | None:
     """Return the busy time in minimum RTTs, of a connection that sent all its data without retransmissions."""
     if not poll.is_idle or poll.retransmitted > 0 or not poll.least_us > 0:
         return None
-    return groups.Start(
+    return groups.ShortTransfer(
         poll.busy_us / poll.least_us, poll["bytes_acked"], poll.least_us, is_growing=True, is_complete=False
     )
 
@@ -110,9 +110,9 @@ def _socket_limit(poll: SinglePoll) -> groups.SocketLimit:
     return groups.SocketLimit(8 * limit, share, poll["delivery_rate_Bps"] * 8, is_at(rate, limit))
 
 
-def _instant(poll: SinglePoll) -> groups.Instant:
+def _poll_use(poll: SinglePoll) -> groups.SinglePollUse:
     cwnd, used = poll["snd_cwnd"], poll.busy_bps / (poll.estimate_bps or groups.NAN)
-    return groups.Instant(
+    return groups.SinglePollUse(
         is_idle=poll.is_idle,
         is_waiting=poll.is_waiting,
         used_share=used,

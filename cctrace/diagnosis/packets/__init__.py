@@ -47,23 +47,23 @@ def _of_ends(record: Record, limits: list[Limit]) -> dict[str, Any]:
     idle = ends.idle(record, limits, buffer)
     return {
         "window": ends.receiver_window(record),
-        "start": ends.start(record, limits),
+        "short_transfer": ends.short_transfer(record, limits),
         "send_buffer": buffer,
-        "pauses": ends.pauses(record),
+        "receiver_pauses": ends.receiver_pauses(record),
         "stalls": ends.stalls(record, limits),
         "socket_limit": ends.of_socket(record),
         "idle": idle,
         "writes": ends.writes(record, idle.application_share),
-        "samples": ends.samples(record, limits),
+        "app_limited_samples": ends.app_limited_samples(record, limits),
     }
 
 
 def _losses(record: Record, known: dict[str, Any]) -> dict[str, Any]:
     """Return the losses; nothing where a fair queue serves the flow, but its own delays do not show at which rate."""
-    turns = known.get("turns")
-    if turns is not None and not turns.is_own:
+    fair = known.get("fair_queueing")
+    if fair is not None and not fair.is_own:
         return {}
-    return {"losses": losses.losses(record, "sharing" in known, turns is not None)}
+    return {"losses": losses.losses(record, "sharing" in known, fair is not None)}
 
 
 _FAMILIES: dict[str, Callable[[Record, list[Limit]], dict[str, Any]]] = {
@@ -74,7 +74,7 @@ _FAMILIES: dict[str, Callable[[Record, list[Limit]], dict[str, Any]]] = {
     "endpoints": _of_ends,
     "retransmissions": lambda record, _: {
         "retransmissions": losses.retransmissions(record),
-        "marks": marks.marks(record),
+        "ecn_marks": marks.ecn_marks(record),
     },
     "policing": lambda record, _: {"policer": policing.policer(record)},
     "sharing": lambda record, _: sharing.others(record),
@@ -83,16 +83,16 @@ _FAMILIES: dict[str, Callable[[Record, list[Limit]], dict[str, Any]]] = {
         "rates": rates.rate_changes(record, limits),
         "queue": rates.queue(record),
         "was_empty": losses.was_empty(record),
-        "before": rates.before(record),
+        "first_rtts": rates.first_rtts(record),
         "shaper": rates.shaper(record),
-        "held_window": rates.held_window(record),
+        "largest_flights": rates.largest_flights(record),
         "growing_window": rates.growing_window(record, limits),
     },
     "delays": lambda record, limits: {
         "reordering": delays.reordering(record),
         "min_rtt": delays.min_rtt(record, limits),
         "jitter": delays.jitter(record),
-        "inflated": delays.inflated(record),
+        "inflated_min_rtt": delays.inflated_min_rtt(record),
         "bunches": acks.ack_bunches(record),
         "batches": acks.ack_batches(record),
         "ack_counts": acks.ack_counts(record),

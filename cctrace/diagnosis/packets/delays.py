@@ -6,7 +6,7 @@ from cctrace.cc.bbr2022 import BBR2022
 from cctrace.columns import Floats
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.findings import Limit, shares
-from cctrace.diagnosis.groups import NAN, Inflated, Jitter, MinRtt, Reordering
+from cctrace.diagnosis.groups import NAN, InflatedMinRtt, Jitter, MinRtt, Reordering
 from cctrace.diagnosis.record import Record
 from cctrace.path.arrays import occur_once
 from cctrace.path.own_queue import rolling_max
@@ -61,7 +61,7 @@ def _filtered_min(record: Record) -> tuple[Floats, Floats]:
     return np.arange(len(least), dtype=np.float64) * const.MIN_RTT_STEP_S, -rolling_max(-least, size)
 
 
-def inflated(record: Record) -> Inflated | None:
+def inflated_min_rtt(record: Record) -> InflatedMinRtt | None:
     """Return the ten-second minimum of the RTT, of a flow that lasts longer."""
     if record.is_loss_based or record.duration_s < 1.5 * MIN_RTT_S:
         return None
@@ -72,7 +72,7 @@ def inflated(record: Record) -> Inflated | None:
     base, high = float(np.quantile(record.path.rtt_us[np.isfinite(record.path.rtt_us)], 0.001)), np.quantile(late, 0.75)
     if high < const.QUEUED_RTTS * _least_window_us(record):
         return None
-    return Inflated(float(high), base, (MIN_RTT_S, record.duration_s))
+    return InflatedMinRtt(float(high), base, (MIN_RTT_S, record.duration_s))
 
 
 def _least_window_us(record: Record) -> float:

@@ -37,16 +37,16 @@ def receiver_window(record: Record) -> groups.ReceiverWindow | None:
     )
 
 
-def pauses(record: Record) -> groups.Pauses | None:
+def receiver_pauses(record: Record) -> groups.ReceiverPauses | None:
     """Return when the receiver closed its window; None if never."""
     zero = record.zero_window_s
     if not len(zero):
         return None
     shut_s = float(sum(end - begin for begin, end in record.closed_windows_s))
-    return groups.Pauses(len(record.closed_windows_s), shut_s, (float(zero[0]), float(zero[-1])))
+    return groups.ReceiverPauses(len(record.closed_windows_s), shut_s, (float(zero[0]), float(zero[-1])))
 
 
-def start(record: Record, limits: list[Limit]) -> groups.Start | None:
+def short_transfer(record: Record, limits: list[Limit]) -> groups.ShortTransfer | None:
     """Return the start of a flow without losses, if it was captured."""
     rounds, share = len(record.rounds[0]), shares(limits)
     if record.path.lost.any() or not rounds or not record.flow.facts["complete"]:
@@ -54,7 +54,7 @@ def start(record: Record, limits: list[Limit]) -> groups.Start | None:
     stood = share.get("application", 0.0) > const.MOST_OF_TIME or share.get("rto_stall", 0.0) >= const.MUCH_OF_TIME
     growing = startup_end_s(record) >= const.MOST_OF_TIME * record.duration_s and not stood
     sent = float(record.flow.row["bytes_sent"])
-    return groups.Start(rounds, sent, record.path.median_rtt_us, growing, is_complete=True)
+    return groups.ShortTransfer(rounds, sent, record.path.median_rtt_us, growing, is_complete=True)
 
 
 def send_buffer(record: Record, limits: list[Limit]) -> groups.SendBuffer | None:
@@ -124,7 +124,7 @@ def writes(record: Record, share: float) -> groups.Writes | None:
     return groups.Writes(level, level * mss, most * mss, by_acks)
 
 
-def samples(record: Record, limits: list[Limit]) -> groups.Samples | None:
+def app_limited_samples(record: Record, limits: list[Limit]) -> groups.AppLimitedSamples | None:
     """Return the share of bandwidth samples that contain a pause of the application."""
     sampled = record.acks["rs_interval_us"] > 0
     idle_s = np.array([(limit.start_s, limit.end_s) for limit in limits if limit.name == "application"]).reshape(-1, 2)
@@ -134,7 +134,7 @@ def samples(record: Record, limits: list[Limit]) -> groups.Samples | None:
     begin = end - record.acks["rs_interval_us"][sampled] / 1e6
     later = np.append(idle_s[:, 0], np.inf)[np.searchsorted(idle_s[:, 1], begin, side="right")]
     limited = float(((later < end) | (record.acks["rs_is_app_limited"][sampled] != 0)).mean())
-    return groups.Samples(limited, shares(limits).get("application", 0.0))
+    return groups.AppLimitedSamples(limited, shares(limits).get("application", 0.0))
 
 
 def of_socket(record: Record) -> groups.SocketLimit | None:

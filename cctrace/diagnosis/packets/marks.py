@@ -8,13 +8,13 @@ import numpy as np
 from cctrace.cc.linux import CA_CWR
 from cctrace.columns import Bools, Floats
 from cctrace.diagnosis import constants as const
-from cctrace.diagnosis.groups import NAN, Marks
+from cctrace.diagnosis.groups import NAN, EcnMarks
 from cctrace.diagnosis.record import Record
 from cctrace.flows.ecn import Ecn
 from cctrace.path.markers import likely_marker
 
 
-def marks(record: Record) -> Marks | None:
+def ecn_marks(record: Record) -> EcnMarks | None:
     """Return the marks and how often they reduced the window; None without marks."""
     ecn = record.flow.ecn
     if not ecn.delivered_ce:
@@ -23,10 +23,10 @@ def marks(record: Record) -> Marks | None:
     lost, (marked, share) = record.path.sent_s[record.path.lost], _marked(ecn, len(at))
     ends = np.concatenate([[0.0], at, [record.duration_s]])
     reported = record.ack_s[_reports(record)]
-    who = None if not record.heeds_marks or len(at) < const.MIN_CUTS else likely_marker(record.path)
+    marker = None if not record.heeds_marks or len(at) < const.MIN_CUTS else likely_marker(record.path)
     ramp = _ramp(record, at)
-    law = who.law if who is not None and len(who.names) == 1 else None
-    return Marks(
+    law = marker.law if marker is not None and len(marker.names) == 1 else None
+    return EcnMarks(
         reported=ecn.delivered_ce,
         marked=marked,
         marked_share=share,
@@ -39,7 +39,7 @@ def marks(record: Record) -> Marks | None:
         is_l4s=ecn.sent["ect1"] > ecn.sent["ect0"],
         span=(float(reported[0]), float(reported[-1])) if len(reported) else (0.0, record.duration_s),
         is_heeded=record.heeds_marks,
-        who=who,
+        likely_marker=marker,
         threshold_us=NAN if law is None else law.threshold_us,
         threshold_us_low=NAN if law is None else law.low_us,
         threshold_us_high=NAN if law is None else law.high_us,

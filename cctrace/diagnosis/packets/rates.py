@@ -8,7 +8,16 @@ from cctrace.cc.bbr2022 import BBR2022
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.common import growth
 from cctrace.diagnosis.findings import Limit, shares
-from cctrace.diagnosis.groups import NAN, Before, GrowingWindow, HeldWindow, Queue, RateChanges, Shaper, Stale
+from cctrace.diagnosis.groups import (
+    NAN,
+    FirstRtts,
+    GrowingWindow,
+    LargestFlights,
+    Queue,
+    RateChanges,
+    Shaper,
+    StaleBandwidth,
+)
 from cctrace.diagnosis.limits import startup_end_s
 from cctrace.diagnosis.packets.capture import is_elsewhere
 from cctrace.diagnosis.record import Record
@@ -24,7 +33,7 @@ def rate_changes(record: Record, limits: list[Limit]) -> RateChanges | None:
     if changes and not (varied and _between(record, changes) < const.LARGE_SHARE):
         drops = [change for change in changes if change.after_bps < change.before_bps]
         worst = max(drops, key=lambda change: change.before_bps / change.after_bps, default=None)
-        return RateChanges(changes, stale=None if worst is None else _stale(record, worst, limits))
+        return RateChanges(changes, stale_bandwidth=None if worst is None else _stale_bandwidth(record, worst, limits))
     bottleneck = record.path.require_bottleneck
     lasting = bottleneck.bucket_bytes > bottleneck.rate * bottleneck.base_us
     if varied and not lasting:  # the tokens of a bucket that outlasts an RTT return: that is not a rate change
@@ -68,15 +77,15 @@ def longest_rtt_us(record: Record, begin_s: float, end_s: float) -> float:
     return float(np.nanmax(rtt)) if np.isfinite(rtt).any() else NAN
 
 
-def _stale(record: Record, change: Change, limits: list[Limit]) -> Stale:
-    stale, share = stale_seconds(record, change), shares(limits)
-    end_s = change.at_s + max(stale, 1.0) + 1.0
+def _stale_bandwidth(record: Record, change: Change, limits: list[Limit]) -> StaleBandwidth:
+    stale_s, share = stale_seconds(record, change), shares(limits)
+    end_s = change.at_s + max(stale_s, 1.0) + 1.0
     inside = (record.path.sent_s > change.at_s) & (record.path.sent_s < end_s)
-    return Stale(
+    return StaleBandwidth(
         at_s=change.at_s,
         before_bps=change.before_bps,
         after_bps=change.after_bps,
-        stale_s=stale,
+        stale_s=stale_s,
         longest_rtt_us=longest_rtt_us(record, change.at_s, end_s),
         lost=int(record.path.lost[inside].sum()),
         is_paced=record.controller is None and share.get("pacing", 0.0) > 2 * share.get("cwnd", 0.0),
@@ -113,7 +122,7 @@ def queue(record: Record) -> Queue:
     )
 
 
-def before(record: Record) -> Before | None:
+def first_rtts(record: Record) -> FirstRtts | None:
     """Return the RTTs of the first packets, if the flow was captured from its start."""
     bottleneck = record.path.require_bottleneck
     early = bottleneck.sent_us < bottleneck.sent_us[0] + 2 * bottleneck.base_us
@@ -121,7 +130,7 @@ def before(record: Record) -> Before | None:
         return None
     first, own = float(np.median(bottleneck.rest_us[early])), float(np.median(bottleneck.queue_us[early]))
     least, spread = record.path.uncongested  # of periods, including jitter
-    return Before(first, least, own, spread)
+    return FirstRtts(first, least, own, spread)
 
 
 def shaper(record: Record) -> Shaper | None:
@@ -133,7 +142,7 @@ def shaper(record: Record) -> Shaper | None:
     return Shaper(bottleneck.rate * 8e6, size, size / (bottleneck.rate * bottleneck.base_us))
 
 
-def held_window(record: Record) -> HeldWindow | None:
+def largest_flights(record: Record) -> LargestFlights | None:
     """Return the largest data in flight of later rounds, of a flow without losses."""
     first, _, most = record.rounds
     later = most[first > min(2.0, 0.3 * record.duration_s)]
@@ -143,7 +152,7 @@ def held_window(record: Record) -> HeldWindow | None:
     spread = float(np.median(np.abs(later - typical))) / max(typical, 1.0)
     table = record.table
     short = float((table.wire_bytes - HEADER_BYTES < table.mss).mean())
-    return HeldWindow(typical * table.mss, record.path.median_rtt_us, spread, bool(record.flow.tcpinfo), short)
+    return LargestFlights(typical * table.mss, record.path.median_rtt_us, spread, bool(record.flow.tcpinfo), short)
 
 
 def growing_window(record: Record, limits: list[Limit]) -> GrowingWindow | None:

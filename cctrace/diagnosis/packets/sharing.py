@@ -14,7 +14,7 @@ import numpy as np
 from cctrace.columns import Floats
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.common import sharing_of
-from cctrace.diagnosis.groups import Sharing, Turns
+from cctrace.diagnosis.groups import FairQueueing, Sharing
 from cctrace.diagnosis.record import Record
 from cctrace.display import endpoint
 from cctrace.path.bottleneck import deviation
@@ -26,22 +26,22 @@ from cctrace.path.queue import constant
 from cctrace.path.sent import SentPackets
 
 
-def others(record: Record) -> dict[str, Turns | Sharing]:
+def others(record: Record) -> dict[str, FairQueueing | Sharing]:
     """Return the facts of flows served in turn, or of a shared queue; nothing for neither."""
     if not record.path.companions or record.path.coarse is None:
         return {}
     shared = record.path.shared
     if shared is None:
         return {}
-    found = _in_turns(record, shared.gain)
-    if found is not None and (found.has_own_queue or _others_show_turns(record)):
-        return {"turns": _turns(record, found)}
+    found = _fair_queue_fit(record, shared.gain)
+    if found is not None and (found.has_own_queue or _other_is_fairly_queued(record)):
+        return {"fair_queueing": _fair_queueing(record, found)}
     sharing = _sharing(record, shared) if shared.is_common else None
     return {} if sharing is None else {"sharing": sharing}
 
 
-def _turns(record: Record, found: _Turns) -> Turns:
-    return Turns(
+def _fair_queueing(record: Record, found: _FairQueueFit) -> FairQueueing:
+    return FairQueueing(
         flows=1 + len(record.path.companions),
         share=found.share,
         share_deviation=found.spread,
@@ -82,8 +82,8 @@ def _window_us(parts: Sequence[SentPackets]) -> float:
     return max([100_000.0, *(part.least_rtt_us for part in parts if len(part.acked))])
 
 
-class _Turns(NamedTuple):
-    """Flows served in turn, and how well that explains this flow's delays."""
+class _FairQueueFit(NamedTuple):
+    """How well a fair queue, which serves flows in turn, explains this flow's rate and delays."""
 
     rate: float  # of the link, bytes/us
     solo: float  # of this flow while it was alone, bytes/us; 0: never
@@ -98,7 +98,7 @@ class _Turns(NamedTuple):
         return self.deviation < (1 - COMMON_GAIN) * self.deviation_common
 
 
-def _others_show_turns(record: Record) -> bool:
+def _other_is_fairly_queued(record: Record) -> bool:
     """Return whether the largest companion's delays are those of its own queue, served in turn.
 
     An AQM that drops much of this flow's own queue leaves delays that no queue explains.
@@ -108,12 +108,12 @@ def _others_show_turns(record: Record) -> bool:
     if other.path.coarse is None or record.flow.index not in other.path.companions:
         return False
     shared = other.path.shared
-    turns = None if shared is None else _in_turns(other, shared.gain)
-    return turns is not None and turns.has_own_queue
+    found = None if shared is None else _fair_queue_fit(other, shared.gain)
+    return found is not None and found.has_own_queue
 
 
-def _in_turns(record: Record, gain: float) -> _Turns | None:
-    """Return the `_Turns` if all flows had equal rates whenever they had data, or a fair queue explains the delays.
+def _fair_queue_fit(record: Record, gain: float) -> _FairQueueFit | None:
+    """Return the fit if all flows had equal rates whenever they had data, or a fair queue explains the delays.
 
     Behind a fair queue, too, rates may be unequal: a flow that backs off leaves some of its share to the others.
     """
@@ -139,7 +139,7 @@ def _in_turns(record: Record, gain: float) -> _Turns | None:
     if spread > const.STEADY_SCATTER and in_turn >= (1 - COMMON_GAIN) * min(alone, common):
         return None
     solo = rates[0, inside & busy[0] & (many == 1)]
-    return _Turns(
+    return _FairQueueFit(
         link,
         float(np.median(solo)) if len(solo) >= const.MIN_FOR_SHARES / 4 else 0.0,
         float(np.median(rates[0, full] / total[full])),

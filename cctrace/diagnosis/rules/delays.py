@@ -124,7 +124,7 @@ def jitter(facts: Facts, found: Findings) -> Iterator[Finding]:
 
 def inflated_min_rtt(facts: Facts, found: Findings) -> Iterator[Finding]:
     """For ten seconds at a time no RTT of a BBR flow came near the minimum."""
-    high = facts.inflated
+    high = facts.inflated_min_rtt
     if high is None or _is_short(found) or not facts.is_model_based:
         return
     if high.min_rtt_us >= const.QUEUED_RTTS * high.base_rtt_us:

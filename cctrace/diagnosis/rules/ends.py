@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.facts import PACKETS, Facts
 from cctrace.diagnosis.findings import ENDS, Finding, Findings, between, partly
-from cctrace.diagnosis.groups import Pauses
+from cctrace.diagnosis.groups import ReceiverPauses
 
 NOT_WAITING = {"competition", "reordering", "random_loss", "collapse"}  # they explain a rate below the estimate
 
@@ -17,8 +17,9 @@ def receiver_limited(facts: Facts, found: Findings) -> Iterator[Finding]:
     if window is None:
         return
     sure = between(const.DOUBTFUL_CONFIDENCE, const.MAX_CONFIDENCE, window.receiver_share)
-    if facts.pauses is not None and _was_shut(facts.pauses, facts):  # a larger window would have filled, too
-        yield facts.finding("receiver_limited", sure, window._asdict() | facts.pauses._asdict(), "shut")
+    pauses = facts.receiver_pauses
+    if pauses is not None and _was_shut(pauses, facts):  # a larger window would have filled, too
+        yield facts.finding("receiver_limited", sure, window._asdict() | pauses._asdict(), "shut")
     elif facts.stalls is not None and facts.stalls.stalled_share >= const.MOST_OF_TIME:
         return  # whatever the window left: the sender waited for its timer
     elif window.receiver_share >= const.MOST_OF_TIME:
@@ -31,14 +32,14 @@ def receiver_limited(facts: Facts, found: Findings) -> Iterator[Finding]:
         )
 
 
-def _was_shut(pauses: Pauses, facts: Facts) -> bool:
+def _was_shut(pauses: ReceiverPauses, facts: Facts) -> bool:
     """Return whether the receiver advertised a zero window for most of the time."""
     return pauses.shut_s >= const.MOST_OF_TIME * facts.end_s
 
 
 def slow_start_only(facts: Facts, found: Findings) -> Iterator[Finding]:
     """A transfer without losses that ended while its window was still growing."""
-    start = facts.start
+    start = facts.short_transfer
     if start is not None and start.is_growing and start.rounds <= const.SHORT_ROUNDS:
         yield facts.finding(
             "slow_start_only", const.CLEAR_CONFIDENCE if start.is_complete else const.EXPLAINING_CONFIDENCE, start
@@ -60,7 +61,7 @@ def send_buffer_limited(facts: Facts, found: Findings) -> Iterator[Finding]:
 
 def receiver_pauses(facts: Facts, found: Findings) -> Iterator[Finding]:
     """The receiver closed its window."""
-    pauses = facts.pauses
+    pauses = facts.receiver_pauses
     if pauses is not None and pauses.shut_s >= const.NEGLIGIBLE_SHARE * facts.end_s and not _was_shut(pauses, facts):
         yield facts.finding("receiver_pauses", const.CLEAR_CONFIDENCE, pauses)
 
@@ -119,24 +120,25 @@ def application_limited(facts: Facts, found: Findings) -> Iterator[Finding]:
 
 def waiting(facts: Facts, found: Findings) -> Iterator[Finding]:
     """In a single poll no data wait to be sent, and the rate was less than half of the path's estimated rate."""
-    now = facts.instant
-    if now is None or found.names & NOT_WAITING or found.sure & ENDS:
+    poll = facts.single_poll_use
+    if poll is None or found.names & NOT_WAITING or found.sure & ENDS:
         return
-    if now.used_share < const.MOST_OF_TIME and (
-        now.is_waiting or (now.has_model and now.cwnd_used < const.MOST_OF_TIME)
+    if poll.used_share < const.MOST_OF_TIME and (
+        poll.is_waiting or (poll.has_model and poll.cwnd_used < const.MOST_OF_TIME)
     ):
-        yield facts.finding("application_limited", const.EXPLAINING_CONFIDENCE, now)
+        yield facts.finding("application_limited", const.EXPLAINING_CONFIDENCE, poll)
 
 
 def nothing_to_send(facts: Facts, found: Findings) -> Iterator[Finding]:
     """In a single poll no data wait to be sent, and nothing else explains the rate."""
-    if facts.instant is not None and facts.instant.is_waiting and not found.names:
-        yield facts.finding("application_limited", const.UNSURE_CONFIDENCE, facts.instant)
+    poll = facts.single_poll_use
+    if poll is not None and poll.is_waiting and not found.names:
+        yield facts.finding("application_limited", const.UNSURE_CONFIDENCE, poll)
 
 
 def app_limited_samples(facts: Facts, found: Findings) -> Iterator[Finding]:
     """Bandwidth samples of a model that reflect the application, not the path."""
-    samples = facts.samples
+    samples = facts.app_limited_samples
     if samples is None or not facts.is_model_based or found.names & {"slow_start_only", "pacing_limited"}:
         return
     if samples.limited_share > const.NOTABLE_SHARE and samples.application_share < const.MOST_OF_TIME:

@@ -50,7 +50,8 @@ def losses(facts: Facts, found: Findings) -> Iterator[Finding]:
         hidden = hidden | {"aqm"}  # which ones were lost, and when, is less sure than by how much their queues differ
     if late is not None and are_open(lost.lost, late.spurious_retransmissions):
         hidden = hidden | {"random_loss"}
-    marks = facts.marks  # a buffer that overflows once, as where the rate falls, does not limit what marks cut often
+    marks = facts.ecn_marks
+    # A buffer that overflows once, as where the rate falls, does not limit what marks cut often.
     if marks is not None and "ecn_marking" in found.sure and marks.loss_episodes == 1:
         hidden = hidden | {"shallow_buffer"}
     some_late = late is not None and late.spurious_retransmissions > 0  # and not all of those are reported

@@ -27,7 +27,7 @@ def ecn_marking(facts: Facts, found: Findings) -> Iterator[Finding]:
     Many in a short part of the flow are reported as well, with that part. A model of the path ignores marks, unless its
     replay shows that it does not.
     """
-    marks = facts.marks
+    marks = facts.ecn_marks
     if marks is None or not marks.is_heeded or found.sure & ENDS:
         return
     ramps = not math.isnan(marks.ramp_s) and marks.reductions > marks.loss_episodes
@@ -45,15 +45,15 @@ def ecn_marking(facts: Facts, found: Findings) -> Iterator[Finding]:
         return
     if 2 * marks.loss_episodes > marks.reductions:
         sure = const.DOUBTFUL_CONFIDENCE
-    who: dict[str, str] = {} if marks.who is None else _who(marks.who)
-    as_classic = marks.is_l4s and not (marks.who is not None and LOW_LATENCY & set(marks.who.names))
-    words: dict[str, Any] = {"losses": marks.loss_episodes or None, "ramps": ramps, "as_classic": as_classic, **who}
+    marker: dict[str, str] = {} if marks.likely_marker is None else _marker_words(marks.likely_marker)
+    as_classic = marks.is_l4s and not (marks.likely_marker is not None and LOW_LATENCY & set(marks.likely_marker.names))
+    words: dict[str, Any] = {"losses": marks.loss_episodes or None, "ramps": ramps, "as_classic": as_classic, **marker}
     if again and marks.longest_pause_share > const.PREDOMINANT_SHARE:
         words |= {"first_s": marks.span[0], "last_s": marks.span[1]}
     yield facts.finding("ecn_marking", sure, marks).saying(**words)
 
 
-def _who(marker: Marker) -> dict[str, str]:
+def _marker_words(marker: Marker) -> dict[str, str]:
     """Return words for the AQM that marks, or for an unknown one."""
     if not marker.names:
         return {"no_marker": "of none"}

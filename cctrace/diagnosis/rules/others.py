@@ -19,18 +19,18 @@ def policer(facts: Facts, found: Findings) -> Iterator[Finding]:
 
 def fair_queueing(facts: Facts, found: Findings) -> Iterator[Finding]:
     """Flows were served in turn, from separate queues, and no other limit caused their shares."""
-    turns = facts.turns
-    if turns is None or found.sure & {"receiver_limited", "pacing_limited"}:
+    queues = facts.fair_queueing
+    if queues is None or found.sure & {"receiver_limited", "pacing_limited"}:
         return
-    alone = {"alone_bps": turns.solo_bps} if turns.solo_bps > 0 else {"never_alone": True}
+    alone = {"alone_bps": queues.solo_bps} if queues.solo_bps > 0 else {"never_alone": True}
     sure = (
         const.MEASURED_CONFIDENCE
-        if turns.solo_bps > (1 - const.EQUAL_WITHIN) * turns.link_bps
+        if queues.solo_bps > (1 - const.EQUAL_WITHIN) * queues.link_bps
         else const.LIKELY_CONFIDENCE
     )
-    whose = "its" if turns.is_own else "the largest other flow's"
-    yield facts.finding("fair_queueing", sure, turns).saying(
-        whose=whose, is_equal=turns.share_deviation <= const.STEADY_SCATTER, **alone
+    whose = "its" if queues.is_own else "the largest other flow's"
+    yield facts.finding("fair_queueing", sure, queues).saying(
+        whose=whose, is_equal=queues.share_deviation <= const.STEADY_SCATTER, **alone
     )
 
 

@@ -36,7 +36,7 @@ def rate_change(facts: Facts, found: Findings) -> Iterator[Finding]:
     if not rates.changes:
         yield facts.finding("rate_change", const.LIKELY_CONFIDENCE, rates, "varied")
         return
-    stale = rates.stale
+    stale = rates.stale_bandwidth
     models = facts.is_model_based or (stale is not None and stale.is_paced)
     if stale is not None and models and stale.stale_s >= const.SEPARATE_RTTS * facts.rtt_us / 1e6:
         span = (stale.at_s, stale.at_s + stale.stale_s)
@@ -82,12 +82,12 @@ def self_induced_queue(facts: Facts, found: Findings) -> Iterator[Finding]:
 
 def congested_before(facts: Facts, found: Findings) -> Iterator[Finding]:
     """Other flows' queue stood before the flow had sent much."""
-    before = facts.before
-    if before is None or _ends(found) or "competition" in found.sure:
+    rtts = facts.first_rtts
+    if rtts is None or _ends(found) or "competition" in found.sure:
         return
-    longer = before.first_rtt_us >= const.CONGESTED_RTTS * before.least_rtt_us + 3 * before.spread_us
-    if longer and before.own_queue_us <= (before.first_rtt_us - before.least_rtt_us) / 2:
-        yield facts.finding("congested_before", const.LIKELY_CONFIDENCE, before)
+    longer = rtts.first_rtt_us >= const.CONGESTED_RTTS * rtts.least_rtt_us + 3 * rtts.spread_us
+    if longer and rtts.own_queue_us <= (rtts.first_rtt_us - rtts.least_rtt_us) / 2:
+        yield facts.finding("congested_before", const.LIKELY_CONFIDENCE, rtts)
 
 
 def shaper(facts: Facts, found: Findings) -> Iterator[Finding]:
@@ -165,26 +165,26 @@ def _steady(facts: Facts) -> bool:
 
 
 def _at_one_poll(facts: Facts, numbers: dict[str, float]) -> Iterator[Finding]:
-    now, queue = facts.instant, facts.queue
-    if now is None or queue is None:
+    poll, queue = facts.single_poll_use, facts.queue
+    if poll is None or queue is None:
         return
-    if now.is_waiting and now.has_model and now.used_share >= const.PREDOMINANT_SHARE:
+    if poll.is_waiting and poll.has_model and poll.used_share >= const.PREDOMINANT_SHARE:
         yield facts.finding("path_full", const.DOUBTFUL_CONFIDENCE, numbers).saying(at_estimate=True)
-    elif now.cwnd_used >= const.NEARLY_ALL_SHARE:
-        yield facts.finding("path_full", const.DOUBTFUL_CONFIDENCE, numbers).saying(cwnd_segments=now.cwnd_segments)
-    elif now.is_idle and queue.retransmitted >= const.MIN_FOR_PATTERN:
+    elif poll.cwnd_used >= const.NEARLY_ALL_SHARE:
+        yield facts.finding("path_full", const.DOUBTFUL_CONFIDENCE, numbers).saying(cwnd_segments=poll.cwnd_segments)
+    elif poll.is_idle and queue.retransmitted >= const.MIN_FOR_PATTERN:
         yield facts.finding("path_full", const.UNSURE_CONFIDENCE, numbers).saying(retransmitted=queue.retransmitted)
 
 
 def window_limited(facts: Facts, found: Findings) -> Iterator[Finding]:
     """A steady amount in flight that no loss, queue or receiver explains."""
-    window = facts.held_window
-    if window is None or found.sure or found.names & EXPLAINING or not window.spread <= const.IN_FLIGHT_STEADY:
+    flights = facts.largest_flights
+    if flights is None or found.sure or found.names & EXPLAINING or not flights.spread <= const.IN_FLIGHT_STEADY:
         return
-    if window.partly_filled_share <= const.NOTABLE_SHARE:  # with data waiting, a window is used up by full segments
-        yield facts.finding("window_limited", const.LIKELY_CONFIDENCE, window)
+    if flights.partly_filled_share <= const.NOTABLE_SHARE:  # with data waiting, a window is used up by full segments
+        yield facts.finding("window_limited", const.LIKELY_CONFIDENCE, flights)
     elif "application_limited" not in found.names:
-        yield facts.finding("application_limited", const.LIKELY_CONFIDENCE, window, "short")
+        yield facts.finding("application_limited", const.LIKELY_CONFIDENCE, flights, "short")
 
 
 def window_growing(facts: Facts, found: Findings) -> Iterator[Finding]:
