@@ -33,8 +33,10 @@ def replacing(target: str) -> Iterator[str]:
         yield target
         return
     file = os.path.realpath(target)
-    part = f"{file}.part"
+    # A name that nobody else in a shared folder can have taken or linked, and not longer for a longer target.
+    part = os.path.join(os.path.dirname(file), f".cctrace-{os.urandom(8).hex()}.part")
     try:
+        os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
         yield part
         os.replace(part, file)
     except OSError as error:

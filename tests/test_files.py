@@ -1,6 +1,8 @@
 """Files are written whole or not at all, and an error names the one that could not be written."""
 
+import os
 import resource
+import stat
 import subprocess
 import sys
 
@@ -48,3 +50,20 @@ def test_what_a_link_leads_to_is_replaced_and_the_link_stays(tmp_path):
     with pytest.raises(OSError, match=r"No such file.*missing.csv") as error:
         write_text(tmp_path / "folder" / "missing.csv", "text")
     assert error.value.filename == str(tmp_path / "folder" / "missing.csv")
+
+
+def test_the_name_of_an_unfinished_file_is_not_to_be_guessed_and_its_mode_is_the_users(tmp_path):
+    """In a folder that others can write to, a link that waits under a known name would be written through."""
+    victim = tmp_path / "victim"
+    victim.write_text("kept")
+    target = tmp_path / ("long" * 62 + ".csv")  # with anything added the name would be too long
+    (tmp_path / "file.csv.part").symlink_to(victim)
+    before = os.umask(0o027)
+    try:
+        write_text(tmp_path / "file.csv", "text")
+        write_text(target, "text")
+    finally:
+        os.umask(before)
+    assert (victim.read_text(), target.read_text()) == ("kept", "text")
+    assert stat.S_IMODE(target.stat().st_mode) == 0o640
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file.csv", "file.csv.part", target.name, "victim"]
