@@ -202,6 +202,10 @@ def test_predict_says_what_the_figures_mean(run):
     out = run("predict", "collapse", "--mean", "5ms", "--sd", "1ms")[1]
     assert "minRTT collapse is certain (probability 100 %): a jitter of 1 ms is above the 656 us" in out
     assert "collapse is excluded" in run("predict", "collapse", "--mean", "5ms", "--sd", "100us")[1]
+    out = run("predict", "collapse", "--mean", "40ms", "--sd", "4000s")[1]
+    assert "collapse is unlikely (probability 3.91 %): a jitter of 4,000 s is above the 5.25 ms" in out
+    assert "but so long that hardly any RTT is below 20 ms" in out
+    assert "outside: the jitter exceeds the mean RTT" in out
     out = run("predict", "share", "--ratio", "16", "--flows", "2")[1]
     assert "In a buffer of 16 bandwidth-delay products BBR is to get 53.1 % of the link" in out
 

@@ -143,9 +143,16 @@ def collapse_mass(samples: ArrayLike, epsilon: ArrayLike) -> Floats:
 
 
 def collapse_domain(
-    samples: Real, half_rtt_us: Real, floor_us: ArrayLike, autocorrelated: bool = True, ordered: bool = True
+    samples: Real,
+    half_rtt_us: Real,
+    floor_us: ArrayLike,
+    autocorrelated: bool = True,
+    ordered: bool = True,
+    relative_sd: Real = 0.0,
 ) -> Domain:
     """Where Eq. (11) with packet counts may be used: see the header of `dependence` for what it ignores.
+
+    `relative_sd`: the jitter over the mean RTT; above 1, the normal that is cut has a sixth of its mass below zero.
 
     >>> collapse_domain(10_000, 2500.0, 75.0, autocorrelated=False).inside
     False
@@ -155,6 +162,7 @@ def collapse_domain(
         (not autocorrelated, "dependent samples: use the effective number, not the packet count"),
         (np.all(np.asarray(samples) >= 1), "fewer than one sample"),
         (np.all(np.asarray(half_rtt_us) > floor_us), "half the RTT lies below the propagation delay: never reached"),
+        (np.all(np.asarray(relative_sd) <= 1), "the jitter exceeds the mean RTT: what is left of the normal is longer"),
     )
 
 

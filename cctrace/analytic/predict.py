@@ -28,9 +28,8 @@ def collapse(**parameters: Any) -> dict[str, Any]:
     """
     model = Collapse(**parameters)
     v: dict[str, Any] = model.values
-    domain = collapse_domain(
-        v["samples"], v["mean_us"] / v["cwnd_gain"], model.floor_us, autocorrelated=False, ordered=False
-    )
+    half_us, relative_sd = v["mean_us"] / v["cwnd_gain"], v["sd_us"] / v["mean_us"]
+    domain = collapse_domain(v["samples"], half_us, model.floor_us, False, False, relative_sd)
     probability = float(model.probability())
     try:
         threshold = round(float(model.threshold("sd_us")), 3)

@@ -79,6 +79,8 @@ def _collapse_words(out: dict[str, Any], mean_us: float, sd_us: float, gain: flo
     if limit is not None:
         side = "above" if sd_us > limit else "at most"
         where = f"a jitter of {time(sd_us)} is {side} the {time(limit)} at which it becomes the rule"
+        if sd_us > limit and chance < 0.5:
+            where += f", but so long that hardly any RTT is below {time(mean_us / gain)}"
     words = [
         f"If RTT samples are independent, minRTT collapse is {likely} (probability {format_share(chance)}): {where}.",
         f"BBR is expected to take {time(least)} for the path's RTT, whose mean is {time(mean_us)}; below "
