@@ -20,19 +20,29 @@ def check_argument(holds: object, name: str, value: object, allowed: str) -> Non
     cctrace.errors.ArgumentError: files=None must be a path, or a list of paths
     """
     if not holds:
-        raise ArgumentError(f"{name}={' '.join(reprlib.repr(value).split())} must be {allowed}")
+        raise ArgumentError(f"{name}={short_repr(value)} must be {allowed}")
+
+
+def short_repr(value: object) -> str:
+    """Return the `repr` of an argument for an error: on one line, and cut if it is long.
+
+    >>> short_repr(list(range(1000)))
+    '[0, 1, 2, 3, 4, 5, ...]'
+    """
+    return " ".join(reprlib.repr(value).split())
 
 
 def check_choice(name: str, value: object, known: Iterable[str]) -> None:
-    """Raise an `ArgumentError` that names argument, value and what is known, unless `value` is among it.
+    """Raise an `ArgumentError` that names argument, value and what is known, unless `value` is a text among it.
 
     >>> check_choice("goal", "goodputs", ("goodput", "delay"))
     Traceback (most recent call last):
     cctrace.errors.ArgumentError: goal='goodputs' is not one of goodput, delay; did you mean 'goodput'?
     """
-    known = list(known)  # a dict would refuse a value without a hash
-    if value not in known:
-        raise ArgumentError(f"{name}={value!r} is not one of {', '.join(known)}{suggestion(str(value), known)}")
+    known = list(known)
+    if not isinstance(value, str) or value not in known:  # an array compares element by element
+        meant = suggestion(value, known) if isinstance(value, str) else ""
+        raise ArgumentError(f"{name}={short_repr(value)} is not one of {', '.join(known)}{meant}")
 
 
 def whole(name: str, value: object, least: int = 0, most: int | None = None) -> int:

@@ -10,6 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from cctrace.arguments import short_repr
 from cctrace.errors import ArgumentError
 
 ROOT = Path(__file__).parent / "_data" / "datasets"
@@ -68,12 +69,14 @@ def path(name: str, file: str | None = None) -> Path:
     'tcpinfo.csv.zst'
     """
     recordings = _load()["recordings"]
-    if name not in list(recordings):  # a dict would refuse what has no hash
-        raise ArgumentError(f"no recording {name!r} ships with cctrace (there are: {', '.join(recordings)})")
+    if not isinstance(name, str) or name not in recordings:
+        raise ArgumentError(f"no recording {short_repr(name)} ships with cctrace (there are: {', '.join(recordings)})")
     if file is None:
         return ROOT / name
-    if file not in list(recordings[name]["files"]):
-        raise ArgumentError(f"recording {name!r} has no file {file!r} (it has: {', '.join(recordings[name]['files'])})")
+    if not isinstance(file, str) or file not in recordings[name]["files"]:
+        raise ArgumentError(
+            f"recording {name!r} has no file {short_repr(file)} (it has: {', '.join(recordings[name]['files'])})"
+        )
     return ROOT / name / file
 
 

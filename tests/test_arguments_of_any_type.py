@@ -1,9 +1,12 @@
 """What a script passes by mistake is an error of cctrace, whatever its type."""
 
+import numpy as np
 import pytest
 
 import cctrace as cct
 from cctrace.errors import CctraceError
+
+ARRAY = np.arange(3)  # "in" and "==" compare it element by element
 
 
 @pytest.fixture(scope="module")
@@ -22,6 +25,23 @@ def simulated():
         (lambda sim: cct.datasets.path("loss_cubic_1pct", {}), "has no file {}"),
         (lambda sim: cct.fit.Jitter().fit(["a"] * 500), "delays must be numbers, in microseconds"),
         (lambda sim: cct.fit.Hierarchical().pool(5), "estimates=5 must be an iterable of estimates"),
+        (lambda sim: cct.read("a\0b"), "a name cannot hold a zero byte"),
+        (lambda sim: cct.read(__file__, format=ARRAY), r"format=array\(\[0, 1, 2\]\) is not one of "),
+        (lambda sim: cct.replay(sim.capture().flow(0), "cubic6", mode=ARRAY), "mode=array.* is not one of compiled, "),
+        (lambda sim: cct.replay(ARRAY, "cubic6"), "cannot replay 'ndarray'; give a flow"),
+        (lambda sim: cct.Path(rate="10Mbit", jitter=ARRAY), "jitter=array.*: write it with its unit"),
+        (lambda sim: cct.Path(rate="10Mbit", aqm=ARRAY), "aqm=array.* must be a text, for example 'codel'"),
+        (lambda sim: cct.Path(rate="10Mbit", shaper=np.float64(1)), "shaper=.*: give rate and burst"),
+        (lambda sim: cct.Jitter("normal", sd="2ms", per=ARRAY), "jitter per=array.*: use packet, burst or slot:TIME"),
+        (lambda sim: cct.Sender("reno", ack=ARRAY), "ack=array.*: use linux, "),
+        (lambda sim: cct.Sender("reno", ecn=ARRAY), "ecn=array.* for reno: use True, classic or accurate"),
+        (lambda sim: cct.Sender("reno", send_buffer=ARRAY), "send_buffer=array"),
+        (lambda sim: cct.sweep(cct.Path(rate="10Mbit"), "reno", 1, file=5), "file=5 must be a path, or None"),
+        (lambda sim: cct.whatif(sim, "bbr3", own=ARRAY), "a controller is a name or a subclass"),
+        (lambda sim: cct.analyze("capture.pcap", identifications=5), "identifications=5 must be a dict of connections"),
+        (lambda sim: cct.plot.cdf(sim, ARRAY), "quantity=array.* must be a text"),
+        (lambda sim: cct.plot.cdf(sim, "rtt", by=ARRAY), "by=array.* must be a text, or None"),
+        (lambda sim: cct.datasets.path(ARRAY), "no recording array.* ships"),
     ],
 )
 def test_it_is_named(simulated, call, said):

@@ -128,7 +128,11 @@ def analyze(
     if controller is not None:
         _require_replayable(controller)
     check_choice("goal", goal, GOALS)
-    check_argument(what_if in (None, False, True) or callable(what_if), "what_if", what_if, "True, False or a function")
+    asked = what_if is None or isinstance(what_if, bool) or callable(what_if)
+    check_argument(asked, "what_if", what_if, "True, False or a function")
+    check_argument(isinstance(effects, bool), "effects", effects, "True or False")
+    chosen = identifications is None or isinstance(identifications, Mapping)
+    check_argument(chosen, "identifications", identifications, "a dict of connections, or None")
     workers = cores() if workers is None else whole("workers", workers, 1, MAX_WORKERS)
     request = _Request(controller, what_if, keep, identifications, goal if effects else None, progress, workers)
     inputs = [Input(file, progress, options) for file in paths_of("files", files)]

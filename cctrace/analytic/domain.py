@@ -7,12 +7,12 @@ computed either way and printed together with the reason.
 
 from __future__ import annotations  # so that help() shows names of types
 
-import reprlib
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from cctrace.arguments import short_repr
 from cctrace.columns import Floats
 from cctrace.errors import ArgumentError
 
@@ -75,7 +75,7 @@ def checked(
     try:
         array = np.asarray(value, dtype=float)
     except (OverflowError, TypeError, ValueError):
-        text = " ".join(reprlib.repr(value).split())
+        text = short_repr(value)
         raise ArgumentError(f"{name} is {text}; it must be a number or an array of numbers") from None
     wrong = np.isnan(array) if infinite else ~np.isfinite(array)
     wrong |= (array <= low) if open_low else (array < low)

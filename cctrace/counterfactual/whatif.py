@@ -199,7 +199,7 @@ def whatif(
     (['recorded', 'cubic6 simulated', 'bbr3'], True)
     """
     candidates = as_list(candidates)
-    for spec in [*candidates, *([own] if own else [])]:
+    for spec in [*candidates, *([] if own is None else [own])]:
         resolve(spec)
     names = [called(spec) for spec in candidates]
     if twice := [name for name in names if names.count(name) > 1]:

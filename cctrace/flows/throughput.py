@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cctrace.arguments import short_repr
 from cctrace.columns import frame_of
 from cctrace.errors import ArgumentError
 
@@ -78,9 +79,8 @@ def edges(lasted_s: float, bin_s: float | None = None) -> Floats:
     if bin_s is None:
         bin_s = min(_LONGEST_BIN_S, lasted_s / _MIN_BINS) or _LONGEST_BIN_S
     if not isinstance(bin_s, int | float | np.number) or not 0 < bin_s < math.inf or lasted_s / bin_s > _MAX_BINS:
-        raise ArgumentError(
-            f"bin_s={bin_s}: must be above 0, in seconds, and at least a millionth of the flow's {lasted_s:.3g} s"
-        )
+        least = f"at least a millionth of the flow's {lasted_s:.3g} s"
+        raise ArgumentError(f"bin_s={short_repr(bin_s)}: must be above 0, in seconds, and {least}")
     bin_s = float(bin_s)
     bins = max(1, round(lasted_s / bin_s))
     return np.append(np.arange(bins) * bin_s, max(lasted_s, (bins - 1) * bin_s + bin_s / 2))

@@ -20,7 +20,7 @@ import urllib.parse
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, runtime_checkable
 
-from cctrace.arguments import whole
+from cctrace.arguments import short_repr, whole
 from cctrace.documents import of_shape
 from cctrace.errors import FormatError, MissingError
 from cctrace.extras import needed, pip
@@ -265,6 +265,8 @@ def open_source(source: Input, limit: int | None = None) -> Source:
     if isinstance(source, Member):
         return _opened(Source(source.open(), source.name, limit, source))
     name = str(getattr(source, "name", "<stream>")) if isinstance(source, BinaryFile) else os.fspath(source)
+    if "\0" in name:
+        raise FormatError(f"{short_repr(name)}: a name cannot hold a zero byte")
     try:
         stream: BinaryFile
         if isinstance(source, BinaryFile):

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cctrace.analysis.inputs import Counters
+from cctrace.arguments import check_argument
 from cctrace.columns import Columns, Values
 from cctrace.display import connection
 from cctrace.errors import ArgumentError
@@ -112,6 +113,8 @@ def samples(of: Any, quantity: str, by: str | None = None) -> Columns:
     >>> {name: len(values) for name, values in samples(runs, "goodput").items()}
     {'bbr2022': 2, 'cubic6': 2}
     """
+    check_argument(isinstance(quantity, str), "quantity", quantity, "a text")
+    check_argument(by is None or isinstance(by, str), "by", by, "a text, or None")
     if isinstance(of, dict):
         if by is not None:
             raise ArgumentError(f"by={by!r}: the keys of a dict are the groups")

@@ -273,7 +273,8 @@ def _replay(
     source: Source, cls: type[Controller], mode: str, record: Sequence[str] | str | None, params: dict[str, Any]
 ) -> Run:
     hz_known, given = "hz" in params, set(params)
-    if not isinstance(source, Streamed | Viewed | str | os.PathLike):
+    is_array = isinstance(source, np.ndarray | np.generic)  # which has a view(), too
+    if is_array or not isinstance(source, Streamed | Viewed | str | os.PathLike):
         kind = type(source).__name__
         raise ArgumentError(f"cannot replay {kind!r}; give a flow, a View or the path of a golden vector")
     if "hz" in cls.params and not hz_known and isinstance(source, Streamed):

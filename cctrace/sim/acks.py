@@ -11,6 +11,7 @@ Sources: [RFC9000]; [quiche] quic_received_packet_manager.cc (MaybeUpdateAckTime
 import re
 from typing import NamedTuple
 
+from cctrace.arguments import short_repr
 from cctrace.cc.quic import MAX_ACK_DELAY_MS
 from cctrace.errors import ArgumentError
 from cctrace.tcp.wire import LONE_ACK_US
@@ -60,11 +61,13 @@ def ack_policy(name: str, quic: bool) -> AckPolicy:
     >>> ack_policy("every:10", quic=True).every, ack_policy("chromium", quic=True).decimated_every
     (10, 10)
     """
-    counted = _EVERY.fullmatch(str(name))
+    counted = _EVERY.fullmatch(name) if isinstance(name, str) else None
     if counted and 1 <= int(counted[1]) <= MAX_EVERY:
         return AckPolicy(int(counted[1]))
-    if counted or name not in ACK_POLICIES:
-        raise ArgumentError(f"ack={name!r}: use {', '.join(ACK_POLICIES)} or every:N, N from 1 to {MAX_EVERY}")
+    if counted or not isinstance(name, str) or name not in ACK_POLICIES:
+        raise ArgumentError(
+            f"ack={short_repr(name)}: use {', '.join(ACK_POLICIES)} or every:N, N from 1 to {MAX_EVERY}"
+        )
     if (name in OF_QUIC) != quic:
         other, own = ("TCP", ", ".join(OF_QUIC)) if quic else ("QUIC", "linux")
         raise ArgumentError(f"ack={name!r} is a policy of {other} receivers; use {own} or every:N")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cctrace.arguments import check_argument, check_choice
+from cctrace.arguments import check_argument, check_choice, short_repr
 from cctrace.columns import Floats
 from cctrace.display import Public, brief
 from cctrace.errors import ArgumentError, FormatError
@@ -124,13 +124,14 @@ class Jitter(Public):
 
     def grouping(self) -> tuple[int, int]:
         """Return (PER_PACKET, PER_BURST or PER_SLOT, slot in ns)."""
-        if self.per == "packet":
+        per = self.per if isinstance(self.per, str) else ""  # an array would compare element by element
+        if per == "packet":
             return PER_PACKET, 0
-        if self.per == "burst":
+        if per == "burst":
             return PER_BURST, 0
-        if str(self.per).startswith("slot:") and (slot := parse_time_ns(self.per[5:], "slot")) > 0:
+        if per.startswith("slot:") and (slot := parse_time_ns(per[5:], "slot")) > 0:
             return PER_SLOT, slot
-        raise ArgumentError(f"jitter per={self.per!r}: use packet, burst or slot:TIME, for example slot:5ms")
+        raise ArgumentError(f"jitter per={short_repr(self.per)}: use packet, burst or slot:TIME, for example slot:5ms")
 
     def fields(self, forward_ns: int) -> dict[str, Any]:
         """Return the WORLD fields of this jitter on a path of the given forward delay; arrays are yet to be placed."""

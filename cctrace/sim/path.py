@@ -159,6 +159,7 @@ class Path(Public):
         self._check_before(int(min(steps["rtt"][1])) - self.reverse_ns)
         if self.buffer_bytes < PACKET_BYTES:
             raise ArgumentError(f"buffer={self.buffer!r} is less than one packet ({PACKET_BYTES} bytes)")
+        check_argument(isinstance(self.aqm, str), "aqm", self.aqm, "a text, for example 'codel'")
         if self.shared and (self.aqm != "droptail" or self.policer is not None):
             raise ArgumentError("shared: data and ACKs can share a drop-tail queue, without aqm and policer")
         if self.aqm != "droptail":

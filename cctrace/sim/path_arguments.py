@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from cctrace import presets
+from cctrace.arguments import short_repr
 from cctrace.columns import Floats, Ints
 from cctrace.errors import ArgumentError
 from cctrace.sim.jitter import Jitter
@@ -21,7 +22,7 @@ def with_unit(name: str, value: object, example: str) -> str:
     """Return an argument that is a text; refuse a number, whose unit would be a guess."""
     if isinstance(value, str):
         return value
-    raise ArgumentError(f"{name}={value!r}: write it with its unit, for example {example!r}")
+    raise ArgumentError(f"{name}={short_repr(value)}: write it with its unit, for example {example!r}")
 
 
 def rate_bps_of(value: object, name: str) -> float:
@@ -36,7 +37,7 @@ def jitter_of(value: object) -> Jitter | None:
     """Return a jitter from a text, or from the name of a recording's."""
     if value is None or isinstance(value, Jitter):
         return value
-    if value == "none":
+    if isinstance(value, str) and value == "none":
         return None
     text = with_unit("jitter", value, "normal:sd=2ms")
     return Jitter.parse(text if ":" in text else presets.jitter_text(text))
@@ -83,7 +84,7 @@ def shaper_of(given: Any) -> tuple[Ints, Floats, int]:
     """Return (start ns, bytes/s, bytes) of a shaper whose rate is constant or varies in steps."""
     try:
         rate, burst = given[:-1] if [*given[2:]] == ["htb"] else given
-    except (TypeError, ValueError):
+    except (IndexError, TypeError, ValueError):
         example = "give rate and burst, for example ('10Mbit', '100kB')"
         raise ArgumentError(f"shaper={given!r}: {example}, and 'htb' if that qdisc shapes") from None
     if isinstance(rate, str):

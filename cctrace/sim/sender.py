@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from cctrace.arguments import check_argument, check_choice, whole
+from cctrace.arguments import check_argument, check_choice, short_repr, whole
 from cctrace.cc import called, controller
 from cctrace.cc.base import Controller
 from cctrace.display import Public, brief
@@ -126,14 +126,15 @@ class Sender(Public):
 
     def __post_init__(self) -> None:
         view = controller(self.cc)[0].view
-        if self.ecn not in (False, True, "classic", "accurate"):
-            raise ArgumentError(f"ecn={self.ecn!r} for {self.name}: use True, classic or accurate")
+        if not isinstance(self.ecn, bool | str) or self.ecn not in (False, True, "classic", "accurate"):
+            raise ArgumentError(f"ecn={short_repr(self.ecn)} for {self.name}: use True, classic or accurate")
         check_argument(isinstance(self.fq, bool), "fq", self.fq, "True or False")
         check_choice("profile", self.profile, PROFILES)
         stack = "QUIC stack" if view == "quic" else f"profile {self.profile}"
         for argument in _OF_LINUX:
-            if (value := getattr(self, argument)) not in (None, False) and stack != "profile linux":
-                raise ArgumentError(f"{argument}={value!r} for {self.name}: the {stack} has none")
+            value = getattr(self, argument)
+            if value is not None and value is not False and stack != "profile linux":
+                raise ArgumentError(f"{argument}={short_repr(value)} for {self.name}: the {stack} has none")
         if self.mss is not None and (view == "quic" or not isinstance(self.mss, int) or not 536 <= self.mss <= MAX_MSS):
             problem = "is the stack's own with QUIC" if view == "quic" else f"must be an integer from 536 to {MAX_MSS}"
             raise ArgumentError(f"mss={self.mss!r} for {self.name}: {problem}")
@@ -203,7 +204,7 @@ class Sender(Public):
     def ack_policy(self) -> AckPolicy:
         """When the receiver acknowledges."""
         quic = controller(self.cc)[0].view == "quic"
-        return ack_policy(self.ack or f"every:{self.ack_every}", quic)
+        return ack_policy(f"every:{self.ack_every}" if self.ack is None else self.ack, quic)
 
     @property
     def ack_slot_ns(self) -> int:

@@ -99,6 +99,7 @@ def sweep(
     for task in tasks:
         _flows_and_path(fixed, task)  # wrong values are found before anything runs
     keys = [_key(fixed, task) for task in tasks]
+    check_argument(file is None or isinstance(file, str | os.PathLike), "file", file, "a path, or None")
     results = {} if file is None else _load(file)
     missing = [(key, task) for key, task in zip(keys, tasks, strict=True) if key not in results]
     _simulate_all(fixed, missing, results, file, workers, progress, len(tasks))
