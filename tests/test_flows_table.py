@@ -206,7 +206,7 @@ def test_counters_are_refused_before_they_are_read(tmp_path, monkeypatch):
     file = tmp_path / "ss.txt"
     file.write_text("ESTAB 0 0 10.0.0.1:443 10.0.0.2:5000\n\t cubic rto:204 rtt:3.5/1.2 mss:1448 cwnd:10\n")
     monkeypatch.setattr("cctrace.io.counters.ss.read", lambda source: pytest.fail("it was read"))
-    with pytest.raises(ArgumentError, match="holds counters, a log or a link's trace, not packets; `cctrace analyze` takes counters and logs"):
+    with pytest.raises(ArgumentError, match="holds no packets; of counters and logs, see `cctrace analyze`"):
         of_file(file)
 
 

@@ -368,7 +368,7 @@ def of_file(source: Any, **options: Any) -> Connections:
     `options`: those of `read_file`. Raises `FormatError` if the source cannot be read. Raises `ArgumentError` if it
     holds counters or a link trace, not packets.
     """
-    refused = ArgumentError(f"{source}: holds counters, a log or a link's trace, not packets; `cctrace analyze` takes counters and logs")
+    refused = ArgumentError(f"{source}: holds no packets; of counters and logs, see `cctrace analyze`")
     if isinstance(source, (str, os.PathLike)) and os.path.isfile(source):
         kind = options.get("format") or format_of(source, options.get("limit"))
         if kind in CAPTURES:
