@@ -119,7 +119,7 @@ def recordings(options):
     for folder in sorted(root.glob("*/scenario.json")):
         scenario = json.loads(folder.read_text())
         p = scenario["parameters"]
-        if not re.search(options.only, p["name"]) or "mahimahi" in p or p["topo"] != "tun":
+        if p.get("topo") != "tun" or "mahimahi" in p or not re.search(options.only, p["name"]):
             continue
         for flow in cct.read(str(folder.parent / "sender.pcap.zst")).bulk():
             began = time.process_time()

@@ -9,6 +9,8 @@ from typing import Any
 
 from cctrace.errors import CctraceError, FormatError
 
+LONGEST_REASON = 160  # characters
+
 
 @contextlib.contextmanager
 def of_shape(name: str, what: str) -> Iterator[None]:
@@ -29,6 +31,7 @@ def of_shape(name: str, what: str) -> Iterator[None]:
         raise FormatError(f"{name}: {what}, nested too deeply to be read") from error
     except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split())
+        reason = reason if len(reason) <= LONGEST_REASON else f"{reason[:LONGEST_REASON]}…"  # it may quote the document
         raise FormatError(f"{name}: not of the shape of {what} ({reason})") from error
 
 

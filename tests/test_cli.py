@@ -84,6 +84,13 @@ def test_a_users_mistake_is_one_line_and_exit_status_2(run, arguments, part):
     assert part in err
 
 
+def test_a_link_that_leads_nowhere_is_not_another_name(run, tmp_path):
+    (tmp_path / "a.pcap").symlink_to("missing.pcap")
+    assert (
+        run("flows", str(tmp_path / "a.pcap"))[2] == f"cctrace: {tmp_path / 'a.pcap'} is a link that leads to no file\n"
+    )
+
+
 def test_a_traceback_needs_debug(run):
     for arguments in (("variants", "bbr2222", "--debug"), ("--debug", "nosuch")):
         status, _, err = run(*arguments)

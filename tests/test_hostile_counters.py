@@ -7,7 +7,9 @@ import pytest
 from wire import read
 
 from cctrace import cli
-from cctrace.errors import FormatError
+from cctrace.errors import FormatError, StreamError
+from cctrace.flows.counters import CounterFlow
+from cctrace.identification.identify import identify
 from cctrace.io.counters.clock import leading_time
 from cctrace.io.counters.tcpinfo import MISSING
 from tests.test_io_ss import SOCKET, V41, T
@@ -139,6 +141,14 @@ def test_a_connection_without_segment_size_is_looked_at(analysed):
     status, err = analysed(f"{SOCKET}{V41.replace('mss:', 'unknown_mss:')} mss:0 retrans:0/9 busy:900ms\n")
     assert "internal error" not in err
     assert status == 0
+
+
+def test_segments_of_no_size_divide_nothing():
+    """A RuntimeWarning is an error here."""
+    socket = "ESTAB 0 0 10.0.0.1:443 10.0.0.2:5000\n\t cubic rto:204 rtt:10/1 mss:0 cwnd:10 bytes_acked:"
+    table = read("".join(f"# {10**18 + i * 10**8}\n{socket}{i * 1000}\n" for i in range(50)))
+    with pytest.raises(StreamError, match="0 polls have cwnd, RTT and progress"):
+        identify(CounterFlow(table, 0))
 
 
 def test_polls_whose_times_go_back_are_compared_with_a_replay(tmp_path):

@@ -162,3 +162,12 @@ def test_a_queue_of_another_shape_is_refused(tmp_path):
     (tmp_path / "queue.csv.gz").write_text("time_ns,late_max_us\n1,x\n")
     with pytest.raises(FormatError, match=r"queue\.csv\.gz: not of the shape of a recording's queue"):
         validate(tmp_path)
+
+
+def test_a_refusal_quotes_no_more_of_a_document_than_fits_a_line(tmp_path):
+    trace = {"common_fields": {"reference_time": 1e300}, "events": [{"time": 1, "name": "recovery:metrics_updated"}]}
+    qlog = {"qlog_version": "0.3", "traces": [trace]}
+    (tmp_path / "a.qlog").write_text(json.dumps(qlog))
+    with pytest.raises(FormatError, match=r"not of the shape of qlog \(OverflowError: 1000") as refusal:
+        cct.read(tmp_path / "a.qlog")
+    assert len(str(refusal.value)) < len(str(tmp_path)) + 250

@@ -100,6 +100,8 @@ def check_file(file: str, folders: bool = False, called: str = "") -> None:
 
         if is_device(file):  # unlike a pipe it may never end
             raise ArgumentError(f"{called} is a device: give a file")
+    if os.path.islink(file) and not os.path.exists(file):
+        raise ArgumentError(f"{called} is a link that leads to no file")
     if not os.path.exists(file):
         folder, name = os.path.split(file)
         try:

@@ -70,7 +70,8 @@ class Polls:
         self.cwnd, self.ssthresh, self.rate = (
             latest(value(name)) for name in ("snd_cwnd", "snd_ssthresh", "pacing_rate_Bps")
         )
-        self.rtt_us, self.mss = flow.rtt_us(), value("snd_mss")
+        mss = value("snd_mss")
+        self.rtt_us, self.mss = flow.rtt_us(), np.where(mss > 0, mss, np.nan)
         delivered = value("delivered")
         if np.isnan(delivered).all():
             delivered = value("bytes_acked") / self.mss
