@@ -25,7 +25,7 @@ from cctrace.diagnosis.groups import (
     ShortTransfer,
     SocketLimit,
 )
-from cctrace.diagnosis.order import ordered, verdict
+from cctrace.diagnosis.order import ordered, verdict_of
 from cctrace.diagnosis.packets.delays import jitter
 from cctrace.diagnosis.packets.losses import before_losses, retransmissions
 from cctrace.diagnosis.packets.rates import queue
@@ -104,7 +104,7 @@ OF_ALL_KINDS = {
 @pytest.mark.parametrize("kind", [PACKETS, POLLS, SINGLE_POLL])
 @pytest.mark.parametrize("cause", OF_ALL_KINDS)
 def test_the_same_facts_have_the_same_cause_and_sentence_whatever_told_them(cause, kind):
-    first = verdict(judge(Facts(kind, 10.0, 1e6, rtt_us=40e3, least_rtt_us=40e3, **OF_ALL_KINDS[cause]))[0])
+    first = verdict_of(judge(Facts(kind, 10.0, 1e6, rtt_us=40e3, least_rtt_us=40e3, **OF_ALL_KINDS[cause]))[0])
     assert first.name == cause
     assert first.text.endswith(".")
     assert not any(mark in first.text + first.advice for mark in "{}[]")
@@ -159,14 +159,14 @@ def test_a_share_of_losses_beside_spurious_retransmissions_is_a_bound(spurious, 
     """A D-SACK that the next one replaces leaves a late packet that looks lost."""
     lost = LOST._replace(lost=500, loss_share=0.05)
     facts = Facts(PACKETS, 10.0, 1e6, losses=lost, reordering=Reordering(0.5, 5000, spurious))
-    assert words in next(verdict(one).text for one in judge(facts) if one.name == "random_loss")
+    assert words in next(verdict_of(one).text for one in judge(facts) if one.name == "random_loss")
 
 
 @pytest.mark.parametrize(("lost", "words"), [(40, "100 % of 40 losses"), (99, "100 % of the first 40 losses")])
 def test_a_policer_that_was_judged_by_a_long_flows_first_losses_is_said_to_explain_these(lost, words):
     policed = Policer(1e6, 9e4, was_full=True, explained_share=1.0, lost=40, span=(0.0, 1.0))
     found = judge(Facts(PACKETS, 10.0, 1e6, losses=LOST._replace(lost=lost), policer=policed))
-    assert words in next(verdict(one).text for one in found if one.name == "policer")
+    assert words in next(verdict_of(one).text for one in found if one.name == "policer")
 
 
 @pytest.mark.parametrize(("late", "want"), [(8, ["reordering"]), (4, [])])
@@ -205,7 +205,7 @@ def test_a_clause_without_its_numbers_is_left_out(known, sentence):
 def test_a_path_that_was_full_for_most_of_the_time_is_not_said_to_have_been_so_throughout(goodput_bps, words):
     queue = Queue(40e3, 40e3, 39e3, queue_us=200.0, rate_bps=50e6, used_share=0.97, explained=0.3)
     (found,) = [one for one in judge(Facts(PACKETS, 10.0, goodput_bps, queue=queue)) if one.name == "path_full"]
-    text = verdict(found).text
+    text = verdict_of(found).text
     assert words in text
     assert ("most of the time" in text) == (goodput_bps < 40e6)
 
@@ -226,7 +226,7 @@ def test_a_shallow_buffer_is_compared_with_what_the_flows_controller_needs(model
     lost = Losses(50, 5e3, 0.01, (0.0, 9.0), 0.95, 5, 1e3, 40e3, lambda: False)
     facts = Facts(PACKETS, 10.0, 9e6, losses=lost, is_model_based=model)
     (found,) = [one for one in judge(facts) if one.name == "shallow_buffer"]
-    assert words in verdict(found).text
+    assert words in verdict_of(found).text
 
 
 @pytest.mark.parametrize("lacks_sacks", [False, True])
@@ -239,7 +239,7 @@ def test_acks_that_fill_holes_of_which_no_sack_block_tells_are_not_thinned(lacks
 def test_only_packets_exclude_a_policer_where_losses_came_without_a_queue(kind):
     lost = Losses(50, 5e3, 0.01, (0.0, 9.0), 0.95, 5, 1e3, 40e3, lambda: False)
     (found,) = [one for one in judge(Facts(kind, 10.0, 9e6, losses=lost)) if one.name == "shallow_buffer"]
-    assert ("unless a policer did" in verdict(found).text) == (kind != PACKETS)
+    assert ("unless a policer did" in verdict_of(found).text) == (kind != PACKETS)
 
 
 @pytest.mark.parametrize(("complete", "told"), [(True, (20_000, 300)), (False, (19_500, 900))])
@@ -301,7 +301,7 @@ def test_a_receiver_that_did_not_read_for_most_of_the_time_needs_no_larger_buffe
     found = judge(facts)
     assert [one.name for one in found] == ["receiver_limited"] + ["receiver_pauses"] * (not form)
     assert found[0].form == form
-    first = verdict(found[0])
+    first = verdict_of(found[0])
     if form:
         assert first.text.startswith("The receiver mostly did not read: its window was zero twice, for 9 s in all")
         assert "A larger receive buffer would" not in first.advice
@@ -324,13 +324,13 @@ def test_more_copies_than_retransmissions_are_no_share_of_them():
     facts = Facts(
         POLLS, 10.0, 1e6, rtt_us=40e3, reordering=Reordering(0.01, 212, 11_884, retransmitted=1455, is_kernels=True)
     )
-    text = verdict(next(one for one in judge(facts) if one.name == "reordering")).text
+    text = verdict_of(next(one for one in judge(facts) if one.name == "reordering")).text
     assert "11,884 arrived twice, where 1,455 were retransmitted" in text
 
 
 def test_one_is_not_said_in_the_plural():
     facts = Facts(PACKETS, 10.0, 1e6, short_transfer=ShortTransfer(1, 5470.0, float("nan"), True, True))
-    assert "5.47 kB in 1 round trip, no loss" in verdict(judge(facts)[0]).text
+    assert "5.47 kB in 1 round trip, no loss" in verdict_of(judge(facts)[0]).text
 
 
 @pytest.mark.parametrize("place", ["receiver", "sender"])
@@ -357,7 +357,7 @@ def test_the_sentence_counts_retransmissions_as_the_table_does(place):
 )
 def test_who_heeds_losses_is_not_advised_to_do_so(cause, remedy, controller, is_model_based, named):
     facts = Facts(PACKETS, 10.0, 9e6, is_model_based=is_model_based, controller=controller)
-    assert (remedy in verdict(facts.finding(cause, 0.9, {"lost": 9})).advice) == named
+    assert (remedy in verdict_of(facts.finding(cause, 0.9, {"lost": 9})).advice) == named
 
 
 def begun(path, seed, share):

@@ -7,7 +7,7 @@ import cctrace as cct
 from cctrace.diagnosis.facts import PACKETS, POLLS, Facts
 from cctrace.diagnosis.findings import shares
 from cctrace.diagnosis.groups import EcnMarks, Losses
-from cctrace.diagnosis.order import verdict
+from cctrace.diagnosis.order import verdict_of
 from cctrace.diagnosis.rules import judge
 from cctrace.path.markers import Marker
 
@@ -60,7 +60,7 @@ def test_a_sender_that_paces_itself_below_the_threshold_of_marks_has_no_pacing_l
 def test_counters_that_were_given_are_not_asked_for():
     for given, words in ((False, "would tell"), (True, "do not tell either")):
         (unknown,) = judge(Facts(PACKETS, 10.0, 1e6, has_counters=given))
-        assert words in verdict(unknown).advice
+        assert words in verdict_of(unknown).advice
 
 
 def test_the_verdict_says_which_queue_management_marks_and_from_which_queue_on():
@@ -78,8 +78,8 @@ def test_marks_that_several_queues_explain_name_no_single_one():
     marks |= {"longest_pause_share": 0.3, "queue_us": 5e3, "is_l4s": False}
     for names, words in ((("red", "pie"), "explain these marks"), ((), "remains unknown")):
         (found,) = judge(Facts(PACKETS, 10.0, 1e6, ecn_marks=EcnMarks(**marks, likely_marker=Marker(names, None))))[:1]
-        assert words in verdict(found).text
-        assert "These marks come" not in verdict(found).text
+        assert words in verdict_of(found).text
+        assert "These marks come" not in verdict_of(found).text
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_dualpi2_is_advised_to_an_l4s_sender_whose_queue_is_not_one(names, is_l4
     marks = {"reported": 90, "marked": 90.0, "marked_share": 0.01, "reductions": 6, "loss_episodes": 0, "span": (0, 9)}
     marks |= {"longest_pause_share": 0.3, "queue_us": 5e3, "is_l4s": is_l4s}
     (found,) = judge(Facts(PACKETS, 10.0, 1e6, ecn_marks=EcnMarks(**marks, likely_marker=Marker(names, None))))[:1]
-    assert ("DualPI2 would mark" in verdict(found).advice) == advised
+    assert ("DualPI2 would mark" in verdict_of(found).advice) == advised
 
 
 @pytest.mark.parametrize(("loss_episodes", "shallow"), [(1, False), (2, True)])
@@ -167,7 +167,7 @@ def test_losses_of_a_queue_that_could_have_marked_are_not_told_to_want_ecn():
     (told,) = [one for one in diagnosis.verdicts if one.name == "aqm"]
     assert "with ECN on both ends it could mark" in told.advice
     facts = Facts(PACKETS, 10.0, 1e6, has_ecn=True)
-    assert "but the AQM drops" in verdict(facts.finding("aqm", 0.9, {}).saying(has_ecn=facts.has_ecn)).advice
+    assert "but the AQM drops" in verdict_of(facts.finding("aqm", 0.9, {}).saying(has_ecn=facts.has_ecn)).advice
 
 
 @pytest.mark.parametrize("ecn", [False, "classic"])

@@ -34,7 +34,7 @@ from cctrace.diagnosis.constants import UNSURE_CONFIDENCE
 from cctrace.diagnosis.diagnose import Diagnosis
 from cctrace.diagnosis.facts import PACKETS, Facts
 from cctrace.diagnosis.findings import Effect, Limit, Verdict
-from cctrace.diagnosis.order import by_effect, is_remedy, verdict
+from cctrace.diagnosis.order import by_effect, is_remedy, verdict_of
 from cctrace.diagnosis.rules import judge
 from cctrace.errors import ArgumentError, FitError
 from cctrace.estimates import Estimate90
@@ -310,7 +310,7 @@ def test_drops_of_a_fair_queues_own_aqm_are_no_random_losses_and_fewer_alone(tmp
 
 def test_a_pacing_limit_that_the_kernel_names_is_asked_about_although_losses_come_first():
     limited = groups.SocketLimit(8e6, 0.4, goodput_bps=4e6, is_at_limit=False)
-    limit = verdict(judge(Facts(PACKETS, 10.0, 4e6, socket_limit=limited))[0])
+    limit = verdict_of(judge(Facts(PACKETS, 10.0, 4e6, socket_limit=limited))[0])
     assert limit.name == "pacing_limited"
     assert "8 Mbit/s, for 40 % of the time" in limit.text
     assert order(one("random_loss", 1.4), one("pacing_limited", 1.1, confidence=limit.confidence))[1] == limit.name
@@ -592,7 +592,7 @@ def test_a_larger_buffer_is_not_said_to_change_nothing_where_all_losses_are_take
 def test_what_a_path_with_its_first_rate_lacks_is_said(steps, later, cause):
     model = fitted()
     model.path.rate_steps = cct.Path(rate=steps, rtt="20ms").rate_steps
-    assert removals([one(cause)], model)[0][cause][0].words == f"the path's first rate all the time{later}"
+    assert removals([one(cause)], model)[0][cause][0].description == f"the path's first rate all the time{later}"
 
 
 def fitted(aqm="droptail", policer=None, as_fitted=None, **loss):
@@ -613,7 +613,7 @@ def test_a_cause_that_the_inferred_path_lacks_is_not_said_to_cost_nothing(cause,
 def test_the_early_drops_of_an_aqm_that_a_path_has_as_chance_are_removed_with_it():
     path, beside_chance = cct.Path(**LINK, loss="1%"), fitted(random=40)
     known, _ = removals([one("aqm")], beside_chance)
-    assert known["aqm"][0].words == INTERVENTIONS["aqm"].words
+    assert known["aqm"][0].description == INTERVENTIONS["aqm"].description
     assert known["aqm"][0].change(path, one("aqm")).loss == "0%"
     known, unanswered = removals([one("aqm"), one("random_loss")], beside_chance)  # chance has a verdict of its own
     assert set(known) == {"random_loss"}

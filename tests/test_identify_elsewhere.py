@@ -347,7 +347,7 @@ def test_another_cycle_counts_as_little_as_the_cycles_where_flights_are_short(tm
         monkeypatch.setattr(odds, "_length", lambda _, value=length: value)
         for other in (0.0, 6.0):
             monkeypatch.setattr(odds, "other_cycle", lambda *_, value=other: value)
-            known[length, other] = odds.judge(record, fits, cycles).known
+            known[length, other] = odds.judge(record, fits, cycles).known_log_odds
     assert known[1.0, 0.0] - known[1.0, 6.0] == pytest.approx(6.0)
     assert known[0.1, 0.0] - known[0.1, 6.0] == pytest.approx(6.0 * 0.1 ** (4 / 3))
 

@@ -137,109 +137,109 @@ def analyze(
     request = _Request(controller, what_if, keep, identifications, goal if effects else None, progress, workers)
     inputs = [Input(file, progress, options) for file in paths_of("files", files)]
     counters = Counters.of_files(paths_of("tcpinfo", tcpinfo), progress, options)
-    if identifications is None and all(given.is_held for given in inputs):  # before minutes of work would be lost
-        flows = itertools.chain.from_iterable(itertools.chain.from_iterable(given.batches for given in inputs))
+    if identifications is None and all(source.is_held for source in inputs):  # before minutes of work would be lost
+        flows = itertools.chain.from_iterable(itertools.chain.from_iterable(source.batches for source in inputs))
         counters.require_used_by(flow for flow in flows if isinstance(flow, Flow))
-    analyses = [one for given in inputs for one in _analyses(given, counters, request)]
-    if analyses and all(one.view is None and one.diagnosis is None and one.counters is None for one in analyses):
+    analyses = [analysis for source in inputs for analysis in _analyses(source, counters, request)]
+    if analyses and all(a.view is None and a.diagnosis is None and a.counters is None for a in analyses):
         raise StreamError(analyses[0].notes[0])
     if identifications is None:
         counters.require_used()
     return analyses
 
 
-def _analyses(given: Input, counters: Counters, request: _Request) -> Iterator[FlowAnalysis]:
+def _analyses(source: Input, counters: Counters, request: _Request) -> Iterator[FlowAnalysis]:
     chosen = request.identifications
-    for flows in given.batches:
+    for flows in source.batches:
         wanted = [flow for flow in flows if isinstance(flow, CounterFlow) or chosen is None or flow.key in chosen]
         # What is simulated uses all cores by itself, and only one long flow at a time fits into the memory.
         first = max(SIMULATED, after_long(wanted))
         for flow in wanted[:first]:
-            yield _analysis(given, flow, counters, request, next(request.numbers))
-        yield from _shared(given, wanted[first:], counters, request)
-        for flow in flows if given.is_held else ():
+            yield _analysis(source, flow, counters, request, next(request.numbers))
+        yield from _shared(source, wanted[first:], counters, request)
+        for flow in flows if source.is_held else ():
             if isinstance(flow, Flow):
                 flow.capture.forget()
     give_back()
 
 
 def _shared(
-    given: Input, flows: Sequence[Flow | CounterFlow], counters: Counters, request: _Request
+    source: Input, flows: Sequence[Flow | CounterFlow], counters: Counters, request: _Request
 ) -> Iterator[FlowAnalysis]:
     """Yield the analyses of flows, which several processes share if they are many."""
     numbers = [next(request.numbers) for _ in flows]
     workers = min(request.workers, len(flows) // FLOWS_PER_PROCESS)
     if workers <= 1:
         for flow, number in zip(flows, numbers, strict=True):
-            yield _analysis(given, flow, counters, request, number)
+            yield _analysis(source, flow, counters, request, number)
         return
     from cctrace.lang.processes import BrokenProcessPool, made_in_order  # 20 ms, which one flow need not wait for
 
     quiet = replace(request, progress=silent, keep=None)
 
     def made(k: int) -> FlowAnalysis:
-        return replace(_analysis(given, flows[k], counters, quiet, numbers[k]), flow=None, counters=None)
+        return replace(_analysis(source, flows[k], counters, quiet, numbers[k]), flow=None, counters=None)
 
     with contextlib.closing(made_in_order(made, len(flows), workers)) as analyses:
-        for flow, found in zip(flows, analyses, strict=True):
-            request.progress(_doing(given, flow))
-            if isinstance(found, BrokenProcessPool):
-                found = FlowAnalysis(given.file, flow.row, (KILLED,))
+        for flow, analysis in zip(flows, analyses, strict=True):
+            request.progress(_doing(source, flow))
+            if isinstance(analysis, BrokenProcessPool):
+                analysis = FlowAnalysis(source.file, flow.row, (KILLED,))
             if isinstance(flow, CounterFlow):
-                yield replace(found, counters=flow)
+                yield replace(analysis, counters=flow)
             else:
-                yield _whole(given, counters.attach(flow)[0], found, request)
+                yield _whole(source, counters.attach(flow)[0], analysis, request)
 
 
 def _analysis(
-    given: Input, flow: Flow | CounterFlow, counters: Counters, request: _Request, number: int
+    source: Input, flow: Flow | CounterFlow, counters: Counters, request: _Request, number: int
 ) -> FlowAnalysis:
     """Return the analysis of a flow, the `number`-th of all; what fails is a note."""
-    request.progress(_doing(given, flow))
+    request.progress(_doing(source, flow))
     with Attempt("analysis") as part:
         if isinstance(flow, CounterFlow):
-            return _of_counters(given, flow, request, number)
-        return _of_capture(given, flow, counters, request, number)
-    return FlowAnalysis(given.file, flow.row, (part.refused.note,))
+            return _of_counters(source, flow, request, number)
+        return _of_capture(source, flow, counters, request, number)
+    return FlowAnalysis(source.file, flow.row, (part.refused.note,))
 
 
-def _doing(given: Input, flow: Flow | CounterFlow) -> str:
-    return f"analysing {title_of(flow)} of {given.file}"
+def _doing(source: Input, flow: Flow | CounterFlow) -> str:
+    return f"analysing {title_of(flow)} of {source.file}"
 
 
-def _of_counters(given: Input, flow: CounterFlow, request: _Request, number: int) -> FlowAnalysis:
-    found = of_counters(given.file, flow, request.controller)
+def _of_counters(source: Input, flow: CounterFlow, request: _Request, number: int) -> FlowAnalysis:
+    analysis = of_counters(source.file, flow, request.controller)
     if request.goal:
-        found = _with_effects(flow, found, number, request.goal, request.progress)
-    return replace(found, whatif=NO_PACKETS) if request.what_if else found
+        analysis = _with_effects(flow, analysis, number, request.goal, request.progress)
+    return replace(analysis, whatif=NO_PACKETS) if request.what_if else analysis
 
 
-def _of_capture(given: Input, flow: Flow, counters: Counters, request: _Request, number: int) -> FlowAnalysis:
+def _of_capture(source: Input, flow: Flow, counters: Counters, request: _Request, number: int) -> FlowAnalysis:
     chosen, forecast = request.identifications, None
     attached, others = counters.attach(flow)
-    if given.has_one and is_long(flow):
+    if source.is_single and is_long(flow):
         flow.capture.pack(read=False)
     simulates = request.goal is not None and chosen is None and number <= SIMULATED
     early = simulates and not is_long(flow)  # else evidence and replay take too much memory together
     with ahead(_look_ahead, evidence_of(attached)) if early else contextlib.nullcontext():
-        found = of_capture(given.file, attached, others, request.controller, (chosen or {}).get(flow.key))
+        analysis = of_capture(source.file, attached, others, request.controller, (chosen or {}).get(flow.key))
         evidence_of(attached).put_away("sent_s", "rtt_us")  # which only a diagnosis asks for again and again
         give_back(flow.row["packets"])
-        if found.view is not None and chosen is None:
-            forecast = _forecast(flow, found.variant, number, request.progress)
-    found = _whole(given, attached, found, request)
-    if found.view is not None:
-        whatif = _what_if(flow, found, number, request) if request.what_if else None
-        found = replace(found, collapse=forecast, whatif=whatif)
+        if analysis.view is not None and chosen is None:
+            forecast = _forecast(flow, analysis.variant, number, request.progress)
+    analysis = _whole(source, attached, analysis, request)
+    if analysis.view is not None:
+        whatif = _what_if(flow, analysis, number, request) if request.what_if else None
+        analysis = replace(analysis, collapse=forecast, whatif=whatif)
         if request.goal is not None and chosen is None:
-            found = _with_effects(attached, found, number, request.goal, request.progress)
+            analysis = _with_effects(attached, analysis, number, request.goal, request.progress)
         forget(attached)
-    return found
+    return analysis
 
 
-def _whole(given: Input, flow: Flow, analysis: FlowAnalysis, request: _Request) -> FlowAnalysis:
+def _whole(source: Input, flow: Flow, analysis: FlowAnalysis, request: _Request) -> FlowAnalysis:
     """Return an analysis with its flow or, of a file too large for that, with the packets kept of it."""
-    if given.is_held:
+    if source.is_held:
         return replace(analysis, flow=flow)
     return _with_packets(analysis, request.keep, flow) if request.keep else analysis
 
@@ -275,12 +275,12 @@ def _forecast(flow: Flow, variant: str | None, number: int, progress: Progress) 
         return Refusal(COLLAPSE, reason)
     progress(COLLAPSE)
     with Attempt(COLLAPSE) as part:
-        found = Collapse(quick=True).fit(flow)
-        rate_bps = found.rate_bps_.value
+        forecast = Collapse(quick=True).fit(flow)
+        rate_bps = forecast.rate_bps_.value
         if rate_bps and flow.row["goodput_bps"] < IDLE * rate_bps:
             used = format_share(flow.row["goodput_bps"] / rate_bps)
             return Refusal(COLLAPSE, f"the flow used {used} of its path's {format_rate(rate_bps)}")
-        return found
+        return forecast
     return part.refused
 
 
@@ -311,8 +311,8 @@ def _with_effects(
     from cctrace.counterfactual.effects import effects_of
 
     with Attempt(EFFECTS) as part:
-        found = effects_of(flow, diagnosis, senders_to_simulate(analysis), progress=progress)
-        joined = found.joined(diagnosis, goal)
-        effects = Refusal(EFFECTS, found.unlike) if found.unlike else found.ordered(joined.verdicts)
+        simulated = effects_of(flow, diagnosis, senders_to_simulate(analysis), progress=progress)
+        joined = simulated.joined(diagnosis, goal)
+        effects = Refusal(EFFECTS, simulated.unlike) if simulated.unlike else simulated.ordered(joined.verdicts)
         return replace(analysis, effects=effects, diagnosis=joined)
     return replace(analysis, effects=part.refused)

@@ -159,14 +159,14 @@ class FlowAnalysis(Summarized, Jsonable):
     def to_dict(self) -> dict[str, Any]:
         """Return the keys of `cctrace flows --json`, plus those of the analysis."""
         known = {key: value for key, value in self.row.items() if key != "warnings"}
-        found = self.identification
+        identification = self.identification
         return known | {
             "file": self.file,
             "retransmitted_share": self.retransmitted_share,
             "controller": self.controller,
             "replayed": self.replayed,
             "through_fq": self.through_fq,
-            "candidates": [one._asdict() for one in found.candidates] if found else [],
+            "candidates": [candidate._asdict() for candidate in identification.candidates] if identification else [],
             "agreement": self.agreement,
             "ecn": self.ecn,
             "bbr_modes": _modes(self.counters) if self.counters else None,

@@ -29,7 +29,7 @@ class Input:
         return isinstance(self.batches, list)
 
     @property
-    def has_one(self) -> bool:
+    def is_single(self) -> bool:
         """Whether all packets are in memory, and only one flow is analysed."""
         return isinstance(self.batches, list) and sum(map(len, self.batches)) == 1
 

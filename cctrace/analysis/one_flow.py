@@ -22,7 +22,7 @@ from cctrace.flows.counters import CounterFlow
 from cctrace.flows.flow import Flow
 from cctrace.identification.identify import CANDIDATES, HEED_MARKS, UNKNOWN, Identification, identified
 from cctrace.identification.named import controller_name, sender
-from cctrace.identification.words import believed, is_undecided
+from cctrace.identification.sender_text import believed, is_undecided
 from cctrace.io.counters.tcpinfo import TcpInfo
 from cctrace.refusals import Attempt
 from cctrace.replaying.inference.through_fq import SENT_THROUGH_FQ, at_hand_over
@@ -76,11 +76,11 @@ def of_capture(
     if flow.alignment is not None and (flow.alignment.offset_ns or flow.alignment.drift_ppm):
         notes.append(flow.alignment.text)
     flow = _handed_over(flow, notes)
-    who = _sender(flow, flow.tcpinfo, named, known, notes)
-    if who.identification is not None and who.identification.misses_marks:
+    sent_by = _sender(flow, flow.tcpinfo, named, known, notes)
+    if sent_by.identification is not None and sent_by.identification.misses_marks:
         flow = flow.missing_marks()
         notes.append("its sends fit only if its kernel counts marks late, as L4STeam's did in 2020; here it does")
-    replayed = controller or (None if is_undecided(who.identification) else who.variant)
+    replayed = controller or (None if is_undecided(sent_by.identification) else sent_by.variant)
     run = _replayed(flow, replayed, notes)
     view = diagnosis = ecn = None
     with Attempt("sender's view", notes, once=True):
@@ -94,7 +94,7 @@ def of_capture(
     if run is not None and not flow.account[1]:  # 100 bytes a call, for when the receive window held the flow
         run = dataclasses.replace(run, held=_modes(run.held), marked=None)
     with Attempt("diagnosis", notes, once=True):
-        diagnosis = diagnose(flow, who.kernels, run if replayed == who.variant else None)
+        diagnosis = diagnose(flow, sent_by.kernels, run if replayed == sent_by.variant else None)
         notes += diagnosis.lacks
     with Attempt("ECN", notes, once=True):
         ecn = flow.ecn
@@ -104,7 +104,7 @@ def of_capture(
         file,
         row,
         tuple(notes),
-        *who[:3],
+        *sent_by[:3],
         through_fq=flow.through_fq,
         paced=paced,
         replayed=replayed,
@@ -159,10 +159,10 @@ def of_counters(file: str, connection: CounterFlow, controller: str | None = Non
     """
     row = connection.row
     notes = list(row["warnings"])
-    who = _sender(connection, connection.polls, controller_name(connection.polls), None, notes)
+    sent_by = _sender(connection, connection.polls, controller_name(connection.polls), None, notes)
     diagnosis = model = agreement = polls = None
     with Attempt("diagnosis", notes, once=True):
-        diagnosis = diagnose(connection, who.controller)
+        diagnosis = diagnose(connection, sent_by.controller)
     run = _replayed(connection, controller, notes)
     if run is not None:
         notes += connection.caveats
@@ -173,7 +173,7 @@ def of_counters(file: str, connection: CounterFlow, controller: str | None = Non
         file,
         row,
         tuple(notes),
-        *who[:3],
+        *sent_by[:3],
         replayed=controller if run is not None else None,
         agreement=agreement,
         polled=polls,
@@ -196,18 +196,18 @@ def _sender(
 
     A note is added if the counters leave the version of BBR open, or if the sends look like another controller's.
     """
-    found = known or _identified(flow, named)
-    group = () if found is None or found.name == UNKNOWN else found.group
+    identification = known or _identified(flow, named)
+    group = () if identification is None or identification.name == UNKNOWN else identification.group
     kernels, variant = sender(polls, named, *group)
     controller = named
     if named not in (None, kernels):
         controller = kernels
         notes.append(f"the counters do not tell which BBR it is; what was sent looks like {variant}")
-    elif found is not None and group and named in KERNEL_NAMES and named not in map(kernel_name, group):
-        share = sum(candidate.probability for candidate in found.candidates if candidate.name in group)
+    elif identification is not None and group and named in KERNEL_NAMES and named not in map(kernel_name, group):
+        share = sum(candidate.probability for candidate in identification.candidates if candidate.name in group)
         looks = f"{' or '.join(group)} (probability {share:.2f})"
         notes.append(f"the counters name {named}, but what was sent looks like {looks}")
-    return _Sender(controller, variant, believed(found, controller), kernels)
+    return _Sender(controller, variant, believed(identification, controller), kernels)
 
 
 def _identified(flow: Flow | CounterFlow, named: str | None) -> Identification | None:
@@ -259,10 +259,6 @@ def senders_to_simulate(analysis: FlowAnalysis) -> list[str]:
     """Return the variant that sent a flow or, if unknown, the possible ones, the likeliest first."""
     if (known := sender_to_simulate(analysis)) is not None:
         return [known]
-    found = analysis.identification
-    likely = (
-        [one.name for one in found.candidates if one.probability >= MIN_PROBABILITY and one.name != UNKNOWN]
-        if found
-        else []
-    )
+    candidates = analysis.identification.candidates if analysis.identification else []
+    likely = [name for name, probability in candidates if probability >= MIN_PROBABILITY and name != UNKNOWN]
     return likely[:MAX_SENDERS] or list(USUAL)

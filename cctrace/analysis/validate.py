@@ -132,10 +132,10 @@ class Agreement(Public, Jsonable):
         got, want = self.values(column), self.kernel[column][self.states["poll"]]
         if counter and not self.flow.facts["complete"]:
             got, want = got - got[0], want - want[0]
-        found = np.zeros(len(self.polls), bool)
+        agrees = np.zeros(len(self.polls), bool)
         matches = compare(got.astype(np.float64) if compare is not _equal else got, want)
-        np.logical_or.at(found, self.states["poll"], matches)
-        return found
+        np.logical_or.at(agrees, self.states["poll"], matches)
+        return agrees
 
     def values(self, column: str) -> Values:
         """Return the reconstructed values of a tcp_info column, one for each of `states`."""
@@ -156,9 +156,9 @@ class Agreement(Public, Jsonable):
             state = self.agrees("ca_state")
             out += [Figure.of("ca_state", state, 0.95), Figure.of("ca_state_not_open", state[disturbed], 0.9)]
             for name, need in _RECOVERY:
-                some = self.kernel[name] > 0
-                if some.any():
-                    out.append(Figure.of(name, self.agrees(name)[some], need))
+                present = self.kernel[name] > 0
+                if present.any():
+                    out.append(Figure.of(name, self.agrees(name)[present], need))
         return out
 
     def _replay_figures(self) -> list[Figure]:
@@ -182,7 +182,7 @@ class Agreement(Public, Jsonable):
             *(_OF_A_WINDOW if not self._is_bbr else ()),
             *(_OF_BOUNDS if self._is_bbr else ()),
         )
-        found = []
+        figures = []
         for label, quantity, need, how in wanted:
             if quantity in replayed.quantities:
                 agrees = replayed.agrees(quantity, **how)
@@ -190,8 +190,8 @@ class Agreement(Public, Jsonable):
                     (label, common & ~replayed.startup, need),
                     (f"{label}_startup", common & replayed.startup, 0.0),
                 )
-                found += [Figure.of(f"replay_{n}", agrees[p], least) for n, p, least in parts if p.any()]
-        return found
+                figures += [Figure.of(f"replay_{n}", agrees[p], least) for n, p, least in parts if p.any()]
+        return figures
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result for JSON: flow, polls compared and set aside, quality, figures by name."""
@@ -258,12 +258,12 @@ def load(folder: str | Path) -> list[Flow]:
         If the folder lacks the sender's capture or tcp_info.
     """
     folder = Path(folder)
-    capture = read(_one(folder, "sender.pcap*"))
-    info = read(_one(folder, "tcpinfo.csv*"))
+    capture = read(_only_file(folder, "sender.pcap*"))
+    info = read(_only_file(folder, "tcpinfo.csv*"))
     ports = {number: port for number, (port, _) in _described(folder).items()}
     flows = []
-    for index, known in enumerate(info.connections):
-        sport = known.get("sport", ports.get(known.get("flow_id")))
+    for index, connection in enumerate(info.connections):
+        sport = connection.get("sport", ports.get(connection.get("flow_id")))
         for row, port in enumerate(capture.flows["sport"]):
             if (sport is None and len(info.connections) == 1) or port == sport:
                 flows.append(type(capture.flow(row))(capture, row, info.select(index)))
@@ -271,11 +271,11 @@ def load(folder: str | Path) -> list[Flow]:
     return flows
 
 
-def _one(folder: Path, pattern: str) -> Path:
-    found = sorted(folder.glob(pattern))
-    if not found:
+def _only_file(folder: Path, pattern: str) -> Path:
+    matches = sorted(folder.glob(pattern))
+    if not matches:
         raise FormatError(f"{folder}: no {pattern}; a recording holds sender.pcap.zst and tcpinfo.csv.zst")
-    return found[0]
+    return matches[0]
 
 
 def _described(folder: str | Path) -> dict[int, tuple[int, str]]:

@@ -79,7 +79,7 @@ def _as_json(file: str, flow: Any, result: Any) -> dict[str, Any]:
 
 def _believed(file: str, flow: Any, result: Any) -> tuple[str, Any, Any]:
     """Return an identified flow, limited to the controller that its counters name."""
-    from cctrace.identification.words import believed
+    from cctrace.identification.sender_text import believed
 
     found = None if isinstance(result, StreamError) else result
     named = _named_by_counters(flow, found)
@@ -98,14 +98,14 @@ def _named_by_counters(flow: Any, found: Any) -> str | None:
 
 def _row(flow: Any, result: Any) -> tuple[Any, ...]:
     from cctrace.diagnosis.diagnose import diagnose
-    from cctrace.identification.words import OF_EITHER_FAMILY, group_words, sender_words
+    from cctrace.identification.sender_text import OF_EITHER_FAMILY, group_text, sender_text
 
     src, sport, dst, dport = flow.key
     ends = ["-" if host is None else endpoint(host, port) for host, port in ((src, sport), (dst, dport))]
     if named := _named_by_counters(flow, result):
         return *ends, f"{named} (named by the counters)"
     causes: list[str] = []
-    if group_words(result.group) == OF_EITHER_FAMILY:
+    if group_text(result.group) == OF_EITHER_FAMILY:
         with Attempt("diagnosis"):
             causes = diagnose(flow).causes
-    return *ends, sender_words(result, causes)
+    return *ends, sender_text(result, causes)

@@ -17,7 +17,7 @@ from cctrace.counterfactual.interventions import INTERVENTIONS, NOT_SIMULATED, I
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.diagnose import Diagnosis
 from cctrace.diagnosis.findings import Finding, Verdict, partly, shares
-from cctrace.diagnosis.order import verdict
+from cctrace.diagnosis.order import verdict_of
 from cctrace.diagnosis.rules.losses import SHALLOW, are_open
 from cctrace.diagnosis.rules.rates import changed
 from cctrace.path.changes import Change
@@ -53,7 +53,7 @@ def host_limit_verdicts(model: FlowModel, diagnosis: Diagnosis) -> list[Verdict]
     )
     span = 0.0, diagnosis.limits[-1].end_s
     return [
-        verdict(Finding(cause, partly(share), span, {number: share}, {"held_share": share, "per_rtt": "per RTT"}))
+        verdict_of(Finding(cause, partly(share), span, {number: share}, {"held_share": share, "per_rtt": "per RTT"}))
         for cause, limit, share, number in candidates
         if limit is not None and share > 0 and not named & {cause, _EQUIVALENT.get(cause)}
     ]
@@ -61,7 +61,7 @@ def host_limit_verdicts(model: FlowModel, diagnosis: Diagnosis) -> list[Verdict]
 
 def doubtful_verdicts(model: FlowModel, diagnosis: Diagnosis) -> list[Verdict]:
     """Return verdicts on causes that others may hide; `effects` keeps those whose removal changes something."""
-    return [*diagnosis.explained_away, *map(verdict, _doubtful_findings(model, diagnosis))]
+    return [*diagnosis.explained_away, *map(verdict_of, _doubtful_findings(model, diagnosis))]
 
 
 def _doubtful_findings(model: FlowModel, diagnosis: Diagnosis) -> Iterator[Finding]:
@@ -127,18 +127,18 @@ def _random_losses(model: FlowModel, diagnosis: Diagnosis) -> dict[str, float]:
     """Return numbers of the inferred path's random losses if it certainly has some, else none."""
     loss = model.path.estimates["loss"]
     share, lost = loss["share"], loss.get("random", 0)
-    reordering = next((one.evidence for one in diagnosis.verdicts if one.name == "reordering"), {})
+    reordering = next((verdict.evidence for verdict in diagnosis.verdicts if verdict.name == "reordering"), {})
     if reordering and are_open(lost, reordering["spurious_retransmissions"]):
         return {}
     if model.path.aqm == "droptail":  # the fit takes drops of an AQM that it has no model of, such as PIE, for random
-        lost -= sum(one.evidence["lost"] for one in diagnosis.verdicts if one.name == "aqm")
+        lost -= sum(verdict.evidence["lost"] for verdict in diagnosis.verdicts if verdict.name == "aqm")
     if loss["model"] == "none" or not share.low or lost < const.MIN_OBSERVATIONS:
         return {}
     return {"loss_share": share.value, "lost": loss["random"], "share_low": share.low, "share_high": share.high}
 
 
 def _one_rate_words(path: Path, verdict: Verdict) -> str:
-    """Return in words which constant rate a path gets; "" where the intervention's own words say it."""
+    """Return in words which constant rate a path gets; "" where the intervention's own description says it."""
     if varies(verdict):
         return "the path's mean rate all the time"
     first, *later = path.rate_steps()[1]
@@ -146,7 +146,7 @@ def _one_rate_words(path: Path, verdict: Verdict) -> str:
     return f"the path's first rate all the time, also when it had {format_rate(higher)}" if higher > first else ""
 
 
-def _alone_in_fair_queue(removal: Intervention, one: Verdict, model: FlowModel) -> Intervention:
+def _alone_in_fair_queue(removal: Intervention, verdict: Verdict, model: FlowModel) -> Intervention:
     """Return the removal of the other flows, with CoDel for the drops of the flow's own queue (fq_codel, cake).
 
     The inferred path has these drops as random losses, which would be as frequent with the entire link, when hardly any
@@ -154,42 +154,50 @@ def _alone_in_fair_queue(removal: Intervention, one: Verdict, model: FlowModel) 
     """
     if model.path.estimates["loss"]["model"] == "none":
         return removal
-    drops = INTERVENTIONS["random_loss"].combined_with(INTERVENTIONS["self_induced_queue"], one)
-    return replace(removal.combined_with(drops, one), words=removal.words)
+    drops = INTERVENTIONS["random_loss"].combined_with(INTERVENTIONS["self_induced_queue"], verdict)
+    return replace(removal.combined_with(drops, verdict), description=removal.description)
 
 
 def removals(verdicts: list[Verdict], model: FlowModel) -> tuple[Removals, dict[str, str]]:
     """Return the causes whose removal can be simulated, and why the others cannot."""
-    known = {one.name: (INTERVENTIONS[one.name], one) for one in verdicts if one.name in INTERVENTIONS}
-    unanswered = {one.name: NOT_SIMULATED[one.name] for one in verdicts if one.name not in known}
-    for cause in [cause for cause, (removal, _) in known.items() if removal.is_alone and not model.other_senders]:
+    simulable = {
+        verdict.name: (INTERVENTIONS[verdict.name], verdict) for verdict in verdicts if verdict.name in INTERVENTIONS
+    }
+    unanswered = {verdict.name: NOT_SIMULATED[verdict.name] for verdict in verdicts if verdict.name not in simulable}
+    for cause in [cause for cause, (removal, _) in simulable.items() if removal.is_alone and not model.other_senders]:
         unanswered[cause] = "the flows that competed are not part of what was inferred"
-        del known[cause]
-    if "fair_queueing" in known:
-        removal, one = known["fair_queueing"]
-        if "random_loss" not in known:
-            removal = _alone_in_fair_queue(removal, one, model)
-        known["fair_queueing"] = replace(removal, is_alone=bool(model.other_senders)), one  # all share one queue
-    for cause in known.keys() & {"rate_change", "stale_bandwidth"}:
-        removal, one = known[cause]
-        known[cause] = replace(removal, words=_one_rate_words(model.path, one) or removal.words), one
+        del simulable[cause]
+    if "fair_queueing" in simulable:
+        removal, verdict = simulable["fair_queueing"]
+        if "random_loss" not in simulable:
+            removal = _alone_in_fair_queue(removal, verdict, model)
+        simulable["fair_queueing"] = (
+            replace(removal, is_alone=bool(model.other_senders)),
+            verdict,
+        )  # all share one queue
+    for cause in simulable.keys() & {"rate_change", "stale_bandwidth"}:
+        removal, verdict = simulable[cause]
+        simulable[cause] = (
+            replace(removal, description=_one_rate_words(model.path, verdict) or removal.description),
+            verdict,
+        )
     path, lost = model.path, model.path.estimates["loss"]
-    if "aqm" in known and path.aqm == "droptail":
-        if lost["model"] != "none" and "random_loss" not in known:  # random losses stand for the drops of this AQM
-            plain = replace(INTERVENTIONS["random_loss"], words=INTERVENTIONS["aqm"].words, is_longer=True)
-            known["aqm"] = (plain, known["aqm"][1])
+    if "aqm" in simulable and path.aqm == "droptail":
+        if lost["model"] != "none" and "random_loss" not in simulable:  # random losses stand for the drops of this AQM
+            plain = replace(INTERVENTIONS["random_loss"], description=INTERVENTIONS["aqm"].description, is_longer=True)
+            simulable["aqm"] = (plain, simulable["aqm"][1])
         else:
             full = path.estimates["aqm"] == "droptail"
             unanswered["aqm"] = A_FULL_QUEUE if full else NO_SUCH_PART
-            del known["aqm"]
-    if "policer" in known and path.policer is None:
+            del simulable["aqm"]
+    if "policer" in simulable and path.policer is None:
         unanswered["policer"] = NO_SUCH_PART
-        del known["policer"]
-    if "ecn_marking" in known and not model.marking:
+        del simulable["policer"]
+    if "ecn_marking" in simulable and not model.marking:
         unanswered["ecn_marking"] = "which AQM marks is unknown, so that no simulation can leave it out"
-        del known["ecn_marking"]
-    for cause in known.keys() & {"shallow_buffer", "congestive_loss"}:
+        del simulable["ecn_marking"]
+    for cause in simulable.keys() & {"shallow_buffer", "congestive_loss"}:
         if lost.get("congestive") == 0 and lost.get("random", 0) > 0:  # `likeliest_path` has all losses at random
             unanswered[cause] = "over the path that explains the recording best, no packet is lost to a full queue"
-            del known[cause]
-    return known, unanswered
+            del simulable[cause]
+    return simulable, unanswered

@@ -33,7 +33,7 @@ from cctrace.counterfactual.whatif import cells
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.catalogue import CAUSES
 from cctrace.diagnosis.findings import Effect, Finding, Verdict, shares
-from cctrace.diagnosis.order import by_effect, is_remedy, matters, verdict
+from cctrace.diagnosis.order import by_effect, is_remedy, matters, verdict_of
 from cctrace.display import Jsonable, Progress, Summarized, plain, silent
 from cctrace.errors import FitError
 from cctrace.estimates import Estimate
@@ -135,55 +135,62 @@ class Effects(Summarized, Jsonable):
 
     def ordered(self, verdicts: Sequence[Verdict]) -> Effects:
         """Return the same effects, ordered as the verdicts."""
-        causes = {one.name: self.causes[one.name] for one in verdicts if one.name in self.causes}
+        causes = {verdict.name: self.causes[verdict.name] for verdict in verdicts if verdict.name in self.causes}
         return replace(self, causes=causes)
 
     def joined(self, diagnosis: Diagnosis, goal: str = "goodput") -> Diagnosis:
         """Return the diagnosis with the effect of each verdict, ordered by the effects on a goal."""
-        named = {one.name for one in self.added}
+        named = {verdict.name for verdict in self.added}
         if "shallow_buffer" in named:
             named.add("congestive_loss")
-        verdicts = self.added + [one for one in diagnosis.verdicts if one.name not in named]
-        verdicts = [self._with_effect(one) for one in verdicts]
+        verdicts = self.added + [verdict for verdict in diagnosis.verdicts if verdict.name not in named]
+        verdicts = [self._with_effect(verdict) for verdict in verdicts]
         if not self.unlike:
-            return diagnosis.reordered([_calibrated(one) for one in by_effect(verdicts, goal)])
+            return diagnosis.reordered([_calibrated(verdict) for verdict in by_effect(verdicts, goal)])
         # A cause without an effect over a path that is wrong may have one over the true path: do not say it has none.
         # And effects in a single queue for all flows say nothing of a fair queue.
-        is_served_in_turn = any(one.name == "fair_queueing" for one in verdicts)
-        verdicts = [one if matters(one) and not is_served_in_turn else replace(one, effect=None) for one in verdicts]
+        is_served_in_turn = any(verdict.name == "fair_queueing" for verdict in verdicts)
+        verdicts = [
+            verdict if matters(verdict) and not is_served_in_turn else replace(verdict, effect=None)
+            for verdict in verdicts
+        ]
         verdicts = by_effect(verdicts, goal)
-        return diagnosis.reordered([replace(one, effect=None) for one in verdicts])
+        return diagnosis.reordered([replace(verdict, effect=None) for verdict in verdicts])
 
-    def _with_effect(self, one: Verdict) -> Verdict:
-        if (without := self.causes.get(one.name)) is not None:
-            return replace(one, effect=without.effect)
-        why = self.unanswered.get(one.name, "")
+    def _with_effect(self, verdict: Verdict) -> Verdict:
+        if (without := self.causes.get(verdict.name)) is not None:
+            return replace(verdict, effect=without.effect)
+        why = self.unanswered.get(verdict.name, "")
         if self.unlike and why == ACKS_AS_DUE:  # a path that is not the recorded one does not explain its ACKs
             why = ""
-        sure = min(one.confidence, const.UNSURE_CONFIDENCE) if why in (A_FULL_QUEUE, ACKS_AS_DUE) else one.confidence
-        return replace(one, no_effect=why, confidence=sure)
+        sure = (
+            min(verdict.confidence, const.UNSURE_CONFIDENCE)
+            if why in (A_FULL_QUEUE, ACKS_AS_DUE)
+            else verdict.confidence
+        )
+        return replace(verdict, no_effect=why, confidence=sure)
 
     def rows(self) -> list[tuple[str, Figures]]:
         """Return (words, {figure: Estimate}) of the recording, the original, and each different removal."""
         rows = [("recorded", {name: Estimate(value) for name, value in self.recorded.items()})]
         rows.append((f"{self.own} simulated", self.original))
-        removed = [(f"with {one.effect.without}", one.figures) for one in self.causes.values()]
+        removed = [(f"with {without.effect.without}", without.figures) for without in self.causes.values()]
         return rows + [row for i, row in enumerate(removed) if row not in removed[:i]]
 
     def frame(self) -> pd.DataFrame:
         """Return a DataFrame: a row per cause, value and interval of the effect on each figure."""
-        return frame_of((cause, one.effect.figures) for cause, one in self.causes.items())
+        return frame_of((cause, without.effect.figures) for cause, without in self.causes.items())
 
     def summary(self) -> str:
         """Return the effects as text."""
-        lines = [effect_words(one.effect) for one in self.causes.values()]
+        lines = [effect_words(without.effect) for without in self.causes.values()]
         lines += [f"{cause.replace('_', ' ')}: {why}" for cause, why in self.unanswered.items() if why]
         return "\n".join(lines + [f"not excluded: {text}" for text in self.not_excluded])
 
     def to_dict(self) -> dict[str, Any]:
         """Return the effects as plain objects."""
         recorded = {name: Estimate(value, value, value) for name, value in self.recorded.items()}
-        figures = {cause: one.figures for cause, one in self.causes.items()}
+        figures = {cause: without.figures for cause, without in self.causes.items()}
         text = {"own": self.own, "original": self.original, "without": figures, "unanswered": self.unanswered}
         return plain({"recorded": recorded} | text | {"not_excluded": self.not_excluded})
 
@@ -218,7 +225,9 @@ def effects_of(
     else:
         model = model_of(flow, senders[0], diagnosis, progress, quick=True)
     tries = effort.DRAW_FACTOR if isinstance(flow, Flow) else 1  # polls do not reveal a flow's chance events
-    kept, unlike = _reproducing([replace(model, controller=one) for one in senders], diagnosis, draws, tries, progress)
+    kept, unlike = _reproducing(
+        [replace(model, controller=sender) for sender in senders], diagnosis, draws, tries, progress
+    )
     model = kept[0].model
     added, doubtful = host_limit_verdicts(model, diagnosis), doubtful_verdicts(model, diagnosis)
     asked, unanswered = removals(diagnosis.verdicts + added + doubtful, model)
@@ -227,7 +236,8 @@ def effects_of(
             unanswered[cause] = ACKS_AS_DUE
             del asked[cause]
     answers = [
-        runs.ask({cause: _question(runs, removal, one) for cause, (removal, one) in asked.items()}) for runs in kept
+        runs.ask({cause: _question(runs, removal, verdict) for cause, (removal, verdict) in asked.items()})
+        for runs in kept
     ]
     causes = {
         cause: Without(
@@ -237,20 +247,22 @@ def effects_of(
         for cause, (removal, _) in asked.items()
     }
     causes = _with_next_limit(causes, asked, kept)
-    next_limits = {one.effect.then for one in causes.values()}
-    for one in doubtful:
-        effect = causes[one.name].effect if one.name in causes else None
-        if effect is not None and (one.name in next_limits or matters(replace(one, effect=effect))):
-            added.append(replace(one, confidence=min(one.confidence, const.UNSURE_CONFIDENCE)) if unlike else one)
+    next_limits = {without.effect.then for without in causes.values()}
+    for verdict in doubtful:
+        effect = causes[verdict.name].effect if verdict.name in causes else None
+        if effect is not None and (verdict.name in next_limits or matters(replace(verdict, effect=effect))):
+            added.append(
+                replace(verdict, confidence=min(verdict.confidence, const.UNSURE_CONFIDENCE)) if unlike else verdict
+            )
         else:
-            causes.pop(one.name, None)
-            unanswered.pop(one.name, None)
+            causes.pop(verdict.name, None)
+            unanswered.pop(verdict.name, None)
     causes, added = with_shallow_buffer(causes, added, asked)
     names = " or ".join(called(runs.model.controller or "") for runs in kept)
     doubt = f"that a controller other than {names} sent it: which one did is unknown"
     not_excluded = [*kept[0].not_excluded, *([doubt] if len(senders) > 1 else [])]
     if model.host_limits.app is None and any(
-        (one.effect.goodput.value or 0) > 1 + const.GOODPUT_CHANGES for one in causes.values()
+        (without.effect.goodput.value or 0) > 1 + const.GOODPUT_CHANGES for without in causes.values()
     ):
         not_excluded.append(NO_MORE_DATA)
     return Effects(model.recorded, names, kept[0].original or {}, causes, unanswered, added, not_excluded, unlike)
@@ -302,9 +314,9 @@ def _with_next_limit(causes: dict[str, Without], asked: Removals, kept: Sequence
     first, *others = sorted(causes.keys() & LIMITS, key=lambda name: -(causes[name].effect.goodput.value or 0)) or [""]
     if not others:
         return causes
-    removal, one = asked[first]
+    removal, verdict = asked[first]
     joined = {name: removal.combined_with(*asked[name]) for name in others}
-    answers = [runs.ask({name: _question(runs, joined[name], one) for name in others}) for runs in kept]
+    answers = [runs.ask({name: _question(runs, joined[name], verdict) for name in others}) for runs in kept]
     differences = {name: _spanning([answer[name].difference or {} for answer in answers]) for name in others}
     both = {name: _effect(removal, differences[name]).goodput for name in others}
     then = max(others, key=lambda name: both[name].value or 0)
@@ -326,15 +338,15 @@ def with_shallow_buffer(
     full = causes.get("congestive_loss")
     if full is None:
         return causes, added
-    one = replace(asked["congestive_loss"][1], effect=full.effect)
+    verdict = replace(asked["congestive_loss"][1], effect=full.effect)
     # One BDP keeps a path full while a window is halved.
-    if one.evidence.get("buffer_bdp", math.inf) >= 1 or not is_remedy(one):
+    if verdict.evidence.get("buffer_bdp", math.inf) >= 1 or not is_remedy(verdict):
         return causes, added
-    span = one.start_s, one.end_s
-    short = verdict(Finding("shallow_buffer", one.confidence, span, one.evidence, form="by_effect"))
-    short = replace(short, confidence=one.confidence)  # calibrated already
-    added = [other for other in added if other.name != one.name]
-    return {short.name if name == one.name else name: each for name, each in causes.items()}, [*added, short]
+    span = verdict.start_s, verdict.end_s
+    short = verdict_of(Finding("shallow_buffer", verdict.confidence, span, verdict.evidence, form="by_effect"))
+    short = replace(short, confidence=verdict.confidence)  # calibrated already
+    added = [other for other in added if other.name != verdict.name]
+    return {short.name if name == verdict.name else name: without for name, without in causes.items()}, [*added, short]
 
 
 def _is_above(ratio: Estimate, other: float | None) -> bool:
@@ -359,24 +371,24 @@ def _mismatch_words(model: FlowModel, original: Figures) -> str:
     """Return in words how the original's figures differ from the recording."""
     recorded = cells({name: Estimate(value) for name, value in model.recorded.items()})
     # Without a known controller, there is no original, and nothing to compare.
-    each = zip(("goodput", "RTT", "retransmissions"), cells(original), recorded, strict=False)
-    pairs = "; ".join(f"{figure} {got} simulated, {wanted} recorded" for figure, got, wanted in each)
+    rows = zip(("goodput", "RTT", "retransmissions"), cells(original), recorded, strict=False)
+    pairs = "; ".join(f"{figure} {got} simulated, {wanted} recorded" for figure, got, wanted in rows)
     return f"the inferred path does not reproduce the recording ({pairs}), so that no number would mean anything"
 
 
-def _calibrated(one: Verdict) -> Verdict:
+def _calibrated(verdict: Verdict) -> Verdict:
     """Return a verdict with the probability of its effect as confidence, and the rule's confidence as `presence`."""
-    if one.effect is None:
-        return one
-    return replace(one, confidence=one.effect.confidence, presence=one.confidence)
+    if verdict.effect is None:
+        return verdict
+    return replace(verdict, confidence=verdict.effect.confidence, presence=verdict.confidence)
 
 
-def _question(runs: Runs, removal: Intervention, one: Verdict) -> Question:
+def _question(runs: Runs, removal: Intervention, verdict: Verdict) -> Question:
     """Return what a removal asks of runs: the flow's own controller without the cause."""
     own = runs.model.controller or ""
-    return Question(own, removal.hosts, lambda path: removal.change(path, one), removal.is_alone)
+    return Question(own, removal.hosts, lambda path: removal.change(path, verdict), removal.is_alone)
 
 
 def _effect(removal: Intervention, differ: Figures) -> Effect:
     goodput, rtt = (differ[name].shifted(1) for name in list(FIGURES)[:2])
-    return Effect(removal.words, goodput, rtt._replace(high=None) if removal.is_longer else rtt, differ[SHARE])
+    return Effect(removal.description, goodput, rtt._replace(high=None) if removal.is_longer else rtt, differ[SHARE])

@@ -67,7 +67,7 @@ def frame_of(rows: Iterable[tuple[str, Mapping[str, Estimate]]]) -> pd.DataFrame
     import pandas as pd
 
     flat = {
-        name: {column: side for key, one in figures.items() for column, side in one.columns(key).items()}
+        name: {column: side for key, estimate in figures.items() for column, side in estimate.columns(key).items()}
         for name, figures in rows
     }
     return pd.DataFrame.from_dict(flat, orient="index")
@@ -113,9 +113,9 @@ def interval(values: ArrayLike, *errors: float) -> tuple[float, float, float]:
     with a separate spread on each side of the median, and holds every run: one of twelve that takes another course
     (half of a queue that just sufficed overflows) is not a tail of a normal distribution.
     """
-    given = np.asarray(values, float)
-    n, median = len(given), float(np.median(given))
-    deviations = given - median
+    sample = np.asarray(values, float)
+    n, median = len(sample), float(np.median(sample))
+    deviations = sample - median
     student = np.sqrt(1 + 1 / n) * special.stdtrit(n - 1, UPPER)
 
     def half_width(sign: int) -> float:
@@ -193,12 +193,11 @@ def _differs(name: str, estimate: Estimate) -> str:
             return f"{word} undecided ({' to '.join(ends)}{unit})"
         return f"about the same {word} ({' to '.join(ends)}{unit})"
     nearest, farthest = (low, high) if value > 0 else (high, low)
-    less, shown = ("fewer", "") if name == SHARE else ("less", unit)
+    less, of_ends = ("fewer", "") if name == SHARE else ("less", unit)
     more = "more" if value > 0 else less
     text = _two(value)
-    return (
-        f"{text}{' point' if name == SHARE and text == '1' else unit} {more} {word} ({_ends(nearest, farthest, shown)})"
-    )
+    unit = " point" if name == SHARE and text == "1" else unit
+    return f"{text}{unit} {more} {word} ({_ends(nearest, farthest, of_ends)})"
 
 
 def _ends(nearest: float, farthest: float, unit: str) -> str:

@@ -166,15 +166,15 @@ def _ack_policies(evidence: PathEvidence, diagnosis: Diagnosis) -> tuple[dict[st
 def _identified(flow: Flow) -> tuple[Controller | None, str]:
     """Return a flow's controller (None if unknown), and in words what the identification leaves open."""
     try:
-        found = identified(flow)
+        identification = identified(flow)
     except StreamError as error:
         return None, f"which controller sent it: {error}"
-    if found.name == UNKNOWN:
+    if identification.name == UNKNOWN:
         return None, "which controller sent it: no candidate explains what was sent; own=NAME says it"
-    if len(found.group) > 1:
-        others = " or ".join(name for name in found.group if name != found.name)
-        return found.spec, f"that it was {others} that sent it"
-    return found.spec, ""
+    if len(identification.group) > 1:
+        others = " or ".join(name for name in identification.group if name != identification.name)
+        return identification.spec, f"that it was {others} that sent it"
+    return identification.spec, ""
 
 
 def _head_start_s(record: Record) -> float:

@@ -72,7 +72,7 @@ def host_limits_of(record: Record, diagnosis: Diagnosis) -> HostLimits:
     names, not_excluded = diagnosis.causes, []
     time_shares = shares(diagnosis.limits)
     idle, full, closed = (time_shares.get(name, 0.0) for name in ("application", "send_buffer", "receive_window"))
-    paced = next((one for one in diagnosis.verdicts if one.name == "pacing_limited"), None)
+    paced = next((verdict for verdict in diagnosis.verdicts if verdict.name == "pacing_limited"), None)
     app, buffered = None, "send_buffer_limited" in names[:1] or full > const.APPLICATION_SHARE
     if not buffered and (paced is None or paced.is_there < DOUBTFUL_CONFIDENCE) and idle > 0:
         app, buffered = _application(record, diagnosis, idle, closed)

@@ -1,6 +1,6 @@
 """How to remove each cause of a flow's behaviour from its model: changes of the path, the hosts and the other flows.
 
-    INTERVENTIONS["random_loss"].words          "no random loss"
+    INTERVENTIONS["random_loss"].description          "no random loss"
     INTERVENTIONS["random_loss"].change(path, verdict), .hosts, .is_alone
 
 NOT_SIMULATED says why the removal of other causes cannot be simulated.
@@ -27,7 +27,7 @@ DELAYED_ACK = 2  # segments per ACK at most [RFC5681] 4.2
 class Intervention:
     """The removal of a cause."""
 
-    words: str  # the difference, following "with"
+    description: str  # the difference, following "with"
     change: Change = lambda path, verdict: path  # (path, verdict) -> the path without the cause
     # changes as `HostLimits.sender_options` takes them, and options of a `cctrace.Sender`
     hosts: Mapping[str, Any] = field(default_factory=dict)
@@ -40,8 +40,8 @@ class Intervention:
         def change(path: Path, mine: Verdict) -> Path:
             return other.change(self.change(path, mine), verdict)
 
-        words, hosts = f"{self.words} and {other.words}", {**self.hosts, **other.hosts}
-        return Intervention(words, change, hosts, self.is_alone or other.is_alone)
+        description, hosts = f"{self.description} and {other.description}", {**self.hosts, **other.hosts}
+        return Intervention(description, change, hosts, self.is_alone or other.is_alone)
 
 
 def _in_order(path: Path, verdict: Verdict) -> Path:

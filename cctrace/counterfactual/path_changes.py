@@ -59,16 +59,16 @@ def changed(path: Path, changes: Mapping[str, Any]) -> Path:
     if "jitter" in changes and "rtt" not in changes and (share := _constant_share(changes["jitter"])):
         fields["rtt"] = _at_mean(path, share)
     if "rtt" in changes and path.reverse_ns:  # the ACKs' delay keeps its share of the RTT
-        before, after = (min(one.rtt_steps()[1]) for one in (path, Path(**fields | {"reverse": "0ms"})))
+        before, after = (min(version.rtt_steps()[1]) for version in (path, Path(**fields | {"reverse": "0ms"})))
         fields["reverse"] = f"{path.reverse_ns * after / before / 1e3:.3f}us"
     if fields["rtt"] != path.rtt or "rate" in changes:
         fields["buffer"] = fields["buffer"] if "buffer" in changes else f"{path.buffer_bytes}B"
     return Path(**fields)
 
 
-def alike(one: Path, other: Path) -> bool:
+def alike(path: Path, other: Path) -> bool:
     """Return whether a simulation treats two paths alike."""
-    return _simulated_properties(one) == _simulated_properties(other)
+    return _simulated_properties(path) == _simulated_properties(other)
 
 
 def _simulated_properties(path: Path) -> str:

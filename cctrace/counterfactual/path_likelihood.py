@@ -146,8 +146,8 @@ def deviances(model: FlowModel, recorded: Trajectory, evidence: PathEvidence) ->
         return {name: (path, 0.0) for name, path in rivals.items()}
     senders = (_sender(model), *model.other_senders)
     runs = [_runs(path, senders, model) for path in rivals.values()]
-    each = zip(rivals.items(), _deviances(recorded, runs), strict=True)
-    return {name: (path, deviance) for (name, path), deviance in each}
+    scored = zip(rivals.items(), _deviances(recorded, runs), strict=True)
+    return {name: (path, deviance) for (name, path), deviance in scored}
 
 
 def _sender(model: FlowModel) -> Sender:
@@ -181,8 +181,10 @@ def uncaptured_competitor(model: FlowModel, recorded: Trajectory, diagnosis: Dia
         return None
     if model.host_limits.send_buffer_bytes:  # fitted later, to simulations of a path that must be known by then
         return None
-    rate_drops = [one for one in diagnosis.verdicts if one.name == "rate_change" and "at_s" in one.evidence]
-    if not rate_drops and not any(one.name == "congestive_loss" for one in diagnosis.verdicts):
+    rate_drops = [
+        verdict for verdict in diagnosis.verdicts if verdict.name == "rate_change" and "at_s" in verdict.evidence
+    ]
+    if not rate_drops and not any(verdict.name == "congestive_loss" for verdict in diagnosis.verdicts):
         return None
     start = f"{rate_drops[0].evidence['at_s'] if rate_drops else 0.0:.3f}s"
     rivals = [Sender(cc, start=start, ack_every=2) for cc in COMPETITORS]

@@ -40,7 +40,7 @@ def model_of_polls(flow: CounterFlow, own: Controller, diagnosis: Diagnosis) -> 
     rate = polls.windows[1]
     if not flow.is_timed or len(rtt) < const.MIN_POLLS or (rate > 0).sum() < const.MIN_POLLS or not polls.least_us > 0:
         raise FitError(f"fewer than {const.MIN_POLLS} polls with RTT and progress: nothing bounds the path")
-    verdicts = {one.name: one for one in diagnosis.verdicts}
+    verdicts = {verdict.name: verdict for verdict in diagnosis.verdicts}
     path = _path(polls, rate[rate > 0], rtt, verdicts)
     limits = _host_limits(polls, diagnosis, verdicts, float(np.median(rtt)))
     recorded = {

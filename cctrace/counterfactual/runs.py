@@ -175,7 +175,7 @@ class Runs:
         """Return in which runs all figures match the recording."""
         wanted = self.model.recorded
         return np.all(
-            [[is_reproduced(name, one, wanted[name]) for one in values] for name, values in runs.items()], axis=0
+            [[is_reproduced(name, value, wanted[name]) for value in values] for name, values in runs.items()], axis=0
         )
 
     def _fitted_ack_policy(self, own: Controller) -> dict[str, Any]:
@@ -199,7 +199,7 @@ class Runs:
                 best = float(log_sizes[int(np.argmin(misfits))])
                 tried[fq, float(np.exp(best))] = min(misfits)
                 low, high = best - step, best + step
-        fq, size = min(tried, key=lambda one: tried[one])
+        fq, size = min(tried, key=tried.__getitem__)
         return replace(self._host_limits, send_buffer_bytes=size, fq=fq)
 
     def _misfit_of(self, runs: Columns) -> float:
@@ -322,7 +322,7 @@ class Runs:
         figures[..., 0] *= (self.model.head_start_s + flow_s) / flow_s  # goodput from the flow's own start on
         if not np.isfinite(figures).all() or (figures[..., :2] <= 0).any():
             raise FitError("over the inferred path nothing is delivered")
-        return [dict(zip(FIGURES, each.T, strict=True)) for each in figures]
+        return [dict(zip(FIGURES, of_question.T, strict=True)) for of_question in figures]
 
 
 def _with_rtts_drawn(others: Sequence[Sender], path: Path, seed: int) -> list[Sender]:

@@ -25,7 +25,7 @@ from cctrace.diagnosis.events import events_of
 from cctrace.diagnosis.facts import Facts
 from cctrace.diagnosis.findings import Event, Limit, Verdict
 from cctrace.diagnosis.limits import limits_of
-from cctrace.diagnosis.order import cause_words, verdict
+from cctrace.diagnosis.order import cause_words, verdict_of
 from cctrace.diagnosis.packets.capture import is_elsewhere
 from cctrace.diagnosis.record import Record
 from cctrace.diagnosis.remedies import with_commands
@@ -172,14 +172,14 @@ def of_record(record: Record) -> Diagnosis:
         events = events_of(record)
     facts = packets.facts_of(record, limits, lacks)
     findings = judge(facts)
-    verdicts = with_commands([verdict(finding) for finding in findings], record.flow, record.controller)
-    beside = [verdict(finding) for finding in explained_away(facts, findings)]
+    verdicts = with_commands([verdict_of(finding) for finding in findings], record.flow, record.controller)
+    beside = [verdict_of(finding) for finding in explained_away(facts, findings)]
     note = " ".join([ELSEWHERE] * is_elsewhere(record.flow) + [CUT] * facts.lacks_sacks)
     return replace(Diagnosis.of(limits, events, verdicts, note=note, lacks=lacks), explained_away=beside)
 
 
 def _verdicts(facts: Facts) -> list[Verdict]:
-    return [verdict(finding) for finding in judge(facts)]
+    return [verdict_of(finding) for finding in judge(facts)]
 
 
 def _of_counters(flow: CounterFlow, controller: str | None) -> Diagnosis:

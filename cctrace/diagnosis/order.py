@@ -18,7 +18,7 @@ QUARTER_OF_INTERVAL = float(special.ndtri(0.75)) / Z90  # of half a 90 % interva
 PAUSED = {"application_limited", "app_limited_samples"}  # the flow was seen without data to send
 
 
-def verdict(finding: Finding) -> Verdict:
+def verdict_of(finding: Finding) -> Verdict:
     """Return a rule's finding in words, with calibrated confidence."""
     cause = CAUSES[finding.name]
     sentence = cause.forms.get(finding.form, cause.sentence)

@@ -101,17 +101,17 @@ class Censored:
 
     def _events(self, log_pdf: Floats, log_cdf: Floats) -> Floats:
         """Return the sums of the hazard, f/F, over the delays of each event; overwritten by the next call."""
-        hazard, found, sum_up = self._sums
+        hazard, sums, sum_up = self._sums
         np.subtract(log_pdf, log_cdf, out=hazard)
         np.exp(np.minimum(hazard, 50.0, out=hazard), out=hazard)
         sum_up()
-        return found
+        return sums
 
     @functools.cached_property
     def _sums(self) -> tuple[Floats, Floats, Callable[[], object]]:
         """The hazard on the grid, its sums over events, and the summation function."""
-        hazard, found = np.empty(len(self.grid)), np.empty(len(self._begin))
-        return hazard, found, sums_of_groups.bind(hazard, *self._places, found)
+        hazard, sums = np.empty(len(self.grid)), np.empty(len(self._begin))
+        return hazard, sums, sums_of_groups.bind(hazard, *self._places, sums)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_sums"}  # functions cannot be pickled
@@ -121,11 +121,11 @@ class Censored:
         log_pdf, log_cdf = self.tables(family, p, stalls)
         below = log_cdf if self.ordered else log_pdf
         below = below[self._cell] * (1 - self._part) + below[self._cell + 1] * self._part
-        each = np.bincount(self.group, below, len(self.event)).astype(np.float64, copy=False)
+        log_likelihoods = np.bincount(self.group, below, len(self.event)).astype(np.float64, copy=False)
         if not self.ordered:
-            return each
-        each[self.event] += np.log(self._events(log_pdf, log_cdf) + TINY)
-        return each
+            return log_likelihoods
+        log_likelihoods[self.event] += np.log(self._events(log_pdf, log_cdf) + TINY)
+        return log_likelihoods
 
     def fit(self, family: Family, start: Floats | None = None, stalls: bool = True, quick: bool = False) -> Fitted:
         """Return the `Fitted` maximum of one family.

@@ -125,11 +125,11 @@ class Collapse(Serialised):
         if isinstance(source, CounterFlow):
             raise FitError(of_counters(source))
         path = evidence_of(source)
-        table, its = path.transmissions, path.require_sent()
-        if self.quick and len(its.acked) > const.QUICK_PACKETS:
-            its = its.part(0.0, its.sent_us[its.acked[const.QUICK_PACKETS]])
+        table, sent = path.transmissions, path.require_sent()
+        if self.quick and len(sent.acked) > const.QUICK_PACKETS:
+            sent = sent.part(0.0, sent.sent_us[sent.acked[const.QUICK_PACKETS]])
         progress("rate of the bottleneck")
-        steps, error = filled_rate(its, path.constant_rate[0] if its is path.sent else None)
+        steps, error = filled_rate(sent, path.constant_rate[0] if sent is path.sent else None)
         self.rate_bps_ = Estimate.around(steps.rate[0] * 8e6, steps.rate[0] * 8e6 * error)
         if self.quick and self.rate_bps_.number > const.QUICK_BPS:
             raise FitError(
@@ -137,8 +137,8 @@ class Collapse(Serialised):
                 "makes them"
             )
         is_shared = path.shared is not None and path.shared.is_common  # then nothing else asks for the rate alone
-        alike = its is path.sent and not is_shared and path.steps.rate.tolist() == steps.rate.tolist()
-        delays = path.delays if alike else delays_of(table, its, steps)
+        is_known = sent is path.sent and not is_shared and path.steps.rate.tolist() == steps.rate.tolist()
+        delays = path.delays if is_known else delays_of(table, sent, steps)
         self.place_ = delays.place
         self._describe(path, delays, progress)
         if not self.delay_us_ > 0:
@@ -157,13 +157,13 @@ class Collapse(Serialised):
         lost = float(np.mean(path.lost))
         self.domain_ = self._domain(delays, lost)
         jittery = self.sd_us_.number > const.JITTERY_SHARE * self.delay_us_ and lost < const.LOSSY_SHARE / 2
-        self.fell_to_ = fall(its, steps.rate[0]) if jittery else None
-        found: dict[str, Forecast] = {}
+        self.fell_to_ = fall(sent, steps.rate[0]) if jittery else None
+        forecasts: dict[str, Forecast] = {}
         for name in self.controllers:
             twin = TWINS.get(name, name)
             progress(f"threshold of {name}")
-            found[twin] = found.get(twin) or self._forecast(twin)
-        self.forecasts_ = {name: found[TWINS.get(name, name)] for name in self.controllers}
+            forecasts[twin] = forecasts.get(twin) or self._forecast(twin)
+        self.forecasts_ = {name: forecasts[TWINS.get(name, name)] for name in self.controllers}
         return self
 
     def _describe(self, path: PathEvidence, delays: Delays, progress: Progress) -> None:
@@ -240,9 +240,12 @@ class Collapse(Serialised):
 
         Runs that collapse do not count: they have no queue because they collapsed. NaN if all do.
         """
-        tails = [[self._tail(self.path(sd), controller, "60s", self.seed + k) for k in range(runs)] for sd in sds_us]
-        queues_us = [[queue_us for share, queue_us in each if share >= 0.5] for each in tails]
-        return np.array([np.mean(each) if each else np.nan for each in queues_us])
+        deltas_us = []
+        for sd_us in sds_us:
+            tails = [self._tail(self.path(sd_us), controller, "60s", self.seed + k) for k in range(runs)]
+            queues_us = [queue_us for share, queue_us in tails if share >= 0.5]
+            deltas_us.append(np.mean(queues_us) if queues_us else np.nan)
+        return np.array(deltas_us)
 
     def _tail(self, path: Path, controller: str, duration: str, seed: int) -> tuple[float, float]:
         """Return the share of the link and the queueing delay (us) of a run after its first third."""
@@ -275,13 +278,13 @@ class Collapse(Serialised):
     def _forecast(self, controller: str) -> Forecast:
         # Among order-preserving processes, slow ones are the worst for BBR.
         processes = [None] if self.process_ != "unknown" else [f"slot:{const.ASSUMED_SLOT_US:.0f}us", "packet"]
-        found = [self._search(controller, per) for per in (processes[:1] if self.quick else processes)]
-        first = next((each for each in found if each.sd_us is not None), found[0])
-        factors = [np.exp(Z95 * np.hypot(np.hypot(each.error, const.SHAPE_ERROR), self._shape_error)) for each in found]
-        pairs = list(zip(found, factors, strict=True))
-        lows = [each.least_us if each.sd_us is None else each.sd_us / factor for each, factor in pairs]
-        highs = [each.most_us if each.sd_us is None else each.sd_us * factor for each, factor in pairs]
-        high = None if len(found) < len(processes) else _outermost(max, highs)
+        results = [self._search(controller, per) for per in (processes[:1] if self.quick else processes)]
+        first = next((result for result in results if result.sd_us is not None), results[0])
+        errors = [np.hypot(np.hypot(result.error, const.SHAPE_ERROR), self._shape_error) for result in results]
+        pairs = [(result, np.exp(Z95 * error)) for result, error in zip(results, errors, strict=True)]
+        lows = [result.least_us if result.sd_us is None else result.sd_us / factor for result, factor in pairs]
+        highs = [result.most_us if result.sd_us is None else result.sd_us * factor for result, factor in pairs]
+        high = None if len(results) < len(processes) else _outermost(max, highs)
         threshold = Estimate(first.sd_us, _outermost(min, lows), high)
         windows_per_hour = 3600 / (const.LONGEST_S * 2 / 3)  # tails of the longest run
         chance = updated_chance(chance_of(threshold, self.sd_us_, first.spread), first)
@@ -292,9 +295,9 @@ class Collapse(Serialised):
             Estimate(*(float(-np.expm1(windows_per_hour * np.log1p(-min(p, 1 - 1e-12)))) for p in chance.sides())),
             float(first.queue_us),
             float(first.spread),
-            sum(each.runs for each in found),
+            sum(result.runs for result in results),
             self.domain_,
-            tuple(itertools.chain.from_iterable(each.trials for each in found)),
+            tuple(itertools.chain.from_iterable(result.trials for result in results)),
         )
 
     def predict(self, sd_us: float, controller: str = CONTROLLERS[-1]) -> float:
@@ -304,7 +307,8 @@ class Collapse(Serialised):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the output of `cctrace fit collapse --json`: an object per controller, and common fields."""
-        each = {name: {**f._asdict(), "collapses": f.verdict} for name, f in self.forecasts_.items()}
+        forecasts = self.forecasts_.items()
+        by_controller = {name: {**forecast._asdict(), "collapses": forecast.verdict} for name, forecast in forecasts}
         shared = {
             "process": self.process_,
             "place": self.place_,
@@ -313,7 +317,7 @@ class Collapse(Serialised):
             "queue_us": self.queue_us_,
             "fell_to_share": self.fell_to_,
         }
-        return plain(each | shared)
+        return plain(by_controller | shared)
 
     def _restore(self) -> None:
         state = vars(self)

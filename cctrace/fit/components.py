@@ -115,22 +115,22 @@ class Components(NamedTuple):
         if self.jitter is None:
             return None
         delays = None if self.jitter.process_.name == "unknown" else self.delays
-        found = self.jitter.as_estimates() | {"place": None if delays is None else delays.place}
+        estimates = self.jitter.as_estimates() | {"place": None if delays is None else delays.place}
         base = self.base()
-        found["floor_us"] = floor_us(self.least_rtt_us if base.value is None else base.value, self.least_rtt_us)
-        if found["distribution"] not in DRAWN:
+        estimates["floor_us"] = floor_us(self.least_rtt_us if base.value is None else base.value, self.least_rtt_us)
+        if estimates["distribution"] not in DRAWN:
             # On a reordering path every delay is a draw: few packets are early, and must remain few.
             quantiles = self._overtaking_us
             if quantiles is None:
                 quantiles = self.jitter.predict((np.arange(200) + 0.5) / 200)
-            found["quantiles_us"] = (quantiles - quantiles[0]).round(2).tolist()
+            estimates["quantiles_us"] = (quantiles - quantiles[0]).round(2).tolist()
         if self.joint is None:
-            return found
+            return estimates
         k, spread = len(self.steps.rate), np.sqrt(np.diag(self.joint.covariance))
-        found["sd_us"], found["delay_us"] = Estimate.by_factor(self.joint.sd_us, spread[k + 1]), self.base()
+        estimates["sd_us"], estimates["delay_us"] = Estimate.by_factor(self.joint.sd_us, spread[k + 1]), self.base()
         if self.jitter.mean_us_.value:
-            found["mean_us"] = Estimate.by_factor(self.joint.beyond_us, spread[k + 2])
-        return found
+            estimates["mean_us"] = Estimate.by_factor(self.joint.beyond_us, spread[k + 2])
+        return estimates
 
 
 def floor_us(base_us: float, least_rtt_us: float) -> float:
@@ -150,48 +150,49 @@ def components_of(path: PathEvidence, quick: bool) -> Components:
     (flow, steps, others, _), shaper = path.traffic, path.shaper
     steps = steps if shaper is None else constant(shaper.rate.number)
     alone = shaper is None and not others
-    delays = jitter = found = None
+    delays = jitter = joint_fit = None
     families: tuple[str, ...] = tuple(FAMILIES)
     for _ in range(const.MAX_ROUNDS):
-        known, fitted = _fitted(path, flow, steps, families, quick)
-        delays = delays if known is None else known
-        jitter = jitter if fitted is None else fitted
-        if known is None or fitted is None or not (alone and _allows_joint(known, fitted)):
+        new_delays, new_jitter = _delays_and_jitter(path, flow, steps, families, quick)
+        delays = delays if new_delays is None else new_delays
+        jitter = jitter if new_jitter is None else new_jitter
+        if new_delays is None or new_jitter is None or not (alone and _allows_joint(new_delays, new_jitter)):
             break
-        found = joint(flow, known, fitted, quick)
-        if found is not None and found.bounds and lever(flow, steps) > const.STANDING_SDS * fitted.sd_us_.number:
-            found = None  # a queue stood long enough for the delays to determine the rate, whatever the jitter
-        if found is None:
+        joint_fit = joint(flow, new_delays, new_jitter, quick)
+        queue_decides = lever(flow, steps) > const.STANDING_SDS * new_jitter.sd_us_.number
+        if joint_fit is not None and joint_fit.bounds and queue_decides:
+            joint_fit = None  # a queue stood long enough for the delays to determine the rate, whatever the jitter
+        if joint_fit is None:
             break
-        moved = np.abs(np.log(found.steps.rate / steps.rate)).max()
-        steps, families = found.steps, (found.family,)
-        is_one_sided = quick and found.bounds is not None and None in found.bounds  # at any other rate
-        if is_one_sided or (moved < const.RATE_CHANGE and found.family == fitted.distribution_):
+        moved = np.abs(np.log(joint_fit.steps.rate / steps.rate)).max()
+        steps, families = joint_fit.steps, (joint_fit.family,)
+        is_one_sided = quick and joint_fit.bounds is not None and None in joint_fit.bounds  # at any other rate
+        if is_one_sided or (moved < const.RATE_CHANGE and joint_fit.family == new_jitter.distribution_):
             break
     k = len(steps.rate)
     paired = pair_rate(flow) if k == 1 else None
-    if found is not None:
-        errors = np.sqrt(np.diag(found.covariance)[:k])
+    if joint_fit is not None:
+        errors = np.sqrt(np.diag(joint_fit.covariance)[:k])
     elif paired is not None and paired[0] == steps.rate[0]:
         errors = np.array([paired[1]])
     else:
         errors = rate_errors(flow, steps)
     drift = 0.0
-    if delays is not None and delays.place != "before" and found is None:
+    if delays is not None and delays.place != "before" and joint_fit is None:
         drift = _drift(flow, steps, errors, delays, bucket_bytes(shaper))
-    return Components(steps, errors, delays, jitter, found, drift, float(np.nanmin(path.transmissions.rtt_us)))
+    return Components(steps, errors, delays, jitter, joint_fit, drift, float(np.nanmin(path.transmissions.rtt_us)))
 
 
-def _fitted(
+def _delays_and_jitter(
     path: PathEvidence, flow: SentPackets, steps: Steps, families: tuple[str, ...], quick: bool
 ) -> tuple[Delays | None, Jitter | None]:
     """Return the delays at a rate, and their jitter; None for what the flow does not determine, or needs no fit."""
     delays = None
     with contextlib.suppress(FitError):
-        own = flow is path.sent and steps is path.steps
+        is_cached = flow is path.sent and steps is path.steps
         is_shared = bool(path.traffic.others)
         at = bucket_bytes(path.shaper)
-        delays = path.delays if own else delays_of(path.transmissions, flow, steps, at, is_shared)
+        delays = path.delays if is_cached else delays_of(path.transmissions, flow, steps, at, is_shared)
         if quick and _is_uninformative(delays, lever(flow, steps)):
             return delays, None
         if quick and families == tuple(FAMILIES):

@@ -36,19 +36,19 @@ def descend(
         if value < values[0]:
             farther = 3 * middle - 2 * worst
             at_farther = cost(farther)
-            found = (farther, at_farther) if at_farther < value else (mirrored, value)
+            replacement = (farther, at_farther) if at_farther < value else (mirrored, value)
         elif value < values[-2]:
-            found = mirrored, value
+            replacement = mirrored, value
         else:
             outside = value < values[-1]
             nearer = 1.5 * middle - 0.5 * worst if outside else 0.5 * middle + 0.5 * worst
             at_nearer = cost(nearer)
             if at_nearer <= value if outside else at_nearer < values[-1]:
-                found = nearer, at_nearer
+                replacement = nearer, at_nearer
             else:
                 corners[1:] = corners[0] + 0.5 * (corners[1:] - corners[0])
                 values[1:] = [cost(corner) for corner in corners[1:]]
                 continue
-        corners[-1], values[-1] = found
+        corners[-1], values[-1] = replacement
     best = int(np.argmin(values))
     return corners[best], float(values[best])

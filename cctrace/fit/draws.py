@@ -91,8 +91,8 @@ def _steps_or_one(estimates: dict[str, Any]) -> list[tuple[float, float]]:
     steps = estimates.get("base_rtt_steps")
     if steps:
         return [(row["start_s"], row["value"]) for row in steps]
-    known = [side for side in estimates["base_rtt_us"] if side is not None]
-    return [(0.0, known[0])]
+    bounds = [side for side in estimates["base_rtt_us"] if side is not None]
+    return [(0.0, bounds[0])]
 
 
 def simulated(jitter: dict[str, Any]) -> Jitter:
@@ -119,11 +119,11 @@ def _mean_us(jitter: dict[str, Any]) -> float:
     return jitter["mean_us"].value if jitter["distribution"] in DRAWN else float(np.mean(jitter["quantiles_us"]))
 
 
-def _bucket(found: dict[str, Estimate] | None) -> tuple[str, str] | None:
-    if found is None:
+def _bucket(bucket: dict[str, Estimate] | None) -> tuple[str, str] | None:
+    if bucket is None:
         return None
-    size = found["bucket_bytes"]
-    return f"{found['rate_bps'].number:.0f}bit", f"{max(size.value or size.low or 0.0, PACKET_BYTES):.0f}B"
+    size = bucket["bucket_bytes"]
+    return f"{bucket['rate_bps'].number:.0f}bit", f"{max(size.value or size.low or 0.0, PACKET_BYTES):.0f}B"
 
 
 def draws(estimates: dict[str, Any], n: int, seed: int) -> Iterator[dict[str, Any]]:
@@ -144,7 +144,7 @@ def _drawn(value: Any, z: dict[str, float], rng: np.random.Generator, name: str)
         return value  # only an upper bound, which the path takes
     if isinstance(value, Estimate):
         share = special.ndtr(z[name]) if name in z else rng.random()
-        return Estimate(float(_one(value, share, even=name == "buffer_bytes")))
+        return Estimate(float(_quantile(value, share, even=name == "buffer_bytes")))
     if isinstance(value, dict) and {"start_s", "value", "low", "high"} <= set(value):
         drawn = _drawn(Estimate(value["value"], value["low"], value["high"]), z, rng, name)
         return value | {"value": drawn.value}
@@ -155,7 +155,8 @@ def _drawn(value: Any, z: dict[str, float], rng: np.random.Generator, name: str)
     return value
 
 
-def _one(estimate: Estimate, share: float, even: bool) -> float:
+def _quantile(estimate: Estimate, share: float, even: bool) -> float:
+    """Return a quantile of an estimate, log-uniform up to BOUND_REACH times its lower bound if it has no upper one."""
     value, low, _ = estimate.sides()
     if estimate.low is None:
         return value
@@ -168,10 +169,10 @@ KEYS = ("rate_bps", "base_rtt_us", "buffer_bytes", "loss", "jitter", "policer", 
 
 def read_estimates(text: str | bytes | dict[str, Any]) -> dict[str, Any]:
     """Parse estimates from JSON; see `FittedPath.from_json`."""
-    found = json.loads(text) if isinstance(text, str | bytes) else text
-    if missing := [key for key in KEYS if not isinstance(found, dict) or key not in found]:
+    estimates = json.loads(text) if isinstance(text, str | bytes) else text
+    if missing := [key for key in KEYS if not isinstance(estimates, dict) or key not in estimates]:
         raise FormatError(f"a fitted path as JSON lacks {', '.join(missing)}; cctrace fit path --json writes it")
-    return {key: _read(item, key) for key, item in found.items()}
+    return {key: _read(item, key) for key, item in estimates.items()}
 
 
 def _read(value: Any, name: str = "") -> Any:

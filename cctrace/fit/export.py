@@ -70,14 +70,14 @@ def opportunities(path: FittedPath) -> list[int]:
     times, rates = path.rate_steps()
     end = max(times[-1] / 1e9 + 10.0, LOOP_S if len(times) == 1 else 0.0)
     edges = [*(times / 1e9), end]
-    found, sent, credit = [], 0, 0.0
+    times_ms, sent, credit = [], 0, 0.0
     for (a, b), rate in zip(pairwise(edges), rates, strict=True):
         total = credit + rate * max(b - a, 0.0) / 8 / MTU
         while sent < int(total) and rate > 0:
-            found.append(int(1000 * (a + (sent + 1 - credit) * 8 * MTU / rate)))
+            times_ms.append(int(1000 * (a + (sent + 1 - credit) * 8 * MTU / rate)))
             sent += 1
         credit = total
-    return found
+    return times_ms
 
 
 def _mahimahi(path: FittedPath) -> str:

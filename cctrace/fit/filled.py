@@ -64,8 +64,8 @@ def _one_rate(sent: SentPackets, rate: float) -> Steps:
         part = sent.part(begin, end)
         if len(part.acked) < const.MIN_PART:
             continue
-        own, deviates = constant_rate(part)
-        if abs(np.log(own / rate)) > SMALL_STEP and deviates < 0.8 * deviation(part, steps):
+        rate_of_part, deviates = constant_rate(part)
+        if abs(np.log(rate_of_part / rate)) > SMALL_STEP and deviates < 0.8 * deviation(part, steps):
             raise FitError(
                 f"the rate of the path changed (about {changes_us[0] / 1e6:.1f} s after the flow's first packet); the "
                 "forecast is of one rate: cut the capture where it changes"

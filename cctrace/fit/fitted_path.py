@@ -278,6 +278,6 @@ def _path_of(evidence: PathEvidence, progress: Progress, quick: bool) -> FittedP
 
 def _loss(losses: Losses, is_behind: bool) -> dict[str, Any]:
     model = "none" if not losses.random else "gilbert-elliott" if losses.burst else "bernoulli"
-    found = {"model": model, "share": losses.share, "congestive": losses.congestive, "random": losses.random}
-    found |= {"is_behind": True} if is_behind and losses.random else {}
-    return found | ({"burst": losses.burst} if losses.burst else {})
+    loss = {"model": model, "share": losses.share, "congestive": losses.congestive, "random": losses.random}
+    loss |= {"is_behind": True} if is_behind and losses.random else {}
+    return loss | ({"burst": losses.burst} if losses.burst else {})

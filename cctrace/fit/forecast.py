@@ -77,13 +77,14 @@ def chance_of(threshold: Estimate, sd_us: Estimate, spread: float) -> Estimate:
     return Estimate(value, min(chance(least, threshold.high), value), max(chance(most, threshold.low), value))
 
 
-def updated_chance(chance: Estimate, found: Threshold) -> Estimate:
+def updated_chance(chance: Estimate, threshold: Threshold) -> Estimate:
     """Return the probability updated by the runs at the path's jitter, if only some of them collapse."""
-    if not found.collapsed:
+    if not threshold.collapsed:
         return chance
-    low, high = special.betaincinv(found.collapsed + 0.5, found.tried - found.collapsed + 0.5, [0.025, 0.975])
+    collapsed, tried = threshold.collapsed, threshold.tried
+    low, high = special.betaincinv(collapsed + 0.5, tried - collapsed + 0.5, [0.025, 0.975])  # Jeffreys' interval
     _, least, most = chance.sides()
-    return Estimate(found.collapsed / found.tried, min(least, float(low)), max(most, float(high)))
+    return Estimate(collapsed / tried, min(least, float(low)), max(most, float(high)))
 
 
 def answer_text(forecasts: Mapping[str, Forecast]) -> str:
@@ -91,9 +92,9 @@ def answer_text(forecasts: Mapping[str, Forecast]) -> str:
     parts = []
     for verdict, answer in _ANSWERS.items():
         alike: dict[str, list[str]] = {}
-        for name, one in forecasts.items():
-            if one.verdict == verdict:
-                alike.setdefault(limit_text(one), []).append(name)
+        for name, forecast in forecasts.items():
+            if forecast.verdict == verdict:
+                alike.setdefault(limit_text(forecast), []).append(name)
         limits = [f"{listed(names)} {limit}" for limit, names in alike.items()]
         parts += [f"{answer}: {', '.join(limits)}"] if limits else []
     text = "; ".join(parts)

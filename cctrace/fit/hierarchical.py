@@ -93,7 +93,7 @@ class Hierarchical(Summarized, Jsonable):
         flows = list(flows)
         if len(flows) < MIN_FLOWS:
             raise FitError(f"{len(flows)} flows; pooling needs at least {MIN_FLOWS} of a path")
-        found, refused = [], {}
+        estimates, refused = [], {}
         for k, flow in enumerate(flows):
             progress(f"flow {k + 1} of {len(flows)}")
             try:
@@ -104,24 +104,24 @@ class Hierarchical(Summarized, Jsonable):
             if estimate is None or None in estimate:
                 refused[k] = f"bounded from one side only: {estimate.text()}" if estimate else "no value"
                 continue
-            found.append(estimate)
-        if len(found) < MIN_FLOWS:
+            estimates.append(estimate)
+        if len(estimates) < MIN_FLOWS:
             whys = "; ".join(f"flow {k}: {why}" for k, why in list(refused.items())[:3])
-            raise FitError(f"{len(found)} of {len(flows)} flows yield a value, {MIN_FLOWS} are needed ({whys})")
-        self.pool(found)
+            raise FitError(f"{len(estimates)} of {len(flows)} flows yield a value, {MIN_FLOWS} are needed ({whys})")
+        self.pool(estimates)
         self.refused_ = refused
         return self
 
     def _value(self, fitted: object) -> Estimate | None:
         if callable(self.of):
             return self.of(fitted)
-        known = getattr(fitted, "estimates_", {})
-        if self.of is None and len(known) != 1:
+        estimates = getattr(fitted, "estimates_", {})
+        if self.of is None and len(estimates) != 1:
             raise ArgumentError(f"of=None: name what {type(fitted).__name__} is pooled for")
-        name = next(iter(known)) if self.of is None else self.of
-        if name not in known and not hasattr(fitted, name):
+        name = next(iter(estimates)) if self.of is None else self.of
+        if name not in estimates and not hasattr(fitted, name):
             raise ArgumentError(f"of={name!r} is neither a parameter nor an attribute of {type(fitted).__name__}")
-        return known[name] if name in known else getattr(fitted, name)
+        return estimates[name] if name in estimates else getattr(fitted, name)
 
     def pool(self, estimates: Iterable[Estimate]) -> Self:
         """Pool estimates of single flows, taking the errors from their intervals.
@@ -144,9 +144,9 @@ class Hierarchical(Summarized, Jsonable):
         low, high = spread_bounds(values / scale, errors / scale)
         self.spread_ = Estimate(tau, min(low * scale, tau), max(high * scale, tau))
         self.single_, self.refused_ = estimates, {}
-        own, error, averaged = shrunken(values / scale, errors / scale)
+        pooled, error, averaged = shrunken(values / scale, errors / scale)
         self.mean_ = Estimate.around(mean, (self._error(values, weights, mean) / Z95 + scale * averaged) / 2)
-        self.flows_ = [Estimate.around(v * scale, e * scale) for v, e in zip(own, error, strict=True)]
+        self.flows_ = [Estimate.around(v * scale, e * scale) for v, e in zip(pooled, error, strict=True)]
         return self
 
     @staticmethod
@@ -206,11 +206,11 @@ def shrunken(values: Floats, errors: Floats) -> tuple[Floats, Floats, float]:
     weights = 1 / (errors**2 + taus[:, None] ** 2)
     means = weights @ values / weights.sum(axis=1)
     shrinkage = taus[:, None] ** 2 * weights
-    own = means[:, None] + shrinkage * (values - means[:, None])
+    pooled = means[:, None] + shrinkage * (values - means[:, None])
     variances = shrinkage * errors**2 + (1 - shrinkage) ** 2 / weights.sum(axis=1)[:, None]
-    value = chances @ own
+    value = chances @ pooled
     of_mean = chances @ (1 / weights.sum(axis=1) + (means - chances @ means) ** 2)
-    return value, np.sqrt(chances @ (variances + (own - value) ** 2)), float(np.sqrt(of_mean))
+    return value, np.sqrt(chances @ (variances + (pooled - value) ** 2)), float(np.sqrt(of_mean))
 
 
 def spread_bounds(values: Floats, errors: Floats) -> tuple[float, float]:

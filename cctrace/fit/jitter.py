@@ -133,8 +133,8 @@ class Jitter(Serialised):
 
     def is_refuted(self, distance: float) -> bool:
         """Return whether the delays refute the distribution: residuals farther than this from uniform."""
-        found = self.goodness_
-        return found is not None and found.probability < const.MIN_FIT_PROBABILITY and found.distance > distance
+        test = self.goodness_
+        return test is not None and test.probability < const.MIN_FIT_PROBABILITY and test.distance > distance
 
     def _without_wander(self, delays: Delays, progress: Progress) -> None:
         """Remove shifts common to all packets within 50 ms (backlog, not jitter) if the family then fits."""
@@ -178,7 +178,7 @@ class Jitter(Serialised):
         fits = each(lambda name: copy.copy(data).fit(FAMILIES[name], quick=quick), names)
         # If nearly all delays are equal, a family may take the few others for an endless tail.
         widest = data.high - data.low
-        fits = [one for one in fits if one.log_likelihood > -1e14 and not one.moments[1] > widest] or fits[:1]
+        fits = [fit for fit in fits if fit.log_likelihood > -1e14 and not fit.moments[1] > widest] or fits[:1]
         least = min(fitted.aic for fitted in fits)
         # The first of those that explain the delays as well: a far-off gamma resembles a normal.
         as_good = [

@@ -52,19 +52,19 @@ def joint(flow: SentPackets, delays: Delays, jitter: Jitter, quick: bool) -> Joi
         return None
     model = _Model(flow, delays, jitter, const.MAX_GROUPS // const.QUICK_DIVISOR if quick else const.MAX_GROUPS)
     theta = np.concatenate([jitter._best.p, np.log(delays.steps.rate)])
-    theta, least = model.climbed(theta)
+    theta, least = model.maximised(theta)
     if not np.isfinite(least):
         return None
     errors = model.errors(theta)
     if not quick and errors is not None and model.k == 1 and errors[0][-1, -1] > const.KNOWN_RATE**2:
-        model, theta = _family(model, theta, least, jitter)
+        model, theta = _likeliest_family(model, theta, least, jitter)
         errors = model.errors(theta)
     if errors is None:
         return None
     covariance, by_curvature = errors
     bounds = None
     if model.k == 1 and not covariance[-1, -1] < const.RATE_CHANGE**2:
-        theta, bounds = _profiled(model, theta, covariance[-1, -1] / by_curvature[-1, -1])
+        theta, bounds = _profile_interval(model, theta, covariance[-1, -1] / by_curvature[-1, -1])
         errors = model.errors(theta)
         if errors is None:
             return None
@@ -80,17 +80,18 @@ def joint(flow: SentPackets, delays: Delays, jitter: Jitter, quick: bool) -> Joi
     return Joint(steps, spread, mean, np.exp(log_sd), np.exp(log_beyond), bounds, model.family.name)
 
 
-def _family(model: _Model, theta: Floats, least: float, jitter: Jitter) -> tuple[_Model, Floats]:
+def _likeliest_family(model: _Model, theta: Floats, least: float, jitter: Jitter) -> tuple[_Model, Floats]:
     """Return model and maximum of the likeliest family with a free rate: at a wrong rate, another may be likelier."""
     best = (model, theta, 2 * (len(theta) - least))
     near = [name for name, aic in jitter.aic_.items() if aic < const.RIVAL_AIC and name in FAMILIES]
     rivals = [name for name in near if name != jitter.distribution_]
     for name in rivals[: const.MAX_RIVALS]:
-        rival = model.of(FAMILIES[name])
+        rival = model.with_family(FAMILIES[name])
         p = rival.data(theta).fit(rival.family, stalls=bool(jitter.stalls_ > 1e-6)).p
-        found, at = rival.climbed(np.append(p, theta[-1]))
-        if np.isfinite(at) and 2 * (len(found) - at) < best[2] - max(const.AIC_TIE, const.AIC_TIE_SHARE * abs(best[2])):
-            best = (rival, found, 2 * (len(found) - at))
+        at_maximum, value = rival.maximised(np.append(p, theta[-1]))
+        aic = 2 * (len(at_maximum) - value)
+        if np.isfinite(value) and aic < best[2] - max(const.AIC_TIE, const.AIC_TIE_SHARE * abs(best[2])):
+            best = (rival, at_maximum, aic)
     return best[:2]
 
 
@@ -99,7 +100,7 @@ class _Model:
 
     def __init__(self, flow: SentPackets, delays: Delays, jitter: Jitter, groups: int) -> None:
         self.flow, self.family = flow, FAMILIES[jitter.distribution_]
-        kept = _pieces(len(delays.event), groups)
+        kept = _spread_blocks(len(delays.event), groups)
         of_kept = kept[delays.group]
         self.rows, self.event = delays.rows[of_kept], delays.event[kept]
         self.acked_us = (flow.acked_us[delays.rows] + delays.slack_us[delays.group])[of_kept]
@@ -109,7 +110,7 @@ class _Model:
         self.rate_steps = self._rate_steps(delays.steps)
         self._data: dict[bytes, Censored] = {}  # by the log rates, at which differentiation evaluates repeatedly
 
-    def of(self, family: Family) -> _Model:
+    def with_family(self, family: Family) -> _Model:
         """Return the model with another family."""
         other = copy.copy(self)
         other.family = family
@@ -151,14 +152,14 @@ class _Model:
             mean, sd = self.family.moments(theta[: -self.k - 1]) if np.all(np.abs(theta[1:]) < 40) else (0.0, 0.0)
         return not (mean > 0 and self.sd / const.MAX_TIMES < sd < self.sd * const.MAX_TIMES)
 
-    def each(self, theta: Floats) -> Floats:
+    def log_likelihoods(self, theta: Floats) -> Floats:
         """Return log L per group."""
         data, p = self.data(theta), theta[: -self.k]
         with np.errstate(all="ignore"):
-            each = data.per_group(self.family, p[:-1], const.MAX_STALL_SHARE * special.expit(p[-1]))
-        return np.maximum(np.nan_to_num(each, nan=const.MIN_LOG), const.MIN_LOG)
+            values = data.per_group(self.family, p[:-1], const.MAX_STALL_SHARE * special.expit(p[-1]))
+        return np.maximum(np.nan_to_num(values, nan=const.MIN_LOG), const.MIN_LOG)
 
-    def total(self, theta: Floats, data: Censored | None = None) -> float:
+    def log_likelihood(self, theta: Floats, data: Censored | None = None) -> float:
         """Return log L."""
         data, p = data or self.data(theta), theta[: -self.k]
         if self._impossible(data, theta):
@@ -167,7 +168,7 @@ class _Model:
             value = data.log_likelihood(self.family, p[:-1], const.MAX_STALL_SHARE * special.expit(p[-1]))
         return value if np.isfinite(value) and abs(value) < 1e12 else -np.inf
 
-    def free(self, theta: Floats) -> Ints:
+    def free_parameters(self, theta: Floats) -> Ints:
         """Return which parameters are free: stalls only if there are any."""
         free = np.ones(len(theta), bool)
         free[-self.k - 1] = theta[-self.k - 1] > const.NO_STALLS
@@ -175,7 +176,7 @@ class _Model:
 
     def scores(self, theta: Floats, free: Ints) -> Floats:
         """Return the derivatives of log L per group, a column for each of the free parameters."""
-        return self._derivatives(self.each, theta, free)
+        return self._derivatives(self.log_likelihoods, theta, free)
 
     def _derivatives(self, of: Callable[[Floats], Floats], theta: Floats, which: Iterable[int]) -> Floats:
         columns = []
@@ -185,10 +186,10 @@ class _Model:
             columns.append((of(theta + shift) - of(theta - shift)) / (2 * step))
         return np.column_stack(columns)
 
-    def climbed(self, theta: Floats) -> tuple[Floats, float]:
+    def maximised(self, theta: Floats) -> tuple[Floats, float]:
         """Return the maximum and log L there: steps by the scores' outer product, halved until log L increases."""
-        at = self.total(theta)
-        free = self.free(theta)
+        at = self.log_likelihood(theta)
+        free = self.free_parameters(theta)
         for _ in range(const.MAX_MOVES):
             scores = self.scores(theta, free)
             if not np.all(np.isfinite(scores)):
@@ -202,7 +203,7 @@ class _Model:
             farthest = np.abs(move[-self.k :]).max()
             move /= max(farthest / const.MAX_MOVE, 1.0)
             for _ in range(12):
-                value = self.total(theta + move)
+                value = self.log_likelihood(theta + move)
                 if value > at:
                     break
                 move /= 2
@@ -215,7 +216,7 @@ class _Model:
 
     def errors(self, theta: Floats) -> tuple[Floats, Floats] | None:
         """Return the covariance from the block sandwich and from the curvature alone; None if singular."""
-        free = self.free(theta)
+        free = self.free_parameters(theta)
         scores = self.scores(theta, free)
         n, h = len(free), self.parameter_steps[free]
         curvature = np.zeros((n, n))
@@ -248,13 +249,13 @@ class _Model:
         """Return theta with the likeliest jitter at a rate, and log L."""
         theta = theta.copy()
         theta[-1] = log_rate
-        data, free = self.data(theta), self.free(theta)[:-1]
+        data, free = self.data(theta), self.free_parameters(theta)[:-1]
         steps = np.where(free == 0, self.sd / 5, 0.1)
 
         def cost(q: Floats) -> float:
             full = theta.copy()
             full[free] = q
-            return min(-self.total(full, data), 1e15)
+            return min(-self.log_likelihood(full, data), 1e15)
 
         start = theta[free]
         if self.family.located and not start[0] < data.low:
@@ -282,7 +283,7 @@ def _inverse(matrix: Floats) -> Floats | None:
     return (vectors / values) @ vectors.T * scale * scale[:, None] if values.min() > const.MIN_EIGENVALUE else None
 
 
-def _pieces(groups: int, most: int) -> Bools:
+def _spread_blocks(groups: int, most: int) -> Bools:
     """Return which groups are used: evenly spread blocks."""
     if groups <= most:
         return np.ones(groups, bool)
@@ -291,22 +292,22 @@ def _pieces(groups: int, most: int) -> Bools:
     return (np.diff(edges) > 0)[pieces]
 
 
-def _profiled(model: _Model, theta: Floats, stretch: float) -> tuple[Floats, tuple[float | None, float | None]]:
+def _profile_interval(model: _Model, theta: Floats, stretch: float) -> tuple[Floats, tuple[float | None, float | None]]:
     """Return the maximum over all rates, and the interval where the profile is within `PROFILE_DROP` of it."""
     middle = theta[-1]
     far = const.PROFILE_REACH * (np.arange(1, const.PROFILE_POINTS + 1) / const.PROFILE_POINTS) ** 1.5
-    found = {middle: (theta, model.total(theta))}
+    tried = {middle: (theta, model.log_likelihood(theta))}
     for side in (-1, 1):
         at = theta
         for step in far:
             at, value = model.at_rate(at, middle + side * step)
-            found[middle + side * step] = (at, value)
-            if value < max(pair[1] for pair in found.values()) - const.PROFILE_DEPTH * max(stretch, 1.0):
+            tried[middle + side * step] = (at, value)
+            if value < max(pair[1] for pair in tried.values()) - const.PROFILE_DEPTH * max(stretch, 1.0):
                 break
-    logs = np.array(sorted(found))
-    values = np.array([found[log][1] for log in logs])
+    logs = np.array(sorted(tried))
+    values = np.array([tried[log][1] for log in logs])
     best = int(np.argmax(values))
-    theta, top = model.climbed(found[logs[best]][0])
+    theta, top = model.maximised(tried[logs[best]][0])
     logs, values = np.append(logs, theta[-1]), np.append(values, max(top, values[best]))
     order = np.argsort(logs)
     logs, less = logs[order], (values.max() - values[order]) / stretch

@@ -258,6 +258,6 @@ def sum_error(series: Floats) -> float:
     x = np.asarray(series, float) - np.mean(series)
     n = len(x)
     lags = max(int(n ** (1 / 3)), 1)
-    own = float(x @ x)
+    squares = float(x @ x)
     cross = sum((1 - k / (lags + 1)) * float(x[k:] @ x[:-k]) for k in range(1, min(lags, n - 1) + 1))
-    return float(np.sqrt(max(own + 2 * cross, own)))
+    return float(np.sqrt(max(squares + 2 * cross, squares)))

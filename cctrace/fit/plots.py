@@ -66,11 +66,11 @@ def _rates(axes: Axes, path: FittedPath, flow: SentPackets) -> None:
 def _delays(axes: Axes, flow: SentPackets, parts: Components) -> None:
     rows = flow.acked[:: max(len(flow.acked) // MAX_POINTS, 1)]
     time = flow.sent_us[rows] / 1e6
-    own = flow.departures(parts.steps)[rows] - flow.sent_us[rows]
+    queue_us = flow.departures(parts.steps)[rows] - flow.sent_us[rows]
     axes.plot(time, flow.rtt_us[rows] / 1e3, ".", markersize=2, color=SEEN_COLOUR, label="RTT")
     if parts.delays is not None:
         base = parts.base().number
-        axes.plot(time, (own + base) / 1e3, color=FIT_COLOUR, linewidth=0.8, label="its queue and the base RTT")
+        axes.plot(time, (queue_us + base) / 1e3, color=FIT_COLOUR, linewidth=0.8, label="its queue and the base RTT")
         axes.axhline(base / 1e3, color=FIT_COLOUR, linestyle="--", linewidth=0.8, label="base RTT")
     axes.set_ylim(0, 1.1 * float(np.quantile(flow.rtt_us[rows], 0.999)) / 1e3)
     axes.set_ylabel("ms")
@@ -117,9 +117,9 @@ def distribution(fit: Jitter, axes: Sequence[Axes] | None) -> tuple[Axes, Axes]:
     ends = [min(fitted[inner][0], observed[inner][0]), max(fitted[-2], observed[-2])]
     right.plot(ends, ends, lw=0.8, color="#888888")
     right.set(xlabel=f"quantiles of the {fit.distribution_} (ms)", ylabel="quantiles of the draws (ms)")
-    found = fit.goodness_
-    if found is not None:
-        title = f"distance of residuals {found.distance:.3f}, p = {found.probability:.2g}"
+    test = fit.goodness_
+    if test is not None:
+        title = f"distance of residuals {test.distance:.3f}, p = {test.probability:.2g}"
         right.set_title(title, fontsize=9)
     left.set_title(f"process: {fit.process_.name}", fontsize=9)
     return left, right

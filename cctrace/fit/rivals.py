@@ -26,11 +26,11 @@ def rivals_of(path: FittedPath, evidence: PathEvidence) -> dict[str, FittedPath]
 
     `evidence`: from which it was inferred.
     """
-    found = {AS_INFERRED: path}
+    rivals = {AS_INFERRED: path}
     at, estimates = evidence.backlogs, path.estimates
     lost, sent = int(at.lost.sum()), len(at.lost)
     if lost < MIN_DROPS or estimates["policer"] is not None or estimates["shaper"] is not None:
-        return found
+        return rivals
     longest, bdp = max(at.longest_bytes, PACKET_BYTES), path.max_rate_bps() / 8 * path.rtt_ns / 1e9
     by_chance, by_queue = estimates["loss"]["model"] != "none", estimates["buffer_bytes"].value is not None
     managed, behind = estimates["aqm"] not in (None, "droptail"), {"is_behind": evidence.loses_behind}
@@ -38,22 +38,22 @@ def rivals_of(path: FittedPath, evidence: PathEvidence) -> dict[str, FittedPath]
         half = max(0.05 * longest, PACKET_BYTES)
         buffer = Estimate(longest + PACKET_BYTES / 2, max(longest - half, PACKET_BYTES), longest + half)
         changed = {"buffer_bytes": buffer, "aqm": "droptail", "loss": NO_LOSS | {"congestive": lost}}
-        found[TAIL_DROPS] = _instead(path, changed, "buffer")
+        rivals[TAIL_DROPS] = _instead(path, changed, "buffer")
     if (by_queue or managed) and at.chance >= const.CHANCE_PROBABILITY:
         share = Estimate(lost / sent, *proportion(lost, sent))
         loss = behind | {"model": "bernoulli", "share": share, "congestive": 0, "random": lost}
         buffer = Estimate(None, longest, None)
-        found[CHANCE] = _instead(path, {"buffer_bytes": buffer, "aqm": None, "loss": loss})
+        rivals[CHANCE] = _instead(path, {"buffer_bytes": buffer, "aqm": None, "loss": loss})
     if estimates["aqm"] not in (None, "droptail", "codel") and longest > 0.25 * bdp:
         buffer = Estimate(None, longest, None)
-        found[CODEL] = _instead(path, {"buffer_bytes": buffer, "aqm": "codel", "loss": NO_LOSS})
+        rivals[CODEL] = _instead(path, {"buffer_bytes": buffer, "aqm": "codel", "loss": NO_LOSS})
         short = at.backlog_bytes < NEAR_TARGET * CODEL_TARGET_US * path.max_rate_bps() / 8e6
         if by_others := int(at.lost[short].sum()):  # CoDel drops none of a queue so short
             share = Estimate(by_others / int(short.sum()), *proportion(by_others, int(short.sum())))
             counts = {"congestive": lost - by_others, "random": by_others}
             loss = behind | {"model": "bernoulli", "share": share, **counts}
-            found[CODEL_AND_CHANCE] = _instead(path, {"buffer_bytes": buffer, "aqm": "codel", "loss": loss})
-    return found
+            rivals[CODEL_AND_CHANCE] = _instead(path, {"buffer_bytes": buffer, "aqm": "codel", "loss": loss})
+    return rivals
 
 
 def _instead(path: FittedPath, changed: dict[str, Any], *determined: str) -> FittedPath:

@@ -52,7 +52,7 @@ class Prediction(NamedTuple):
     domain: str
 
 
-class OfFlow(NamedTuple):
+class FlowShare(NamedTuple):
     """Result of a fitted `Share` for one of its flows."""
 
     fit: Share
@@ -166,14 +166,14 @@ class Share(Summarized, Jsonable):
 
     def _describe_path(self, flows: Sequence[Flow], progress: Progress) -> None:
         largest = max(flows, key=lambda flow: flow.row["bytes_sent"])
-        found = path_of(evidence_of(largest, one_bottleneck=True), progress).estimates
-        rates = found["rate_bps"]
+        estimates = path_of(evidence_of(largest, one_bottleneck=True), progress).estimates
+        rates = estimates["rate_bps"]
         if len(rates) > 1:
             raise FitError("the rate of the path changed; shares are of one rate: cut the capture where it changes")
-        if "rate" in found["undetermined"] or rates[0]["value"] is None:
+        if "rate" in estimates["undetermined"] or rates[0]["value"] is None:
             raise FitError("the flows never filled the path together, so they did not compete")
         self.rate_bps_ = Estimate(rates[0]["value"], rates[0]["low"], rates[0]["high"])
-        self.base_rtt_us_, self.buffer_bytes_ = found["base_rtt_us"], found["buffer_bytes"]
+        self.base_rtt_us_, self.buffer_bytes_ = estimates["base_rtt_us"], estimates["buffer_bytes"]
         bdp = self.rate_bps_.number * self.base_rtt_us_.number / 8e6
         buffer = self.buffer_bytes_
         errors = [relative(e) for e in (self.rate_bps_, self.base_rtt_us_, buffer)]
@@ -205,7 +205,7 @@ class Share(Summarized, Jsonable):
             value = float(model(r, self.gain_.number))
             self.predicted_[name] = Prediction(Estimate.of_draws(value, model(ratio, gain)), domain.text)
 
-    def of(self, number: int) -> OfFlow:
+    def of(self, number: int) -> FlowShare:
         """Return the result for one flow, by its number in the capture.
 
         Raises
@@ -215,14 +215,15 @@ class Share(Summarized, Jsonable):
         """
         if number not in self.flows_:
             raise FitError(f"this flow was up for less than {format_percent(MIN_SHARE)} of the time of the longest")
-        return OfFlow(self, number)
+        return FlowShare(self, number)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the output of `cctrace fit share --json` for every flow."""
         shares = ("bbr_share", "loss_based_share", "bbr_flows", "loss_based_flows", "gain", "ratio")
         path = ("buffer_bytes", "rate_bps", "base_rtt_us", "common_s")
         common = {key: getattr(self, f"{key}_") for key in shares + path}
-        return plain(common | {"predicted": {name: found._asdict() for name, found in self.predicted_.items()}})
+        predicted = {name: prediction._asdict() for name, prediction in self.predicted_.items()}
+        return plain(common | {"predicted": predicted})
 
     def summary(self) -> str:
         """Return the result as text."""

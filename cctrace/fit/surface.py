@@ -124,13 +124,13 @@ class Surface:
 
     def _peaks(self, step: float) -> list[Point]:
         """Return the likeliest points no two of which are neighbours."""
-        found: list[Point] = []
+        peaks: list[Point] = []
         for point in sorted(self.scores, key=self.at, reverse=True):
-            if all(max(abs(a - b) for a, b in zip(point, other, strict=True)) > 1.5 * step for other in found):
-                found.append(point)
-            if len(found) == MAX_PEAKS:
+            if all(max(abs(a - b) for a, b in zip(point, other, strict=True)) > 1.5 * step for other in peaks):
+                peaks.append(point)
+            if len(peaks) == MAX_PEAKS:
                 break
-        return found
+        return peaks
 
     def _climb(self, point: Point, step: float, fixed: int | None = None, finest: float = FINEST_STEP) -> Point:
         """Return the likeliest point near one, by ever smaller steps along the axes except a fixed one."""
@@ -146,10 +146,10 @@ class Surface:
         return point
 
     def _moved(self, point: Point, free: Iterable[int], move: Iterable[float]) -> Point:
-        there = list(point)
+        moved = list(point)
         for k, by in zip(free, move, strict=True):
-            there[k] = min(max(there[k] + by, 0.0), 1.0)
-        return tuple(there)
+            moved[k] = min(max(moved[k] + by, 0.0), 1.0)
+        return tuple(moved)
 
     def plateau(self, k: int) -> float:
         """Return the middle of the values along axis `k` that are exactly as likely as the best."""

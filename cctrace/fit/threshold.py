@@ -189,10 +189,10 @@ def _curve(search: _Search, about: float) -> tuple[float, float, float]:
         curve = top / (1 + np.exp(np.clip((x - middle) / width, -50, 50)) * (2 * top - 1))
         return np.append(weight * (curve - share), 0.1 * (p[1] - np.log(0.12)))
 
-    found = optimize.least_squares(off, [about, np.log(0.12)], x_scale=[0.1, 1.0], loss="soft_l1", f_scale=0.3)
-    middle, width = float(found.x[0]), float(np.exp(found.x[1]))
+    solution = optimize.least_squares(off, [about, np.log(0.12)], x_scale=[0.1, 1.0], loss="soft_l1", f_scale=0.3)
+    middle, width = float(solution.x[0]), float(np.exp(solution.x[1]))
     near = np.abs(x - middle) < max(3 * const.CLOSE_LOG_SD, 2 * width)
-    noise = np.sqrt(np.sum((off(found.x)[:-1] / weight)[near] ** 2) / max(near.sum() - 2, 1))
+    noise = np.sqrt(np.sum((off(solution.x)[:-1] / weight)[near] ** 2) / max(near.sum() - 2, 1))
     slope = (2 * top - 1) / (4 * top * width)  # of the share by log sd, at one half
     error = noise / slope / np.sqrt(max(near.sum(), 1))
     return (

@@ -37,8 +37,8 @@ def against(events: Events, halves: HalfRounds, cls: type[Controller]) -> float:
         min_rtt_us = events.at("tcp_min_rtt_us", halves.acks).min()
         level = max(float(np.median(halves.rates(halves.left))) * min_rtt_us / 2, level)
     due = probe_rtts(events, params)
-    own = np.abs(_levels(halves, due) - level) <= const.WRONG_WINDOW * usual + const.ONE_SEGMENT
-    odds = -const.STRONG_WEIGHT * int(own.sum())
+    are_candidates = np.abs(_levels(halves, due) - level) <= const.WRONG_WINDOW * usual + const.ONE_SEGMENT
+    odds = -const.STRONG_WEIGHT * int(are_candidates.sum())
     if to_half and usual >= LONG:
         each_us = 1000 * params["probe_rtt_win_ms"] + HELD_US
         expected = int((halves.time_us[-1] - halves.time_us[0]) / each_us) - 1

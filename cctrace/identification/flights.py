@@ -74,26 +74,27 @@ def flights_of(record: SenderRecord, replay: Replay) -> Flights:
     """Compare a replay with the flights of its record."""
     halves = record.halves
     over = halves.excess(replay.cwnd, replay.pacing_Bps, replay.cls.pacing_overhead_bytes)
-    each, scale = likelihoods(over[halves.busy & (halves.acks[halves.edges[:-1]] >= record.since)])
-    without_dips = dips.against(one.events, one.halves, replay.cls) if (one := record.dips_in) else 0.0
+    log_likelihoods, scale = likelihoods(over[halves.busy & (halves.acks[halves.edges[:-1]] >= record.since)])
+    limited = record.dips_in
+    without_dips = dips.against(limited.events, limited.halves, replay.cls) if limited else 0.0
     if replay.paces:
-        return Flights(each, scale, foreign=0.0 if record.exact else without_dips + _foreign(record, replay))
+        return Flights(log_likelihoods, scale, foreign=0.0 if record.exact else without_dips + _foreign(record, replay))
     window = replay.cwnd[np.maximum(halves.acks - 1, 0)]
     apart = halves.flights - halves.each(window)
     apart = np.where(over < 0, apart, np.maximum(apart, 0))  # what need not fill a window may be below it
     after, reductions, wrong = after_reductions(halves, over, apart)
     if record.exact:
-        return Flights(each, scale, after, reductions, astray(record, replay))
+        return Flights(log_likelihoods, scale, after, reductions, astray(record, replay))
     # In recovery the replay follows the flight; and a window that need not be filled, as too little was written since a
     # pause, explains anything below it. How far off the candidate is shows elsewhere.
     silent = (halves.opened <= 0.5) | ((over <= 0) & (halves.each(halves.unfilled(window)) > 0.5))
     if np.count_nonzero(halves.busy & ~silent) >= const.FULL_WEIGHT:
         scale = likelihoods(over[halves.busy & ~silent])[1]
-    each = np.where(silent[halves.busy], np.minimum(each, NEUTRAL), each)
+    log_likelihoods = np.where(silent[halves.busy], np.minimum(log_likelihoods, NEUTRAL), log_likelihoods)
     foreign = without_dips + outgrown(halves, over, apart)
     if halves.climbs and "hystart" not in replay.cls.params and record.events.meta["complete"]:
         foreign += const.MAX_AGAINST  # without HyStart, only a reduction ends slow start
-    return Flights(each, scale, after, reductions, None, foreign, wrong)
+    return Flights(log_likelihoods, scale, after, reductions, None, foreign, wrong)
 
 
 def likelihoods(over: Floats) -> tuple[Floats, float]:
@@ -101,11 +102,11 @@ def likelihoods(over: Floats) -> tuple[Floats, float]:
     if not len(over):
         return np.zeros(0), const.COARSEST_SCALE
     scales = np.geomspace(const.FINEST_SCALE, const.COARSEST_SCALE, 40)
-    each = np.log(
+    log_likelihoods = np.log(
         (1 - const.STRAY_SHARE) * np.exp(-np.abs(over)[:, None] / scales) / (2 * scales) + const.STRAY_SHARE / 2
     )
-    best = int(np.argmax(each.sum(axis=0)))
-    return each[:, best], float(scales[best])
+    best = int(np.argmax(log_likelihoods.sum(axis=0)))
+    return log_likelihoods[:, best], float(scales[best])
 
 
 def after_reductions(halves: HalfRounds, over: Floats, apart: Floats) -> tuple[float, int, int]:
@@ -124,14 +125,14 @@ def after_reductions(halves: HalfRounds, over: Floats, apart: Floats) -> tuple[f
     if not len(counts):
         return np.nan, 0, 0
     first = [filled[k][: const.MIN_AFTER] for k in counts]
-    best = np.array([some[np.argmin(np.abs(over[some]))] for some in first])
+    best = np.array([judged[np.argmin(np.abs(over[judged]))] for judged in first])
     segment = const.ONE_SEGMENT / np.maximum(halves.flights[best], 1)
     most = const.JITTER_MAX * halves.blur + const.AFTER_USUAL + segment
     wrong, typical = int(np.sum(np.abs(over[best]) > most)), 0.0
-    if len(some := counts[known[counts]]):
-        each = np.array([np.mean(apart[filled[k]]) for k in some])
-        sure = abs(float(np.median(each))) - const.ONE_SEGMENT - 2 * float(np.std(each)) / math.sqrt(len(each))
-        typical = max(sure, 0.0) / float(np.median([np.mean((halves.flights - apart)[filled[k]]) for k in some]))
+    if len(judged := counts[known[counts]]):
+        errors = np.array([np.mean(apart[filled[k]]) for k in judged])
+        sure = abs(float(np.median(errors))) - const.ONE_SEGMENT - 2 * float(np.std(errors)) / math.sqrt(len(errors))
+        typical = max(sure, 0.0) / float(np.median([np.mean((halves.flights - apart)[filled[k]]) for k in judged]))
     return typical, len(best), wrong
 
 
@@ -176,10 +177,10 @@ def outgrown(halves: HalfRounds, over: Floats, apart: Floats) -> float:
     error = max(float(np.std(growth)) / math.sqrt(len(growth)) / usual, halves.blur * math.sqrt(12 / blocks))
     moved = const.ONE_SEGMENT + const.STAMP_ERROR_US * float(np.median(halves.rates(halves.left)))
     off = (abs(grown) - moved) / usual - 2 * error - (halves.blur if grown < 0 else 0.0)
-    each, once = (
-        min(const.AFTER_WEIGHT * max(one, 0.0), const.MAX_AGAINST) for one in (off, max(surely) - const.AFTER_USUAL)
+    of_mean, of_one = (
+        min(const.AFTER_WEIGHT * max(error, 0.0), const.MAX_AGAINST) for error in (off, max(surely) - const.AFTER_USUAL)
     )
-    return float(max(each * min(len(growth) / const.MIN_OBSERVATIONS, 1.0), once))
+    return float(max(of_mean * min(len(growth) / const.MIN_OBSERVATIONS, 1.0), of_one))
 
 
 def awaited(events: Events, rows: Ints, cwnd: Floats, mss: int) -> Floats:

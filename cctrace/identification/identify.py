@@ -113,9 +113,9 @@ class Identification(Summarized):
     def summary(self) -> str:
         """Return the likeliest senders and the reason as text."""
         likely = [
-            f"{one.name}: probability {one.probability:.3g}"
-            for one in self.candidates
-            if one.probability > const.MIN_PROBABILITY
+            f"{candidate.name}: probability {candidate.probability:.3g}"
+            for candidate in self.candidates
+            if candidate.probability > const.MIN_PROBABILITY
         ]
         return "\n".join([*likely, self.reason])
 
@@ -166,15 +166,16 @@ def identify(flow: Flow | CounterFlow, check: str | None = None) -> Identificati
     judgement, part = _judged(sent.record, believed and kernel_name(believed))
     if judgement is None:
         raise StreamError(f"{source}: nothing was sent before the last acknowledgement; identify needs a bulk flow")
-    found = _concluded(judgement, part, began)
+    identification = _concluded(judgement, part, began)
     if cut_options(flow).lacks_all_blocks:
-        found = dataclasses.replace(found, reason=f"{found.reason}; less sure, as {LACKS_SACKS}")
-    if found.name == UNKNOWN and may_miss_marks(flow) and not flow.is_missing_marks:
+        reason = f"{identification.reason}; less sure, as {LACKS_SACKS}"
+        identification = dataclasses.replace(identification, reason=reason)
+    if identification.name == UNKNOWN and may_miss_marks(flow) and not flow.is_missing_marks:
         other = identify(sent.handed.missing_marks())
         if other.name != UNKNOWN:
             reason = f"{other.reason}; its kernel counts marks late, as L4STeam's did in 2020"
             return dataclasses.replace(other, reason=reason, misses_marks=True)
-    return found
+    return identification
 
 
 def identified(flow: Flow | CounterFlow, check: str | None = None) -> Identification:
@@ -196,14 +197,15 @@ def _judged(record: SenderRecord, named: str | None) -> tuple[Judgement | None, 
         if judgement is None:
             continue
         contradicted = most == const.CHECKED_ROWS and judgement.group != (UNKNOWN,)  # by another candidate
-        if contradicted or _confirms(probabilities(judgement.evidence, judgement.known), named):
+        if contradicted or _confirms(probabilities(judgement.evidence, judgement.known_log_odds), named):
             return judgement, part
     return _of_packets(part := record.part()), part
 
 
 def _confirms(likely: Sequence[Candidate], named: str | None) -> bool:
     """Whether the candidates that the kernel calls by a name are likely; nobody else is called so."""
-    return sum(one.probability for one in likely if kernel_name(one.name) == named) > const.CONFIRMED_PROBABILITY
+    named_share = sum(candidate.probability for candidate in likely if kernel_name(candidate.name) == named)
+    return named_share > const.CONFIRMED_PROBABILITY
 
 
 def _of_packets(record: SenderRecord) -> Judgement | None:
@@ -225,22 +227,22 @@ def _fits(record: SenderRecord) -> dict[str, Fit]:
         more += L4S_SENDERS
     stream = stream_of(record.events, record.events.sends)  # noqa: F841 - kept for all of them
     replays = each(functools.partial(_replayed, record), (*CANDIDATES, *more))
-    fits = {one.name: Fit(one, flights_of(record, one)) for one in replays}
+    fits = {replay.name: Fit(replay, flights_of(record, replay)) for replay in replays}
     share = {name: fit.flights.astray.share for name, fit in fits.items() if fit.flights.astray}
     right = [name for name, wrong in share.items() if wrong <= min(share.values()) + const.MIN_ASTRAY_SHARE]
     if len({fits[name].replay.paced for name in right}) > 1:
         for name in right:
-            one = replay_of(record, name, {"paced": 0}) if fits[name].replay.paced else fits[name].replay
-            fits[name] = Fit(one, flights_of(record, one))
+            replay = replay_of(record, name, {"paced": 0}) if fits[name].replay.paced else fits[name].replay
+            fits[name] = Fit(replay, flights_of(record, replay))
     return fits
 
 
 def _replayed(record: SenderRecord, name: str) -> Replay:
     """Replay a candidate; what that has freed is given back if the record is only the beginning of a long flow."""
-    found = replay_of(record, name)
+    replay = replay_of(record, name)
     if len(record.events) >= const.MAX_ROWS:
         give_back()
-    return found
+    return replay
 
 
 def _concluded(judgement: Judgement, record: SenderRecord | None, began: float) -> Identification:

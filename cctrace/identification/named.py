@@ -21,8 +21,8 @@ def generation(tcpinfo: TcpInfo | None) -> int | None:
     version = int(tcpinfo["bbr_version"].max(initial=0))
     if version > 0:
         return version
-    own = np.isin(tcpinfo["bbr_pacing_gain"], _V3_PACING) | (tcpinfo["bbr_cwnd_gain"] == _V3_CWND)
-    return 3 if own.any() else None
+    is_v3 = np.isin(tcpinfo["bbr_pacing_gain"], _V3_PACING) | (tcpinfo["bbr_cwnd_gain"] == _V3_CWND)
+    return 3 if is_v3.any() else None
 
 
 def controller_name(tcpinfo: TcpInfo | None) -> str | None:
@@ -57,9 +57,9 @@ def sender(tcpinfo: TcpInfo | None, reported: str | None, *named: str) -> tuple[
         counters is returned or, if none does and the counters leave the version of BBR open, the most probable.
     """
     kernels = {name: kernel_name(name) for name in named}
-    own = [name for name in named if reported in (None, kernels[name])]
-    if not own and named and leaves_open(tcpinfo, reported) and kernels[named[0]] in BBR_GENERATIONS.values():
-        own = [named[0]]
-    if own:
-        return kernels[own[0]], own[0]
+    agreeing = [name for name in named if reported in (None, kernels[name])]
+    if not agreeing and named and leaves_open(tcpinfo, reported) and kernels[named[0]] in BBR_GENERATIONS.values():
+        agreeing = [named[0]]
+    if agreeing:
+        return kernels[agreeing[0]], agreeing[0]
     return reported, KERNEL_NAMES.get(reported or "", named[0] if named else None)

@@ -71,7 +71,7 @@ class Judgement(NamedTuple):
 
     how: str  # its kind: "sends", "flights" or "counters"
     evidence: dict[str, float]  # log likelihood of the flow under each candidate
-    known: float  # log odds that one of them sent the flow
+    known_log_odds: float  # that one of them sent the flow
     pieces: dict[str, Floats]  # contributions to that, per interval, half round trip or poll
     paced: dict[str, bool]  # whether the socket paces although the candidate does not
     off: str  # error of the closest candidate
@@ -88,74 +88,85 @@ class Judgement(NamedTuple):
         LP, which is none of them, sends the same as Reno ([Linux618] net/ipv4/tcp_lp.c): no record tells one from the
         other, so that LP is an alternative as likely as an unknown sender is beforehand.
         """
-        known = -float(np.logaddexp(-self.known, -const.PRIOR_LOG_ODDS)) if self.best == "reno" else self.known
-        return probabilities(self.evidence, known)
+        log_odds = self.known_log_odds
+        if self.best == "reno":
+            log_odds = -float(np.logaddexp(-log_odds, -const.PRIOR_LOG_ODDS))
+        return probabilities(self.evidence, log_odds)
 
     @property
     def group(self) -> tuple[str, ...]:
         """The best candidate and those not GROUP_RATIO times less probable; "unknown" if that is more probable."""
         if dict(self.candidates)[UNKNOWN] >= 0.5:
             return (UNKNOWN,)
-        named = [one for one in self.candidates if one.name != UNKNOWN]
-        return tuple(one.name for one in named if one.probability * const.GROUP_RATIO >= named[0].probability)
+        named = [candidate for candidate in self.candidates if candidate.name != UNKNOWN]
+        return group_of(named)
+
+
+def group_of(candidates: list[Candidate]) -> tuple[str, ...]:
+    """Return the names of the first, most probable candidate and of those not GROUP_RATIO times less probable."""
+    most = candidates[0].probability
+    return tuple(candidate.name for candidate in candidates if candidate.probability * const.GROUP_RATIO >= most)
 
 
 def judge(record: SenderRecord, fits: dict[str, Fit], cycles: Cycles | None) -> Judgement:
     """Combine sends, flights and phases; `cycles` where departure times are estimates."""
-    evidence = _evidence(record, fits, cycles)
+    evidence = _evidence_of_flights(record, fits, cycles) if cycles else _evidence_of_sends(record, fits)
     best = fits[max(evidence, key=evidence.__getitem__)]
-    known = _known(record, fits, evidence)
+    known_log_odds = _known(record, fits, evidence)
     if cycles:
-        known -= _length(record) ** (2 * const.DEPENDENCE) * other_cycle(cycles, best.replay)
+        known_log_odds -= _length(record) ** (2 * const.DEPENDENCE) * other_cycle(cycles, best.replay)
     pieces = {name: fit.flights.halves if cycles else fit.replay.sends for name, fit in fits.items()}
     paced = {name: fit.replay.paced for name, fit in fits.items()}
     how = "flights" if cycles else "sends"
-    return Judgement(how, evidence, known, pieces, paced, f"{format_percent(best.flights.scale)} off")
+    return Judgement(how, evidence, known_log_odds, pieces, paced, f"{format_percent(best.flights.scale)} off")
 
 
-def _evidence(record: SenderRecord, fits: dict[str, Fit], cycles: Cycles | None) -> dict[str, float]:
-    if cycles is None:
-        own = {name: const.SENDS_TEMPER * float(np.sum(fit.replay.sends)) for name, fit in fits.items()}
-        lossy_middle = not record.events.meta["complete"] and len(record.halves.reductions) > 0
-        if record.rebuilt:
-            own |= _alike_paced(fits, own)
-        if record.rebuilt or lossy_middle:  # what losses left of inflight_hi, or when they were detected, is a guess
-            most = max(own[name] for name in BOUNDED)
-            own |= {name: most + const.RARE_LOG_ODDS.get(name, 0.0) for name in BOUNDED}
-        return own
+def _evidence_of_sends(record: SenderRecord, fits: dict[str, Fit]) -> dict[str, float]:
+    """Return the log likelihood of the sends under each candidate, where departure times are exact."""
+    evidence = {name: const.SENDS_TEMPER * float(np.sum(fit.replay.sends)) for name, fit in fits.items()}
+    lossy_middle = not record.events.meta["complete"] and len(record.halves.reductions) > 0
+    if record.rebuilt:
+        evidence |= _alike_paced(fits, evidence)
+    if record.rebuilt or lossy_middle:  # what losses left of inflight_hi, or when they were detected, is a guess
+        most = max(evidence[name] for name in BOUNDED)
+        evidence |= {name: most + const.RARE_LOG_ODDS.get(name, 0.0) for name in BOUNDED}
+    return evidence
+
+
+def _evidence_of_flights(record: SenderRecord, fits: dict[str, Fit], cycles: Cycles) -> dict[str, float]:
+    """Return the log likelihood of flights and gain cycles under each candidate, where departures are estimates."""
     halves = record.halves
     paces = [name for name, fit in fits.items() if fit.replay.paces]
     flights = {name: float(np.sum(fit.flights.halves)) for name, fit in fits.items()}
     best = max(paces, key=flights.__getitem__)
     count = (const.MANY_BLOCKS / max(len(fits[best].flights.halves), 1)) ** const.DEPENDENCE
-    own = among_paced(paces, flights, cycles, _length(record), count)
+    paced_evidence = among_paced(paces, flights, cycles, _length(record), count)
     if halves.policed:
-        most = max(own[name] - const.RARE_LOG_ODDS.get(name, 0.0) for name in BOUNDED)
-        own |= {name: most + const.RARE_LOG_ODDS.get(name, 0.0) for name in BOUNDED}
+        most = max(paced_evidence[name] - const.RARE_LOG_ODDS.get(name, 0.0) for name in BOUNDED)
+        paced_evidence |= {name: most + const.RARE_LOG_ODDS.get(name, 0.0) for name in BOUNDED}
     evidence = {}
     for name, fit in fits.items():
-        if name in own:
-            evidence[name] = count * const.FAMILY_WEIGHT * flights[best] + own[name]
+        if name in paced_evidence:
+            evidence[name] = count * const.FAMILY_WEIGHT * flights[best] + paced_evidence[name]
         else:
-            evidence[name] = count * const.FAMILY_WEIGHT * flights[name] - const.SENDS_TEMPER * wrong_factor(
-                fit.flights
-            )
+            wrong = const.SENDS_TEMPER * wrong_factor(fit.flights)
+            evidence[name] = count * const.FAMILY_WEIGHT * flights[name] - wrong
     if halves.held_back:
         most = max(evidence[name] for name in paces)
-        evidence = {name: value if name in own else min(value, most) for name, value in evidence.items()}
+        evidence = {name: value if name in paced_evidence else min(value, most) for name, value in evidence.items()}
         if not halves.steady:
             return evidence
     return {name: value - fits[name].flights.foreign for name, value in evidence.items()}
 
 
-def _alike_paced(fits: dict[str, Fit], own: dict[str, float]) -> dict[str, float]:
+def _alike_paced(fits: dict[str, Fit], by_sends: dict[str, float]) -> dict[str, float]:
     """Return the evidence for each candidate that paces where losses are reconstructed, relative to the best of them.
 
     Errors of what was delivered persist in a bandwidth, and differ between models: intervals do not add up.
     """
     usual = {name: float(np.median(fit.replay.sends)) for name, fit in fits.items() if fit.replay.paces}
-    best = max(usual, key=own.__getitem__)
-    return {name: own[best] + const.WEIGHT * (value - usual[best]) for name, value in usual.items()}
+    best = max(usual, key=by_sends.__getitem__)
+    return {name: by_sends[best] + const.WEIGHT * (value - usual[best]) for name, value in usual.items()}
 
 
 def _length(record: SenderRecord) -> float:
@@ -176,9 +187,9 @@ def among_paced(
         most = max(scores.values(), default=0.0)
         for name, score in scores.items():
             value[name] += max(weight * by_cycle * (score - most), -math.log(const.GROUP_RATIO))
-    value = {name: count * one + const.RARE_LOG_ODDS.get(name, 0.0) for name, one in value.items()}
+    value = {name: count * evidence + const.RARE_LOG_ODDS.get(name, 0.0) for name, evidence in value.items()}
     most = max(value.values())
-    return {name: one - most for name, one in value.items()}
+    return {name: evidence - most for name, evidence in value.items()}
 
 
 def _known(record: SenderRecord, fits: dict[str, Fit], evidence: dict[str, float]) -> float:
@@ -210,7 +221,8 @@ def log_odds(record: SenderRecord, fit: Fit) -> float:
     if flights.astray is not None:
         # The worse quarter: the windows of H-TCP and YeAH are Reno's for a part of a flow. A host blurs all of it.
         worse, better = (
-            float(one) - middle for one in np.quantile(replay.sends, (const.WORSE_QUANTILE, const.BETTER_QUANTILE))
+            float(likelihood) - middle
+            for likelihood in np.quantile(replay.sends, (const.WORSE_QUANTILE, const.BETTER_QUANTILE))
         )
         usual = min(max(better - const.UNEVEN_LOG_LIKELIHOOD, 0.0), const.WORSE_FITS)
         fits = const.STRONG_WEIGHT * (worse - usual)
@@ -244,13 +256,13 @@ def wrong_factor(flights: Flights) -> float:
         return 0.0
     wrong = min(const.AFTER_WEIGHT * max(abs(flights.after) - const.AFTER_USUAL, 0.0), const.MAX_AGAINST)
     share = flights.other_reductions / flights.reductions
-    some = (
+    beyond_stray = (
         special.rel_entr([share, 1 - share], [const.STRAY_SHARE, 1 - const.STRAY_SHARE]).sum()
         if share > const.STRAY_SHARE
         else 0.0
     )
     usual = wrong * min(flights.reductions / const.MIN_OBSERVATIONS, 1.0)
-    return max(usual, min(flights.reductions * float(some), const.MAX_AGAINST))
+    return max(usual, min(flights.reductions * float(beyond_stray), const.MAX_AGAINST))
 
 
 def softmax(evidence: dict[str, float]) -> dict[str, float]:
@@ -261,18 +273,18 @@ def softmax(evidence: dict[str, float]) -> dict[str, float]:
     return {name: weight / total for name, weight in weights.items()}
 
 
-def probabilities(evidence: dict[str, float], known: float) -> list[Candidate]:
+def probabilities(evidence: dict[str, float], known_log_odds: float) -> list[Candidate]:
     """Return the candidates, most probable first; among equals in the order of `evidence`: newer kernels first.
 
     "unknown" is before them only if it is likelier than all together, as nobody's name is the answer only then.
 
-    `evidence`: {str: float}, log likelihood of the flow under each controller. `known`: log odds that one of them sent
+    `evidence`: {str: float}, log likelihood of the flow under each controller. `known_log_odds`: that one of them sent
     the flow.
     """
-    share = float(special.expit(known))
+    share = float(special.expit(known_log_odds))
     named = [Candidate(name, weight * share) for name, weight in softmax(evidence).items()]
     named.sort(key=lambda candidate: -candidate.probability)
     nobody = Candidate(UNKNOWN, 1 - share)
-    likelier = sum(one.probability >= nobody.probability for one in named)
+    likelier = sum(candidate.probability >= nobody.probability for candidate in named)
     named.insert(0 if nobody.probability >= 0.5 else max(likelier, 1), nobody)
     return named

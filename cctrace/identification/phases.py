@@ -72,7 +72,7 @@ def chain(name: str, min_rtt_us: float, flight: float, further: float = 1.0, oft
     `further`, `often`: for an unknown sender: factors of the gains' distance from 1, and of the frequency of phases.
     """
     phases = _phases(name, min_rtt_us, flight)
-    return Chain([one._replace(gain=1 + further * (one.gain - 1), rtts=one.rtts / often) for one in phases])
+    return Chain([phase._replace(gain=1 + further * (phase.gain - 1), rtts=phase.rtts / often) for phase in phases])
 
 
 def _phases(name: str, min_rtt_us: float, flight: float) -> list[Phase]:
@@ -195,18 +195,17 @@ class Cycles(NamedTuple):
 
 def cycles_of(record: SenderRecord, replays: list[Replay]) -> Cycles:
     """Score the gain cycles of the candidates that have one and whose replay reaches PROBE_BW."""
-    bws = {one.name: one.bw for one in replays if np.isfinite(one.bw).any()}
-    halves = record.halves
-    if len(halves) < const.MIN_FOR_CYCLE or not bws or halves.steady:
+    cyclic, halves = [replay for replay in replays if np.isfinite(replay.bw).any()], record.halves
+    if len(halves) < const.MIN_FOR_CYCLE or not cyclic or halves.steady:
         return Cycles({}, {})
     rates = Rates(halves, float(np.min(record.events.at("tcp_min_rtt_us", halves.acks))))
-    start, level = rates.first(bws.values()), rates.level()
+    start, level = rates.first(replay.bw for replay in cyclic), rates.level()
     by_bandwidth, by_level = {}, {}
-    for one in (one for one in replays if one.name in bws):
-        cycle = chain(one.name, rates.min_rtt_us, rates.flight)
-        usual = np.array([rates.bandwidth(one.bw), level])
-        both = rates.likelihoods(cycle, usual, rates.full(one.cwnd), start)
-        by_bandwidth[one.name], by_level[one.name] = both.tolist()
+    for replay in cyclic:
+        cycle = chain(replay.name, rates.min_rtt_us, rates.flight)
+        usual = np.array([rates.bandwidth(replay.bw), level])
+        both = rates.likelihoods(cycle, usual, rates.full(replay.cwnd), start)
+        by_bandwidth[replay.name], by_level[replay.name] = both.tolist()
     return Cycles(by_bandwidth, by_level, rates, start)
 
 

@@ -122,7 +122,7 @@ def judge_polls(flow: CounterFlow, candidates: Iterable[str]) -> Judgement:
 
 def _of_paced(polls: Polls, name: str) -> PolledFit:
     rate, ratio, off = _pacing(polls, name)
-    each = (rate + _probe_rtt(polls, name) + np.log(const.BACKGROUND_DENSITY))[polls.use]
+    log_likelihoods = (rate + _probe_rtt(polls, name) + np.log(const.BACKGROUND_DENSITY))[polls.use]
     error, usual = (
         (const.GAIN_ERROR, const.USUAL_GAIN_ERROR)
         if polls.bandwidth_known
@@ -133,7 +133,7 @@ def _of_paced(polls: Polls, name: str) -> PolledFit:
         delivered = polls.delivered * polls.mss
         still = unchanged(polls.time_ns, polls.rate, delivered, polls.rtt_us, GAINS[name] is _V1)
         foreign += polls.often * still
-    return PolledFit(each, off, 0.0, usual, polls.bandwidth_known, foreign)
+    return PolledFit(log_likelihoods, off, 0.0, usual, polls.bandwidth_known, foreign)
 
 
 def _of_unpaced(polls: Polls, name: str) -> PolledFit:
@@ -148,9 +148,9 @@ def _of_unpaced(polls: Polls, name: str) -> PolledFit:
     usual_wrong = float(np.median(wrong)) if len(wrong) >= const.MIN_OBSERVATIONS else 0.0
     usual = const.WRONG_WINDOW * (1 + const.CUTS_BLUR * len(wrong) / len(polls)) / polls.often
     foreign = wrong_windows(polls, name, FACTORS[name]) * polls.often
-    each = (rate + window)[polls.use]
+    log_likelihoods = (rate + window)[polls.use]
     scale = scale if judged.any() else np.nan
-    return PolledFit(each, scale, usual_wrong * polls.often, usual, False, foreign, polls.paced)
+    return PolledFit(log_likelihoods, scale, usual_wrong * polls.often, usual, False, foreign, polls.paced)
 
 
 def _pacing(polls: Polls, name: str) -> tuple[Floats, Floats, float]:
@@ -175,18 +175,18 @@ def _pacing(polls: Polls, name: str) -> tuple[Floats, Floats, float]:
     known, stray = np.isfinite(ratio), const.STRAY_SHARE * const.BACKGROUND_DENSITY
     least = np.min(apart, axis=1)[known & polls.use]
     off = float(np.median(least)) if len(least) else np.nan
-    each = np.where(known, np.log(np.where(known, density, 0) + stray), np.log(const.BACKGROUND_DENSITY))
-    return each, ratio, max(off, const.GAIN_ERROR)
+    log_likelihoods = np.where(known, np.log(np.where(known, density, 0) + stray), np.log(const.BACKGROUND_DENSITY))
+    return log_likelihoods, ratio, max(off, const.GAIN_ERROR)
 
 
 def _probe_rtt(polls: Polls, name: str) -> Floats:
     """Return the log likelihood of windows as small as those of PROBE_RTT."""
     bdp = polls.bw * polls.min_rtt_us / 1e6 / polls.mss
     mine, others = np.log(const.PROBE_RTT_OWN), np.log(const.STRAY_SHARE)
-    own, other = (mine, others) if GAINS[name] is _V1 else (others, mine)
+    four_segments, half_a_bdp = (mine, others) if GAINS[name] is _V1 else (others, mine)
     four = (polls.cwnd <= PROBE_SEGMENTS) & (bdp > 3 * PROBE_SEGMENTS)
     half = (np.abs(polls.cwnd - bdp / 2) < const.WRONG_WINDOW * bdp) & polls.open
-    return np.where(four, own, 0) + np.where(half, other, 0)
+    return np.where(four, four_segments, 0) + np.where(half, half_a_bdp, 0)
 
 
 def _windows(polls: Polls, name: str) -> tuple[Floats, Floats]:
@@ -238,6 +238,6 @@ def _known(name: str, best: PolledFit) -> float:
         if best.bandwidth_known
         else (const.POLLS_PRIOR_LOG_ODDS, const.WEIGHT)
     )
-    known = before + weight * float(np.log(best.usual / max(best.scale, const.GAIN_ERROR)))
+    log_odds = before + weight * float(np.log(best.usual / max(best.scale, const.GAIN_ERROR)))
     wrong_cut = min(const.DECISIVE_WEIGHT * max(best.cut - const.WRONG_WINDOW, 0.0), const.MAX_AGAINST)
-    return known - wrong_cut - best.foreign
+    return log_odds - wrong_cut - best.foreign

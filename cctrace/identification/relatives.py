@@ -5,7 +5,7 @@
     windows      otherwise, of an unpaced relative: the share of its window that the sender keeps in a reduction, and
                  its growth in segments per round
 
-Only the first RELATIVE_ROWS events are replayed, one parameter at a time; `cctrace.fit.parameters` gives values
+Only the first CHECKED_ROWS events are replayed, one parameter at a time; `cctrace.fit.parameters` gives values
 with intervals.
 """
 
@@ -31,10 +31,10 @@ TRIED = {
 
 def difference(record: SenderRecord, name: str) -> str:
     """Return the difference of an unknown sender to its closest relative in words, after a comma; "" if unknown."""
-    words = other_parameter(record, name) if record.exact else ""
-    if not words and name in FACTORS:
-        words = other_windows(record.halves, name, FACTORS[name])
-    return f", and {words}" if words else ""
+    text = other_parameter(record, name) if record.exact else ""
+    if not text and name in FACTORS:
+        text = other_windows(record.halves, name, FACTORS[name])
+    return f", and {text}" if text else ""
 
 
 def other_parameter(record: SenderRecord, name: str) -> str:
@@ -58,7 +58,7 @@ def _gain(record: SenderRecord, usual: Replay, other: Replay) -> float:
     """Return the gain of a parameter value over the default one; 0 or below if not substantial."""
     if usual.paces:
         return float(np.mean(other.sends) - np.mean(usual.sends)) - const.SENDS_TEMPER if len(other.sends) else 0.0
-    before, after = (astray(record, one).share for one in (usual, other))
+    before, after = (astray(record, replay).share for replay in (usual, other))
     return const.MAX_WRONG_SHARE - after / max(before, 1e-3)
 
 

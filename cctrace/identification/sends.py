@@ -75,8 +75,8 @@ class SenderRecord:
     @functools.cached_property
     def sent(self) -> Ints:
         """The super-packets in each whose times the application did not determine; all, if it determined each."""
-        own = _own_sends(self.events, self.stops)
-        return own if own.any() else self._blocks[1]
+        untimed = _untimed_sends(self.events, self.stops)
+        return untimed if untimed.any() else self._blocks[1]
 
     @functools.cached_property
     def since(self) -> int:
@@ -91,8 +91,8 @@ class SenderRecord:
     @property
     def is_timed_by_application(self) -> bool:
         """Whether most of the super-packets left when the application wrote them."""
-        own = int(_own_sends(self.events, self.stops).sum())
-        return self.exact and own <= (1 - const.PREDOMINANT_SHARE) * int(self._blocks[1].sum())
+        untimed = int(_untimed_sends(self.events, self.stops).sum())
+        return self.exact and untimed <= (1 - const.PREDOMINANT_SHARE) * int(self._blocks[1].sum())
 
     @functools.cached_property
     def shows_no_timer(self) -> bool:
@@ -179,7 +179,7 @@ def record_of(flow: Flow) -> SenderRecord:
     return SenderRecord(events, flow.hz, "hz" not in inferred, exact, rebuilt, is_l4s, socket_limit(flow))
 
 
-def _own_sends(events: Events, stops: Ints) -> Ints:
+def _untimed_sends(events: Events, stops: Ints) -> Ints:
     """Return in each interval the super-packets whose times neither the application nor a timer determined: those that
     `any_send` scores.
     """
@@ -194,8 +194,8 @@ def _own_sends(events: Events, stops: Ints) -> Ints:
     again, alone = sends["retransmitted"] != 0, (sends["segments"] == 1) & np.append(begins[1:], True)
     probes = alone & (sends["in_flight"] > 1) & (silent_ns > 2 * srtt_ns)  # one new segment beyond cwnd
     by_timer = np.where(again, silent_ns > srtt_ns, probes)
-    own = own_sends(events, sends) & ~by_timer
-    return np.diff(np.searchsorted(sends["row"][own], stops), prepend=0)
+    scored = own_sends(events, sends) & ~by_timer
+    return np.diff(np.searchsorted(sends["row"][scored], stops), prepend=0)
 
 
 def _is_blind(flow: Flow) -> bool:
@@ -207,17 +207,17 @@ def _is_blind(flow: Flow) -> bool:
 
 def replay_of(record: SenderRecord, name: str, given: dict[str, Any] | None = None) -> Replay:
     """Replay one candidate; if the sender's HZ is a guess that explains only part of the flow, try others."""
-    one, asked = _replayed(record, name, given or {}, record.hz, record.hz_known)
-    explained = one.sends > UNKNOWN_LOG
+    replay, asked = _replayed(record, name, given or {}, record.hz, record.hz_known)
+    explained = replay.sends > UNKNOWN_LOG
     if (
         not asked
         or not len(explained)
-        or np.mean(one.sends) <= UNKNOWN_LOG
+        or np.mean(replay.sends) <= UNKNOWN_LOG
         or np.mean(explained) >= 1 - const.STRAY_SHARE
     ):
-        return one
+        return replay
     others = [_replayed(record, name, given or {}, hz, True)[0] for hz in CONFIG_HZ if hz != record.hz]
-    return max([one, *others], key=lambda other: np.sum(other.sends))
+    return max([replay, *others], key=lambda other: np.sum(other.sends))
 
 
 def _replayed(record: SenderRecord, name: str, more: dict[str, Any], hz: int, hz_known: bool) -> tuple[Replay, bool]:
@@ -321,10 +321,10 @@ def _set_window(follower: Follower, halves: HalfRounds, row: int) -> None:
     decides what it grows to until the next reduction.
     """
     last = int(np.searchsorted(halves.acks, row))
-    some = slice(max(last - 5, 0), last + 1)
-    limited = halves.open[some] & ~halves.free[some]
+    nearby = slice(max(last - 5, 0), last + 1)
+    limited = halves.open[nearby] & ~halves.free[nearby]
     if limited.any():
-        usual = float(np.median(halves.flight[some][limited]))
+        usual = float(np.median(halves.flight[nearby][limited]))
         since = halves.edges[max(int(np.searchsorted(halves.edges, last)) - 2, 0)]
         recovered = np.flatnonzero(~halves.open[since:last])
         most = float(halves.flight[since : last + 1][recovered[-1] + 1 if len(recovered) else 0 :].max())
@@ -363,11 +363,11 @@ def _leave_slow_start(follower: Follower, halves: HalfRounds, k: int) -> bool:
         follower.set("snd_ssthresh", TCP_INFINITE_SSTHRESH if growing else int(flight))
         return False
     since = halves.edges[max(k - 2, 0)]
-    some = np.arange(since, edge + 1)
-    some = some[halves.limited[some] & ~halves.unfilled(np.full(len(halves.acks), float(cwnd)))[some]]
-    if slow_start or len(some) < const.MIN_FOR_PATTERN:
+    judged = np.arange(since, edge + 1)
+    judged = judged[halves.limited[judged] & ~halves.unfilled(np.full(len(halves.acks), float(cwnd)))[judged]]
+    if slow_start or len(judged) < const.MIN_FOR_PATTERN:
         return False
-    most = int(halves.flight[some].max())
+    most = int(halves.flight[judged].max())
     if most < (1 - const.WRONG_WINDOW) * cwnd:
         follower.set("snd_cwnd", most)
         follower.set("snd_ssthresh", most)

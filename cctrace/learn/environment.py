@@ -110,9 +110,9 @@ def _spread(rng: np.random.Generator, paths: int) -> Iterator[tuple[Any, ...]]:
     flows = [FLOWS[k % len(FLOWS)] for k in range(paths)]
     places = np.zeros((paths, 3))
     for count in FLOWS:
-        own = [k for k in range(paths) if flows[k] == count]
+        rows = [k for k in range(paths) if flows[k] == count]
         for axis in range(3):
-            places[own, axis] = (rng.permutation(len(own)) + rng.uniform(size=len(own))) / max(len(own), 1)
+            places[rows, axis] = (rng.permutation(len(rows)) + rng.uniform(size=len(rows))) / max(len(rows), 1)
     return zip(flows, *places.T, strict=True)
 
 
@@ -211,8 +211,8 @@ def _paths_for(flows: int) -> int:
     >>> [_paths_for(flows) for flows in (1, 4, 24)]
     [1, 3, 11]
     """
-    there = itertools.accumulate(itertools.cycle(FLOWS))
-    return next(paths for paths, total in enumerate(there, 1) if total >= flows)
+    totals = itertools.accumulate(itertools.cycle(FLOWS))
+    return next(paths for paths, total in enumerate(totals, 1) if total >= flows)
 
 
 def statistics(table: TcpInfo, beta: float, k: int) -> pd.DataFrame:

@@ -123,7 +123,7 @@ class Search:
             return best, points[best]
         x, y, _, (a, b, c) = _fit(points)
         if a >= 0:  # flat but for noise, or a valley: no slope to follow, so what does best with its neighbours
-            means = [np.average(y, weights=_near(x, one, WIDTH / 2)) for one in x]
+            means = [np.average(y, weights=_near(x, centre, WIDTH / 2)) for centre in x]
             return betas[int(np.argmax(means))], float(max(means))
         at = min(max(-b / (2 * a), x[0]), x[-1])
         beta = round(float(at**2), 4) if x[0] < at < x[-1] else betas[0 if at == x[0] else -1]
@@ -176,11 +176,11 @@ class Ascent(Search):
         slope = (at - before) / (y - x) / max(abs(at), abs(before), 1e-12)
         step = float(np.clip(RATE * slope, -np.log(STEP), np.log(STEP)))
         beta = _clipped(betas[-1 if at > before else -2] * float(np.exp(step)))
-        known = min(abs(beta / tried - 1) for tried in points) < NEAR
-        return None if known or len(points) >= MAX_PER_K else beta
+        is_near = min(abs(beta / tried - 1) for tried in points) < NEAR
+        return None if is_near or len(points) >= MAX_PER_K else beta
 
     def _top(self, points: Points) -> tuple[float, float]:
-        return max(points.items(), key=lambda one: one[1])
+        return max(points.items(), key=lambda point: point[1])
 
     def _grows(self, points: Points, above: Points) -> bool:
         before, after = (self._top(trials)[1] for trials in (points, above))

@@ -45,15 +45,15 @@ def pack(packets: tuple[Sent, Received], start_ns: int, spans: int) -> Packed:
     del times
     top = np.maximum.accumulate(np.concatenate(([0], sent.seq + sent.size)))
     acked = np.maximum.accumulate(np.concatenate(([0], received.ack)))
-    found, columns = [], []
+    spans_of_files, columns = [], []
     for low_ns, high_ns in itertools.pairwise(edges):
         rows = [np.searchsorted(side.time_ns, (low_ns, high_ns)) for side in (sent, received)]
         part = rows_of(sent, np.arange(*rows[0])), rows_of(received, np.arange(*rows[1]))
         columns.append(packet_columns(part, start_ns))
         span = {"from": low_ns - start_ns, "to": high_ns - start_ns, "sent": len(part[0]), "received": len(part[1])}
-        found.append(span | {"acked": int(acked[rows[1][0]]), "top": int(top[rows[0][0]])})
+        spans_of_files.append(span | {"acked": int(acked[rows[1][0]]), "top": int(top[rows[0][0]])})
     del top, acked, part
-    return Packed(_selected(sent, received, spans), found, columns)
+    return Packed(_selected(sent, received, spans), spans_of_files, columns)
 
 
 def files(packed: Packed, stem: str) -> Iterator[tuple[str, str]]:

@@ -34,15 +34,15 @@ def pairs(left: Sequence[FlowAnalysis], right: Sequence[FlowAnalysis]) -> list[t
     return list(zip(left, right, strict=False))[:_PAIRS]
 
 
-def differences(one: FlowAnalysis, other: FlowAnalysis) -> list[dict[str, Any]]:
+def differences(left: FlowAnalysis, right: FlowAnalysis) -> list[dict[str, Any]]:
     """Return how two flows differ.
 
     Returns list of dict: ``figure`` (as `cctrace flows --json` calls it; ``limit_NAME``: share of the time), ``a``,
     ``b``, ``ratio`` (b over a; None where a is 0 or one of them is unknown).
     """
-    sides = [side.to_dict() for side in (one, other)]
+    sides = [side.to_dict() for side in (left, right)]
     rows = [(name, _number(sides[0][name]), _number(sides[1][name])) for name in FIGURES]
-    limits = _limits(one, other)
+    limits = _limits(left, right)
     for name in dict.fromkeys([*limits[0], *limits[1]]):
         rows.append((f"limit_{name}", float(limits[0].get(name, 0.0)), float(limits[1].get(name, 0.0))))
     return [
@@ -58,9 +58,9 @@ def in_words(row: dict[str, Any]) -> tuple[str, str, str, str]:
     return words, form(row["a"]), form(row["b"]), "" if row["ratio"] is None else f"{row['ratio']:.3g}"
 
 
-def _limits(one: FlowAnalysis, other: FlowAnalysis) -> list[dict[str, float]]:
+def _limits(left: FlowAnalysis, right: FlowAnalysis) -> list[dict[str, float]]:
     """Return the shares of the time that limits lasted, of each flow; {} where they are not known."""
-    return [shares(side.diagnosis.limits) if side.diagnosis else {} for side in (one, other)]
+    return [shares(side.diagnosis.limits) if side.diagnosis else {} for side in (left, right)]
 
 
 def _number(value: float | None) -> float:
@@ -111,9 +111,9 @@ def _curves(marks: Sequence[str], chosen: Sequence[FlowAnalysis]) -> FlowSection
     return FlowSection("Side by side", panels=comparable, duration_s=duration_s, notes=notes)
 
 
-def _limits_in_words(marks: Sequence[str], one: FlowAnalysis, other: FlowAnalysis) -> Iterator[str]:
+def _limits_in_words(marks: Sequence[str], left: FlowAnalysis, right: FlowAnalysis) -> Iterator[str]:
     """Yield one sentence about what limited both flows, if that is known."""
-    sides = _limits(one, other)
+    sides = _limits(left, right)
     if not all(sides):
         return
     yield " ".join(

@@ -97,18 +97,18 @@ def _pages_of(corpus: Corpus, capture: str, chosen: pd.DataFrame, folder: Path) 
 
     column = corpus.captures.frame(["counters"], capture=capture)["counters"]
     counters = list(column.iloc[0]) if len(column) else []
-    known = _identified(corpus, capture)
+    senders = _identified(corpus, capture)
     ends = {tuple(row[_ENDS]): int(row["connection"]) for _, row in chosen.iterrows()}
     pages = {}
     with tempfile.TemporaryDirectory() as temporary:
         try:
-            source, *beside = [_file(one, temporary) for one in (capture, *counters)]
-            found = {key: known.get(connection) for key, connection in ends.items()}
-            for one in analyze([source], beside, identifications=found):
-                connection = ends.get(tuple(one.row[key] for key in _ENDS))
+            source, *beside = [_file(name, temporary) for name in (capture, *counters)]
+            found = {key: senders.get(connection) for key, connection in ends.items()}
+            for analysis in analyze([source], beside, identifications=found):
+                connection = ends.get(tuple(analysis.row[key] for key in _ENDS))
                 if connection is not None:
                     name = f"{_stem(capture)}-{connection}"
-                    page = write_report([replace(one, file=capture)], folder / name)
+                    page = write_report([replace(analysis, file=capture)], folder / name)
                     pages[capture, connection] = link(name, page.name)
         except Exception as error:  # one capture must not end the page over all of them
             warn_caller(f"{capture}: no page of its own: {': '.join(reason_of(error))}", CctraceWarning)
@@ -123,7 +123,7 @@ def _identified(corpus: Corpus, capture: str) -> dict[int, Identification]:
     rows = corpus.controllers.frame(columns, capture=capture).dropna(subset=["candidates"])
     return {
         int(row["connection"]): Identification(
-            [Candidate(*one) for one in zip(row["candidates"], row["probabilities"], strict=True)],
+            [Candidate(*candidate) for candidate in zip(row["candidates"], row["probabilities"], strict=True)],
             tuple(row["group"]),
             row["reason"],
             0.0,
@@ -145,9 +145,9 @@ def _file(name: str, temporary: str) -> str:
     from cctrace.io import archive as archives
 
     with open_source(archive) as source:
-        found = {one.name: one for one in archives.members(source)[0]}
+        members = {member.name: member for member in archives.members(source)[0]}
     path = os.path.join(temporary, str(len(os.listdir(temporary))))  # what it is called does not matter
-    Path(path).write_bytes(found[name].data)
+    Path(path).write_bytes(members[name].data)
     return path
 
 
@@ -199,11 +199,11 @@ def _distributions(flows: pd.DataFrame) -> str:
 
 def _histogram(title: str, values: Floats, form: Callable[[float], str]) -> str:
     """Return a histogram on a logarithmic axis; what is zero has a bar of its own."""
-    known = values[np.isfinite(values)]
-    above = known[known > 0]
-    zeros = len(known) - len(above)
-    caption = format_counted(len(known), "flow", "flows")
-    caption += f", median {form(float(np.median(known)))}" if len(known) else ""
+    finite = values[np.isfinite(values)]
+    above = finite[finite > 0]
+    zeros = len(finite) - len(above)
+    caption = format_counted(len(finite), "flow", "flows")
+    caption += f", median {form(float(np.median(finite)))}" if len(finite) else ""
     caption += f", zero in {zeros:,}" if zeros else ""
     if not len(above):
         return f'<div class="card"><h3>{title}</h3><p class="soft">{caption}</p></div>'
@@ -233,8 +233,8 @@ def _groups(flows: pd.DataFrame, by: str, classes: Mapping[str, str]) -> str:
     body = []
     groups = flows.groupby(by, dropna=False)
     for name in groups.size().sort_values(ascending=False, kind="stable").index[:_MAX_GROUPS]:
-        one = flows[flows[by] == name]
-        shares = one["verdict"].value_counts(normalize=True)
+        group = flows[flows[by] == name]
+        shares = group["verdict"].value_counts(normalize=True)
         ends = 100 * shares.cumsum()
         mix = "".join(
             f'<rect class="{classes[verdict]}" x="{ends[verdict] - 100 * share:.2f}" width="{100 * share:.2f}" '
@@ -242,13 +242,13 @@ def _groups(flows: pd.DataFrame, by: str, classes: Mapping[str, str]) -> str:
             for verdict, share in shares.items()
         )
         caption = ", ".join(f"{verdict} {format_share(share)}" for verdict, share in shares.items())
-        goodput = _or(format_rate, one["goodput_bps"].median())
-        rtt = _or(format_rtt, one["rtt_min_us"].astype(float).median())
+        goodput = _or(format_rate, group["goodput_bps"].median())
+        rtt = _or(format_rtt, group["rtt_min_us"].astype(float).median())
         bar = (
             f'<svg class="mix" role="img" aria-label="{escape(caption)}" viewBox="0 0 100 1" '
             f'preserveAspectRatio="none">{mix}</svg>'
         )
-        body.append([escape(str(name)), bar, f"{len(one):,}", goodput, rtt])
+        body.append([escape(str(name)), bar, f"{len(group):,}", goodput, rtt])
     key = "".join(f'<span><i class="{mark}"></i>{escape(name)}</span>' for name, mark in classes.items())
     more = f'<p class="soft">The {_MAX_GROUPS} largest of {len(groups):,}.</p>' if len(groups) > _MAX_GROUPS else ""
     heads = (by, "Causes", "Flows", "Goodput, median", "Lowest RTT, median")

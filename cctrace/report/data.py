@@ -114,13 +114,13 @@ def packet_columns(packets: tuple[Sent, Received], start_ns: int, pack: Pack = s
 def _fill_series(flows: Sequence[dict[str, Any]], room: int, pack: Pack = small) -> None:
     """Replace the panels by their data, in full where the page has room for it, else thinned as little as possible."""
     for buckets in (None, *_THINNED):
-        found, left = [], room if buckets != _THINNED[-1] else math.inf
+        filled, left = [], room if buckets != _THINNED[-1] else math.inf
         for flow in flows:
             panels, times, left = _panels(flow["panels"], buckets, pack, left)
-            found.append((panels, times))
+            filled.append((panels, times))
         if left >= 0:
             break
-    for flow, (panels, times) in zip(flows, found, strict=True):
+    for flow, (panels, times) in zip(flows, filled, strict=True):
         flow["panels"], flow["times"], flow["thinned"] = panels, times, bool(buckets)
 
 
@@ -132,24 +132,24 @@ def _panels(
     Stops as soon as there is no room left (it is negative then).
     """
     times: list[dict[str, Any]] = []
-    known: dict[bytes, int] = {}
-    found: list[dict[str, Any]] = []
+    places: dict[bytes, int] = {}
+    data: list[dict[str, Any]] = []
     for identifier, panel in panels:
         series = []
-        for one in panel.series:
+        for curve in panel.series:
             if room < 0:
-                return found, times, room
-            time_s, values = _points(one, buckets)
+                return data, times, room
+            time_s, values = _points(curve, buckets)
             key = hashlib.blake2b(time_s.tobytes()).digest()
-            if key not in known:
-                known[key] = len(times)
+            if key not in places:
+                places[key] = len(times)
                 times.append(integers(np.rint(time_s * 1e6), 1e-6, pack))
                 room -= len(times[-1]["data"])
-            style = {"label": one.label, "colour": one.colour, "kind": one.kind, "dashed": one.dashed}
+            style = {"label": curve.label, "colour": curve.colour, "kind": curve.kind, "dashed": curve.dashed}
             column = floats(values, pack)
-            series.append(style | {"stretches": one.stretches, "t": known[key], "y": column})
+            series.append(style | {"stretches": curve.stretches, "t": places[key], "y": column})
             room -= len(column["data"])
-        found.append(
+        data.append(
             {
                 "id": f"{identifier}-{panel.name}",
                 "title": panel.title,
@@ -159,7 +159,7 @@ def _panels(
                 "series": series,
             }
         )
-    return found, times, room
+    return data, times, room
 
 
 def _points(series: Series, buckets: int | None) -> tuple[Values, Values]:

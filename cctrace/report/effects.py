@@ -21,47 +21,47 @@ _MAX_SPAN = 100.0
 _HEADS = ("", "Goodput", "Mean RTT", "Retransmitted")
 
 
-def effects_card(found: Effects | Refusal | None, verdicts: Sequence[Verdict]) -> str:
+def effects_card(effects: Effects | Refusal | None, verdicts: Sequence[Verdict]) -> str:
     """Return the HTML of the effects of `verdicts`; of a `Refusal`, why there are none; "" of None."""
-    if found is None:
+    if effects is None:
         return ""
-    if isinstance(found, Refusal):
-        return card(_TITLE, f"<p>Not simulated: {escape(found.reason)}.</p>", is_open=True)
+    if isinstance(effects, Refusal):
+        return card(_TITLE, f"<p>Not simulated: {escape(effects.reason)}.</p>", is_open=True)
     unanswered = (
-        f"no number for “{escape(CAUSES[one.name].words)}”: {escape(one.no_effect)}"
-        for one in verdicts
-        if one.no_effect
+        f"no number for “{escape(CAUSES[verdict.name].words)}”: {escape(verdict.no_effect)}"
+        for verdict in verdicts
+        if verdict.no_effect
     )
-    not_excluded = (f"not excluded: {escape(text)}" for text in found.not_excluded)
-    body = f"<p>{escape(_act(verdicts))}</p>{_bars(verdicts)}{_beside(found)}"
+    not_excluded = (f"not excluded: {escape(text)}" for text in effects.not_excluded)
+    body = f"<p>{escape(_act(verdicts))}</p>{_bars(verdicts)}{_beside(effects)}"
     return card(_TITLE, body + remarks(unanswered) + remarks(not_excluded), is_open=True)
 
 
 def _act(verdicts: Sequence[Verdict]) -> str:
     """Return the sentence to act on."""
-    for one in verdicts:
-        if one.effect is not None and is_remedy(one):
-            return f"The most would be gained {effect_words(one.effect)}."
-    for one in verdicts:
-        if one.effect is not None and one.effect.goodput.low is None and matters(one):
-            return f"If the application has more to send, the most may be gained {effect_words(one.effect)}."
+    for verdict in verdicts:
+        if verdict.effect is not None and is_remedy(verdict):
+            return f"The most would be gained {effect_words(verdict.effect)}."
+    for verdict in verdicts:
+        if verdict.effect is not None and verdict.effect.goodput.low is None and matters(verdict):
+            return f"If the application has more to send, the most may be gained {effect_words(verdict.effect)}."
     return "Of the causes that can be simulated none costs goodput: without any of them it would be about the same."
 
 
 def _bars(verdicts: Sequence[Verdict]) -> str:
     """Return a table with two bars per cause: goodput and RTT without it, as multiples of those with it."""
-    known = [(one, one.effect) for one in verdicts if one.effect is not None]
-    if not known:
+    simulated = [(verdict, verdict.effect) for verdict in verdicts if verdict.effect is not None]
+    if not simulated:
         return ""
-    goodput, rtt = _axis([effect.goodput for _, effect in known]), _axis([effect.rtt for _, effect in known])
+    goodput, rtt = _axis([effect.goodput for _, effect in simulated]), _axis([effect.rtt for _, effect in simulated])
     rows = (
         (
-            f'{escape(CAUSES[one.name].words)}<br><span class="soft">with {escape(effect.without)} '
-            f"(confidence {format_share(one.confidence)})</span>",
+            f'{escape(CAUSES[verdict.name].words)}<br><span class="soft">with {escape(effect.without)} '
+            f"(confidence {format_share(verdict.confidence)})</span>",
             _bar(effect.goodput, goodput, "estimate"),
             _bar(effect.rtt, rtt, "window"),
         )
-        for one, effect in known
+        for verdict, effect in simulated
     )
     heads = ("Cause", "Goodput without it", "Mean RTT without it")
     note = (

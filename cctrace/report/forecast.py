@@ -22,22 +22,22 @@ _NOTE = (
 )
 
 
-def forecast_section(forecast: Collapse | Refusal | None) -> str:
+def forecast_section(collapse: Collapse | Refusal | None) -> str:
     """Return the HTML of a forecast."""
-    if forecast is None:
+    if collapse is None:
         return ""
-    if isinstance(forecast, Refusal):
-        return card(_ASKED, f"<p>Not known: {escape(forecast.reason)}.</p>")
+    if isinstance(collapse, Refusal):
+        return card(_ASKED, f"<p>Not known: {escape(collapse.reason)}.</p>")
     heads = ("Controller", "Collapses", "Threshold of the sd", "Jitter’s sd", "Chance now", "Within an hour")
     rows = []
-    for name, one in forecast.forecasts_.items():
-        chances = (one.probability.value, one.probability_hour.value)
-        texts = [name, one.verdict, _between(one.threshold_sd_us), _between(one.sd_us)]
+    for name, forecast in collapse.forecasts_.items():
+        chances = (forecast.probability.value, forecast.probability_hour.value)
+        texts = [name, forecast.verdict, _between(forecast.threshold_sd_us), _between(forecast.sd_us)]
         texts += ["-" if chance is None else format_share(max(chance, _LEAST)) for chance in chances]
         rows.append(map(escape, texts))
     cells = table("narrow", heads, rows, "Forecast of minRTT collapse")
-    body = f'{cells}{_runs(forecast)}<p class="soft">{_NOTE}</p>'
-    return card(f"{_ASKED} {escape(forecast.line())}", body, "forecast")
+    body = f'{cells}{_runs(collapse)}<p class="soft">{_NOTE}</p>'
+    return card(f"{_ASKED} {escape(collapse.line())}", body, "forecast")
 
 
 def _between(estimate: Estimate) -> str:
@@ -46,38 +46,38 @@ def _between(estimate: Estimate) -> str:
     return f"{value} ({low} to {high})"
 
 
-def _widest(forecast: Collapse, now_us: float) -> float:
+def _widest(collapse: Collapse, now_us: float) -> float:
     """Return the right end of the axis: the jitter's sd, us."""
-    known = [now_us, 0.25 * forecast.delay_us_]
-    for one in forecast.forecasts_.values():
-        known += [side for side in one.threshold_sd_us if side is not None] + [sd for sd, _ in one.trials]
-    return min(1.05 * max(known), 2 * forecast.delay_us_)
+    sds_us = [now_us, 0.25 * collapse.delay_us_]
+    for forecast in collapse.forecasts_.values():
+        sds_us += [side for side in forecast.threshold_sd_us if side is not None] + [sd for sd, _ in forecast.trials]
+    return min(1.05 * max(sds_us), 2 * collapse.delay_us_)
 
 
-def _groups(forecast: Collapse) -> list[tuple[str, Forecast]]:
+def _groups(collapse: Collapse) -> list[tuple[str, Forecast]]:
     """Return the runs, grouped by controllers that share them: [(names, forecast)]."""
-    found: dict[tuple, list] = {}
-    for name, one in forecast.forecasts_.items():
-        found.setdefault((one.trials, one.threshold_sd_us), []).append((name, one))
-    return [(", ".join(name for name, _ in group), group[0][1]) for group in found.values()]
+    groups: dict[tuple, list] = {}
+    for name, forecast in collapse.forecasts_.items():
+        groups.setdefault((forecast.trials, forecast.threshold_sd_us), []).append((name, forecast))
+    return [(", ".join(name for name, _ in group), group[0][1]) for group in groups.values()]
 
 
-def _runs(forecast: Collapse) -> str:
-    now_us = forecast.sd_us_.value
+def _runs(collapse: Collapse) -> str:
+    now_us = collapse.sd_us_.value
     if now_us is None:
         return ""
-    widest, groups = _widest(forecast, now_us), _groups(forecast)
+    widest, groups = _widest(collapse, now_us), _groups(collapse)
     x, y = _scale(widest, _LEFT, _RIGHT), _scale(1.05, _BOTTOM, _TOP)
     caption = f"this flow: sd {format_time(now_us * 1e3)}"
     label = (
         f"Share of the link that simulated flows got over the jitter's standard deviation; {caption}; "
         "the table above has the thresholds"
     )
-    marks = "".join(_group(k, names, one, x, y) for k, (names, one) in enumerate(groups))
+    marks = "".join(_group(k, names, forecast, x, y) for k, (names, forecast) in enumerate(groups))
     half = f'<line x1="{_LEFT}" x2="{_RIGHT}" y1="{y(0.5):.1f}" y2="{y(0.5):.1f}" class="half"/>'
     return (
         f'<svg class="surface" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(label)}">'
-        f"{_ticks(widest, x, y)}{half}{marks}{_here(now_us, forecast.sd_us_, caption, x)}</svg>"
+        f"{_ticks(widest, x, y)}{half}{marks}{_here(now_us, collapse.sd_us_, caption, x)}</svg>"
     )
 
 
@@ -97,10 +97,10 @@ def _here(now_us: float, sd_us: Estimate, caption: str, x: Scale) -> str:
     )
 
 
-def _group(k: int, names: str, one: Forecast, x: Scale, y: Scale) -> str:
+def _group(k: int, names: str, forecast: Forecast, x: Scale, y: Scale) -> str:
     """Return the runs of controllers, the bar of their threshold, and their legend."""
-    parts = [_mark(k, x(sd), y(share)) for sd, share in one.trials]
-    value, low, high = one.threshold_sd_us
+    parts = [_mark(k, x(sd), y(share)) for sd, share in forecast.trials]
+    value, low, high = forecast.threshold_sd_us
     at = y(0.5) + 7 * k - 3
     if value is not None:
         left, right = (x(value if side is None else side) for side in (low, high))

@@ -61,17 +61,17 @@ def write_index(
             analyses = analyze([file], controller=controller, keep=keeper(), **options)
             write_report(analyses, folder / name, workers=options.get("workers"))
             lines = [
-                (link(name, PAGE, fragment=f"flow{i}"), [*row_of(one), one.sentence], one.to_dict())
-                for i, one in enumerate(analyses)
+                (link(name, PAGE, fragment=f"flow{i}"), [*row_of(analysis), analysis.sentence], analysis.to_dict())
+                for i, analysis in enumerate(analyses)
             ]
         except Exception as error:
             notes.append(f"no report of {file}: {one_line(error)}")
             failed(error)
             continue
-        for address, cells, found in lines:
+        for address, cells, fields in lines:
             links[len(rows)] = address
             rows.append([name, *cells])
-            objects.append(found | {"report": f"{name}/{PAGE}"})
+            objects.append(fields | {"report": f"{name}/{PAGE}"})
     page = folder / PAGE
     title = f"{format_counted(len(files), 'capture', 'captures')}, {format_counted(len(rows), 'flow', 'flows')}"
     columns = ["Capture", *COLUMNS, "Verdict"]

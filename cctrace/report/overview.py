@@ -18,7 +18,7 @@ from cctrace.errors import StreamError
 from cctrace.files import write_text
 from cctrace.flows.counters import CounterFlow
 from cctrace.flows.flow import Flow
-from cctrace.identification.words import sender_words
+from cctrace.identification.sender_text import sender_text
 from cctrace.lang.threads import cores
 from cctrace.plot.packets import Received, Sent, packets_of
 from cctrace.plot.panels_of_counters import counter_panels, counter_phases
@@ -51,8 +51,8 @@ def table(analyses: Sequence[FlowAnalysis]) -> tuple[list[str], list[list[str]]]
     if not any(analysis.agreement for analysis in analyses):
         return [*COLUMNS], rows
     for row, analysis in zip(rows, analyses, strict=True):
-        found = analysis.agreement or {}
-        figures = [f"{short} {format_share(found[key])}" for key, short, _ in _FIGURES if key in found]
+        agreement = analysis.agreement or {}
+        figures = [f"{short} {format_share(agreement[key])}" for key, short, _ in _FIGURES if key in agreement]
         row.append(", ".join(figures[:3]))
     return [*COLUMNS, AGREEMENT], rows
 
@@ -73,7 +73,7 @@ def row_of(analysis: FlowAnalysis) -> list[str]:
 
 def _sender(analysis: FlowAnalysis) -> str:
     """Return a flow's sender: named by the counters, otherwise identified."""
-    return analysis.controller or sender_words(
+    return analysis.controller or sender_text(
         analysis.identification, analysis.diagnosis.causes if analysis.diagnosis else ()
     )
 
@@ -114,15 +114,15 @@ def _save_in_processes(analyses: Sequence[FlowAnalysis], folder: Path, workers: 
     from cctrace.lang.processes import BrokenProcessPool, made_in_order
 
     saved = made_in_order(lambda i: _save_tables_of(analyses[i], folder, i), len(analyses), workers)
-    return [i for i, found in enumerate(saved) if isinstance(found, BrokenProcessPool)]
+    return [i for i, result in enumerate(saved) if isinstance(result, BrokenProcessPool)]
 
 
-def _save_tables(analyses: Sequence[FlowAnalysis], folder: Path, each: Iterable[int]) -> None:
+def _save_tables(analyses: Sequence[FlowAnalysis], folder: Path, numbers: Iterable[int]) -> None:
     """Write the table of flows, and the tables of `each` of some."""
-    rows = [_storable(one.to_dict()) for one in analyses]
+    rows = [_storable(analysis.to_dict()) for analysis in analyses]
     names = [name for name in dict.fromkeys(itertools.chain(*rows)) if name not in SIMULATED]
     save({name: [row.get(name) for row in rows] for name in names}, folder, "flows")
-    for i in each:
+    for i in numbers:
         _save_tables_of(analyses[i], folder, i)
 
 
@@ -138,10 +138,10 @@ def _save_tables_of(analysis: FlowAnalysis, folder: Path, number: int) -> None:
 def _storable(value: Any) -> Any:
     """Return a value as Parquet takes it: None for a record without fields, texts as UTF-8."""
     if isinstance(value, dict):
-        return {name: _storable(one) for name, one in value.items()} or None
+        return {name: _storable(field) for name, field in value.items()} or None
     if isinstance(value, str):
         return visible(value)
-    return [_storable(one) for one in value] if isinstance(value, list) else value
+    return [_storable(field) for field in value] if isinstance(value, list) else value
 
 
 def keeper() -> Callable[[Flow], tuple[Sent, Received] | Packed | None]:
@@ -181,8 +181,8 @@ def _tables(analysis: FlowAnalysis) -> dict[str, Table]:
     if view is not None:
         tables |= {"events": view.events, "tcpinfo": view.kernel, "replay": view.model}
     if analysis.whatif is not None and not isinstance(analysis.whatif, Refusal):
-        found = analysis.whatif.frame()
-        tables["whatif"] = {str(name): found[name].to_numpy() for name in found}
+        frame = analysis.whatif.frame()
+        tables["whatif"] = {str(name): frame[name].to_numpy() for name in frame}
     return {name: columns for name, columns in tables.items() if columns is not None}
 
 
@@ -201,7 +201,7 @@ def report_of(analyses: Sequence[FlowAnalysis]) -> Report:
     if more:
         notes.append(f"{more} more flows are in no table.")
     columns, rows = table([*analyses, *others])
-    drawn = [_section(one, notes, len(analyses) == 1) for one in analyses[:_SECTIONS]]
+    drawn = [_section(analysis, notes, len(analyses) == 1) for analysis in analyses[:_SECTIONS]]
     comparison = None
     with Attempt("comparison of the flows", notes):
         comparison = _comparison(analyses)
@@ -308,7 +308,7 @@ def with_plots(section: FlowSection, view: FlowView, packets: tuple[Sent, Receiv
 
 
 def _in_words(analysis: FlowAnalysis) -> FlowSection:
-    row, diagnosis, found = analysis.row, analysis.diagnosis, analysis.identification
+    row, diagnosis, identification = analysis.row, analysis.diagnosis, analysis.identification
     figures = [
         *zip(COLUMNS[2:-1], row_of(analysis)[2:-1], strict=True),
         ("Duration", "unknown" if np.isnan(row["duration_s"]) else format_time(row["duration_s"] * 1e9)),
@@ -328,9 +328,11 @@ def _in_words(analysis: FlowAnalysis) -> FlowSection:
         limits=diagnosis.limits if diagnosis else [],
         events=diagnosis.events if diagnosis else [],
         verdicts=diagnosis.verdicts if diagnosis else [],
-        candidates=[(one.name, one.probability) for one in found.candidates] if found else [],
+        candidates=[(candidate.name, candidate.probability) for candidate in identification.candidates]
+        if identification
+        else [],
         sender=_sender(analysis),
-        identified=found.reason if found else "",
+        identified=identification.reason if identification else "",
         whatif=analysis.whatif,
         effects=analysis.effects,
         forecast=analysis.collapse,

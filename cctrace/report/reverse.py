@@ -20,33 +20,33 @@ _ELSEWHERE = "They reach from where it was captured to the bulk sender and back.
 
 def reverse_card(flow: FlowSection) -> str:
     """Return a folded card: bytes, packets, response times; empty if the direction is unknown."""
-    found = flow.reverse
-    if not found:
+    reverse = flow.reverse
+    if not reverse:
         return ""
     carried = "acknowledgements only"
-    if found["data_packets"]:
-        messages = "one message" if found["messages"] == 1 else f"{found['messages']:,} messages"
-        carried = f"{format_size(found['payload_bytes'])} of data in {messages}"
-    is_timed = found["answered_us"] or found["echoed_us"]
+    if reverse["data_packets"]:
+        messages = "one message" if reverse["messages"] == 1 else f"{reverse['messages']:,} messages"
+        carried = f"{format_size(reverse['payload_bytes'])} of data in {messages}"
+    is_timed = reverse["answered_us"] or reverse["echoed_us"]
     times = f'<p class="soft">{_TIMES.get(flow.taken_at, _ELSEWHERE)}</p>' if is_timed else ""
     return card(
-        f"The other direction: {found['packets']:,} packets, {carried}", figures(_figures(found)) + times, "reverse"
+        f"The other direction: {reverse['packets']:,} packets, {carried}", figures(_figures(reverse)) + times, "reverse"
     )
 
 
-def _figures(found: dict[str, Any]) -> list[tuple[str, str]]:
-    rows = [("Packets", f"{found['packets']:,}"), ("Pure ACKs", f"{found['pure_acks']:,}")]
-    if found["bytes_per_ack"]:
-        rows.append(("Data per pure ACK", format_size(found["bytes_per_ack"])))
-    if found["data_packets"]:
+def _figures(reverse: dict[str, Any]) -> list[tuple[str, str]]:
+    rows = [("Packets", f"{reverse['packets']:,}"), ("Pure ACKs", f"{reverse['pure_acks']:,}")]
+    if reverse["bytes_per_ack"]:
+        rows.append(("Data per pure ACK", format_size(reverse["bytes_per_ack"])))
+    if reverse["data_packets"]:
         rows += [
-            ("Data", format_size(found["payload_bytes"])),
-            ("Packets with data", f"{found['data_packets']:,}"),
-            ("Retransmitted", f"{found['retransmitted_packets']:,}"),
+            ("Data", format_size(reverse["payload_bytes"])),
+            ("Packets with data", f"{reverse['data_packets']:,}"),
+            ("Retransmitted", f"{reverse['retransmitted_packets']:,}"),
         ]
     marks = (("With SACK", "sack_packets"), ("Window of 0", "zero_windows"), ("ECN echo", "ece_packets"))
-    rows += [(name, f"{found[key]:,}") for name, key in marks if found[key]]
+    rows += [(name, f"{reverse[key]:,}") for name, key in marks if reverse[key]]
     for name, key in (("Data acknowledged after", "answered_us"), ("Time stamps echoed after", "echoed_us")):
-        for which, us in (found[key] or {}).items():
+        for which, us in (reverse[key] or {}).items():
             rows.append((f"{name}, {which}", format_time(us * 1e3)))
     return rows

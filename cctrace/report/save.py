@@ -5,6 +5,7 @@ of equal ones is converted once.
 """
 
 import gzip
+import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -68,7 +69,7 @@ def _rows(table: Table) -> Iterator[bytes]:
     texts = [text for _, text in columns]
     begins = np.cumsum([0, *(len(text) for text in texts)])
     is_text = np.array([bool(text) for text in texts])
-    pool = [one for text in texts for one in text]
+    pool = list(itertools.chain.from_iterable(texts))
     ends = np.cumsum([0, *map(len, pool)])
     room = np.frombuffer(b"".join(pool) or b" ", np.uint8)
     widest = [max(map(len, text)) if text else LONGEST for text in texts]
@@ -86,9 +87,9 @@ def _numbers(values: Values | Sequence[Any]) -> tuple[Values, list[bytes]]:
     if isinstance(values, np.ndarray) and values.dtype != object:
         first = np.append(True, values[1:] != values[:-1])[: len(values)]
         return np.cumsum(first) - 1, [_text(value) for value in values[first].tolist()]
-    some = [k for k, value in enumerate(values) if not k or value is not values[k - 1]]  # lists have no hash
-    places = np.repeat(np.arange(len(some)), np.diff([*some, len(values)]))
-    return places, [_text(values[k]) for k in some]
+    first_of_runs = [k for k, value in enumerate(values) if not k or value is not values[k - 1]]  # lists have no hash
+    places = np.repeat(np.arange(len(first_of_runs)), np.diff([*first_of_runs, len(values)]))
+    return places, [_text(values[k]) for k in first_of_runs]
 
 
 def _text(value: Any) -> bytes:

@@ -75,8 +75,8 @@ def widget(flow: Flow, run: Run | None = None, diagnosis: Diagnosis | None = Non
 def section_of(flow: Flow, run: Run | None = None, diagnosis: Diagnosis | None = None) -> FlowSection:
     """Return the `FlowSection` of a captured flow, without figures and candidates."""
     check_argument(isinstance(flow, Flow), "flow", flow, "a flow of a capture")
-    known = diagnosis is None or isinstance(diagnosis, Diagnosis)
-    check_argument(known, "diagnosis", diagnosis, "what cctrace.diagnose returned")
+    is_diagnosis = diagnosis is None or isinstance(diagnosis, Diagnosis)
+    check_argument(is_diagnosis, "diagnosis", diagnosis, "what cctrace.diagnose returned")
     section = FlowSection(
         title=connection(*flow.key),
         verdict=diagnosis.verdict if diagnosis else "",

@@ -92,26 +92,27 @@ class History:
     @property
     def end_s(self) -> float:
         """When the last disturbance is over."""
-        return max((one.spans[-1][1] for one in self.disturbances), default=0.0)
+        return max((part.spans[-1][1] for part in self.disturbances), default=0.0)
 
     @property
     def size(self) -> tuple[int, float, float]:
         """What is minimised: parts of the history, times of its disturbances, disturbed seconds."""
         parts = len(self.disturbances) + (self.hold_s > 0) + (self.app is not None)
-        times = sum(one.times for one in self.disturbances)
-        return parts + times, round(sum(one.times * one.for_s for one in self.disturbances), 6), self.end_s
+        times = sum(part.times for part in self.disturbances)
+        return parts + times, round(sum(part.times * part.for_s for part in self.disturbances), 6), self.end_s
 
     def steps(self, kind: str, normal: float) -> list[tuple[float, float]]:
         """Return (second, value) of the rate's or RTT's factor or of the loss, as steps from 0 s on."""
-        spans = [(begin, end, one.value) for one in self.disturbances if one.kind == kind for begin, end in one.spans]
+        parts = [part for part in self.disturbances if part.kind == kind]
+        spans = [(begin, end, part.value) for part in parts for begin, end in part.spans]
         edges = sorted({0.0, *(edge for begin, end, _ in spans for edge in (begin, end))})
-        found: list[tuple[float, float]] = []
+        steps: list[tuple[float, float]] = []
         for edge in edges:
-            there = [value for begin, end, value in spans if begin <= edge < end]
-            value = (min if kind == "rate" else max)(there, default=normal)
-            if not found or found[-1][1] != value:
-                found.append((edge, value))
-        return found
+            values = [value for begin, end, value in spans if begin <= edge < end]
+            value = (min if kind == "rate" else max)(values, default=normal)
+            if not steps or steps[-1][1] != value:
+                steps.append((edge, value))
+        return steps
 
 
 def drawn(rng: random.Random, bounds: Bounds) -> History:
@@ -128,9 +129,9 @@ def drawn(rng: random.Random, bounds: Bounds) -> History:
 def _within(history: History, bounds: Bounds) -> History:
     """Return a history without its last disturbances where they are too many, or take too much of the time."""
     parts = list(history.disturbances[: bounds.most])
-    while len(parts) > 1 and sum(one.times * one.for_s for one in parts) > bounds.share * bounds.until_s:
+    while len(parts) > 1 and sum(part.times * part.for_s for part in parts) > bounds.share * bounds.until_s:
         parts.pop()
-    return replace(history, disturbances=tuple(sorted(parts, key=lambda one: (one.at_s, one))))
+    return replace(history, disturbances=tuple(sorted(parts, key=lambda part: (part.at_s, part))))
 
 
 def _disturbance(rng: random.Random, bounds: Bounds, kind: str) -> Disturbance:
@@ -148,17 +149,22 @@ def _disturbance(rng: random.Random, bounds: Bounds, kind: str) -> Disturbance:
     return bounded(Disturbance(kind, at, for_s, value, every, times), bounds)
 
 
-def bounded(one: Disturbance, bounds: Bounds) -> Disturbance:
+def bounded(part: Disturbance, bounds: Bounds) -> Disturbance:
     """Return a disturbance with round numbers, within the bounds."""
-    low, high = bounds.range_of(one.kind)
-    for_s = min(max(_STEP_S, _rounded(one.for_s)), bounds.longest_s)
-    every_s = max(_rounded(one.every_s), for_s) if one.times > 1 else 0.0
-    at_s = min(max(0.0, _rounded(one.at_s)), max(0.0, bounds.until_s - for_s))
-    times = min(one.times, MAX_TIMES, max(1, int(bounds.share * bounds.until_s / for_s)))
+    low, high = bounds.range_of(part.kind)
+    for_s = min(max(_STEP_S, _rounded(part.for_s)), bounds.longest_s)
+    every_s = max(_rounded(part.every_s), for_s) if part.times > 1 else 0.0
+    at_s = min(max(0.0, _rounded(part.at_s)), max(0.0, bounds.until_s - for_s))
+    times = min(part.times, MAX_TIMES, max(1, int(bounds.share * bounds.until_s / for_s)))
     while times > 1 and at_s + (times - 1) * every_s + for_s > bounds.until_s:
         times -= 1
     return Disturbance(
-        one.kind, at_s, for_s, min(max(float(f"{one.value:.3g}"), low), high), every_s if times > 1 else 0.0, times
+        part.kind,
+        at_s,
+        for_s,
+        min(max(float(f"{part.value:.3g}"), low), high),
+        every_s if times > 1 else 0.0,
+        times,
     )
 
 
@@ -198,24 +204,24 @@ def mutated(rng: random.Random, bounds: Bounds, history: History) -> History:
     return _within(history, bounds)
 
 
-def _moved(rng: random.Random, bounds: Bounds, one: Disturbance) -> Disturbance:
+def _moved(rng: random.Random, bounds: Bounds, part: Disturbance) -> Disturbance:
     """Return a disturbance with one number changed, by a little or by much."""
     scale = rng.choice((0.005, 0.02, 0.1, 0.5))
     which = rng.choice(("at_s", "for_s", "value", "gap", "times"))
     if which == "at_s":
-        one = one._replace(at_s=one.at_s + rng.gauss(0, scale * bounds.until_s))
+        part = part._replace(at_s=part.at_s + rng.gauss(0, scale * bounds.until_s))
     elif which == "times":
-        times = max(1, min(MAX_TIMES, one.times + rng.choice((-3, -1, 1, 3))))
-        one = one._replace(times=times, every_s=one.every_s or rng.uniform(one.for_s, 1.5))
+        times = max(1, min(MAX_TIMES, part.times + rng.choice((-3, -1, 1, 3))))
+        part = part._replace(times=times, every_s=part.every_s or rng.uniform(part.for_s, 1.5))
     elif which == "gap":
-        one = one._replace(every_s=one.for_s + (one.every_s - one.for_s) * 2.0 ** rng.gauss(0, 4 * scale))
+        part = part._replace(every_s=part.for_s + (part.every_s - part.for_s) * 2.0 ** rng.gauss(0, 4 * scale))
     else:
-        one = one._replace(**{which: getattr(one, which) * 2.0 ** rng.gauss(0, 4 * scale)})
-    return bounded(one, bounds)
+        part = part._replace(**{which: getattr(part, which) * 2.0 ** rng.gauss(0, 4 * scale)})
+    return bounded(part, bounds)
 
 
-def crossed(rng: random.Random, bounds: Bounds, one: History, other: History) -> History:
+def crossed(rng: random.Random, bounds: Bounds, first: History, second: History) -> History:
     """Return a history that has disturbances of both."""
-    parts = [part for part in (*one.disturbances, *other.disturbances) if rng.random() < 0.5]
+    parts = [part for part in (*first.disturbances, *second.disturbances) if rng.random() < 0.5]
     rng.shuffle(parts)
-    return _within(History(tuple(parts) or one.disturbances, rng.choice((one, other)).hold_s, one.app), bounds)
+    return _within(History(tuple(parts) or first.disturbances, rng.choice((first, second)).hold_s, first.app), bounds)

@@ -28,7 +28,7 @@ def lab_scenario(finding: Finding, name: str) -> dict[str, Any]:
     Raises `ArgumentError` if the history has something that the lab does not.
     """
     history, setting = finding.history, finding.problem.setting
-    kinds = {one.kind for one in history.disturbances}
+    kinds = {disturbance.kind for disturbance in history.disturbances}
     lacking = [text for kind, text in LACKING.items() if kind in kinds]
     if history.hold_s and setting.against is not None:
         lacking.append("ACKs held of one flow only")

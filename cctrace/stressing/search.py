@@ -68,7 +68,7 @@ def search(
             living = sorted(living)[:POPULATION]
             if living[0][0] < here:
                 here, improved = living[0][0], tried
-                best = min(best, (here, living[0][3]), key=lambda one: one[0])
+                best = min(best, (here, living[0][3]), key=lambda scored: scored[0])
             elif tried - improved > PATIENCE:
                 living, here, improved = [], math.inf, tried
             progress(f"{tried} histories tried, smallest margin {best[0]:.3g} ({CLEAR:g} is a failure)")
@@ -131,10 +131,10 @@ def _smaller(history: History, bounds: Bounds) -> Iterator[History]:
 
 
 _CHANGES: tuple[Callable[[Disturbance], Disturbance], ...] = (
-    lambda one: one._replace(times=max(1, one.times // 2)),
-    lambda one: one._replace(times=max(1, one.times - 1)),
-    lambda one: one._replace(at_s=one.at_s + one.every_s, times=max(1, one.times - 1)),
-    lambda one: one._replace(for_s=one.for_s / 2),
-    lambda one: one._replace(for_s=one.for_s * 0.8),
-    lambda one: one._replace(every_s=one.every_s * 0.8),
+    lambda part: part._replace(times=max(1, part.times // 2)),
+    lambda part: part._replace(times=max(1, part.times - 1)),
+    lambda part: part._replace(at_s=part.at_s + part.every_s, times=max(1, part.times - 1)),
+    lambda part: part._replace(for_s=part.for_s / 2),
+    lambda part: part._replace(for_s=part.for_s * 0.8),
+    lambda part: part._replace(every_s=part.every_s * 0.8),
 )

@@ -68,23 +68,23 @@ class Finding(Summarized, Jsonable):
 
     def to_dict(self) -> dict[str, Any]:
         """Return text, margin and history for programs."""
-        history = [one._asdict() for one in self.history.disturbances]
-        known = {"text": self.summary(), "margin": self.margin, "disturbances": history}
-        return known | {"hold_s": self.history.hold_s, "app": self.history.app}
+        history = [part._asdict() for part in self.history.disturbances]
+        fields = {"text": self.summary(), "margin": self.margin, "disturbances": history}
+        return fields | {"hold_s": self.history.hold_s, "app": self.history.app}
 
 
 def _lines(setting: Setting, history: History) -> list[str]:
     lines = []
-    for one in history.disturbances:
+    for part in history.disturbances:
         what = {
-            "rate": f"the rate is {format_rate(one.value * setting.rate_bps)}",
-            "rtt": f"the base RTT is {format_time(one.value * setting.rtt_ns)}",
+            "rate": f"the rate is {format_rate(part.value * setting.rate_bps)}",
+            "rtt": f"the base RTT is {format_time(part.value * setting.rtt_ns)}",
             "loss": "all data packets are lost"
-            if one.value >= 1
-            else f"{format_share(one.value)} of data packets are lost",
-        }[one.kind]
-        again = f", {one.times} times, every {format_time(one.every_s * 1e9)}" if one.times > 1 else ""
-        lines.append(f"from {one.at_s:g} s on, for {format_time(one.for_s * 1e9)}: {what}{again}")
+            if part.value >= 1
+            else f"{format_share(part.value)} of data packets are lost",
+        }[part.kind]
+        again = f", {part.times} times, every {format_time(part.every_s * 1e9)}" if part.times > 1 else ""
+        lines.append(f"from {part.at_s:g} s on, for {format_time(part.for_s * 1e9)}: {what}{again}")
     if history.hold_s:
         lines.append(f"ACKs are held until the ends of slots of {format_time(history.hold_s * 1e9)}")
     if history.app is not None:
@@ -127,19 +127,19 @@ class Stressed(Summarized, Jsonable):
         failures = format_counted(len(self.findings), "failure", "failures")
         title = f"{failures} in {format_counted(self.tried, 'history', 'histories')}, {self.seconds:.1f} s"
         near = [] if math.isinf(self.nearest) else [f"nearest to a failure otherwise: margin {self.nearest:.3g}"]
-        return "\n".join([title, *near, *(one.summary() for one in self.findings)])
+        return "\n".join([title, *near, *(finding.summary() for finding in self.findings)])
 
     def frame(self) -> pd.DataFrame:
         """Return a table, one row per finding."""
         import pandas as pd
 
-        return pd.DataFrame([one.to_dict() for one in self.findings])
+        return pd.DataFrame([finding.to_dict() for finding in self.findings])
 
     def to_dict(self) -> dict[str, Any]:
         """Return the findings and the figures of the search for programs."""
         nearest = None if math.isinf(self.nearest) else self.nearest
-        known = {"tried": self.tried, "nearest": nearest, "seconds": self.seconds}
-        return {"findings": [one.to_dict() for one in self.findings]} | known
+        figures = {"tried": self.tried, "nearest": nearest, "seconds": self.seconds}
+        return {"findings": [finding.to_dict() for finding in self.findings]} | figures
 
 
 def stress(
@@ -191,7 +191,7 @@ def stress(
     check_argument(isinstance(setting, Setting), "setting", setting, "a cctrace.stressing.trial.Setting")
     check_argument(isinstance(aim, Aim), "aim", aim, "a cctrace.stressing.aims.Aim")
     began, tried, nearest = time.monotonic(), 0, math.inf
-    found: list[Finding] = []
+    distinct: list[Finding] = []
     problem = Problem(setting, aim, bounds or Bounds())
     for k in range(findings):
         margin, history, count = search(problem, seed + k, runs, seconds, progress)
@@ -200,6 +200,6 @@ def stress(
             nearest = min(nearest, margin)
             continue
         history = minimised(problem, history, progress)
-        if all(history != one.history for one in found):
-            found.append(Finding(history, problem, problem.margin(history)))
-    return Stressed(tuple(found), tried, nearest, time.monotonic() - began)
+        if all(history != finding.history for finding in distinct):
+            distinct.append(Finding(history, problem, problem.margin(history)))
+    return Stressed(tuple(distinct), tried, nearest, time.monotonic() - began)

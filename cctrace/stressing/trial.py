@@ -79,8 +79,8 @@ class Setting:
         if history.app is not None:
             app = f"chunks:size={self.chunk_bytes(history.app[0])}B,every={sum(history.app):g}s"
         slot = f"{1e3 * history.hold_s:g}ms" if history.hold_s else None
-        own = Sender(self.cc, app=app, ack_slot=slot, ack_every=2)
-        return (own,) if self.against is None else (own, Sender(self.against, ack_every=2))
+        stressed = Sender(self.cc, app=app, ack_slot=slot, ack_every=2)
+        return (stressed,) if self.against is None else (stressed, Sender(self.against, ack_every=2))
 
 
 @dataclass(frozen=True)
@@ -101,18 +101,18 @@ def run(setting: Setting, history: History, seed: int = 1, modes: bool = False) 
     with closing(world), own_code(setting.name):
         runner = Runner(world, "compiled", trace=False, packets=False)
         time_s = np.arange(0, setting.duration_s + setting.sample_s / 2, setting.sample_s)
-        noted, states = np.zeros((len(time_s), len(senders) + 2)), []
+        counters, states = np.zeros((len(time_s), len(senders) + 2)), []
         for k, at in enumerate(time_s):
             runner.to(FIRST_NS + round(at * 1e9))
             f = world.flows
-            noted[k] = [*f.goodput_bytes * f.wire_bytes // f.mss, f.rtt_sum_us[0], f.rtt_count[0]]
+            counters[k] = [*f.goodput_bytes * f.wire_bytes // f.mss, f.rtt_sum_us[0], f.rtt_count[0]]
             if modes:
                 states.append(world.state_bytes(0))
         mss = int(world.flows.mss[0])
     names = columns_of(setting.cc, states, mss)["mode"] if modes else np.zeros(0, object)
-    sums, counts = np.diff(noted[:, -2]), np.diff(noted[:, -1])
+    sums, counts = np.diff(counters[:, -2]), np.diff(counters[:, -1])
     rtt = np.divide(sums, counts, out=np.full(len(sums), np.nan), where=counts > 0) / 1e6
-    return Course(time_s, noted[:, :-2].T, offered(path, time_s, history.app), rtt, names)
+    return Course(time_s, counters[:, :-2].T, offered(path, time_s, history.app), rtt, names)
 
 
 def offered(path: Path, time_s: Floats, app: tuple[float, float] | None) -> Floats:

@@ -10,7 +10,7 @@ from cctrace.analysis.analyze import _forecast, analyze
 from cctrace.cli import main
 from cctrace.identification.identify import CANDIDATES, Candidate, Identification
 from cctrace.identification.odds import Judgement
-from cctrace.identification.words import believed, sender_words
+from cctrace.identification.sender_text import believed, sender_text
 from cctrace.report.overview import row_of
 
 
@@ -20,10 +20,10 @@ def found(group, share, reason="so it was sent"):
 
 
 def test_a_group_is_named_with_how_sure_it_is():
-    assert sender_words(found(["bbr2022", "bbr2019"], 0.97)) == "bbr2022 or bbr2019 (97 % sure)"
-    assert sender_words(found(["cubic6"], 0.999)) == "cubic6 (over 99 % sure)"
-    assert sender_words(found(CANDIDATES[1:6], 0.9)) == "a BBR of any version (90 % sure)"
-    assert sender_words(None) == sender_words(found(["unknown"], 0.0)) == "unknown"
+    assert sender_text(found(["bbr2022", "bbr2019"], 0.97)) == "bbr2022 or bbr2019 (97 % sure)"
+    assert sender_text(found(["cubic6"], 0.999)) == "cubic6 (over 99 % sure)"
+    assert sender_text(found(CANDIDATES[1:6], 0.9)) == "a BBR of any version (90 % sure)"
+    assert sender_text(None) == sender_text(found(["unknown"], 0.0)) == "unknown"
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_a_group_is_named_with_how_sure_it_is():
     ],
 )
 def test_nine_names_are_no_answer_and_what_hid_the_sender_is_said(verdict, why):
-    assert sender_words(found(CANDIDATES, 0.69), [verdict]) == f"cannot be determined from this record{why}"
+    assert sender_text(found(CANDIDATES, 0.69), [verdict]) == f"cannot be determined from this record{why}"
 
 
 def test_counters_that_name_the_controller_are_believed():
