@@ -26,16 +26,16 @@ class Flights(HalfRounds):
         self.edges = self.acks = np.arange(len(self.flight))
         self.time_us = self.edges * RTT_US / 2
         self.rtt_us = np.full(len(self.edges), RTT_US)
-        self.open, self.busy = np.ones(len(self.edges)), np.ones(len(flight), bool)
-        self.free = np.zeros(len(self.edges), bool)
+        self.outside_recovery, self.busy = np.ones(len(self.edges)), np.ones(len(flight), bool)
+        self.not_cwnd_limited = np.zeros(len(self.edges), bool)
         self.reductions = np.array(reductions, int)
-        self.blur = 0.0
+        self.flight_error = 0.0
         self.ran_out = np.zeros(len(flight), bool)
 
     def __len__(self):
         return len(self.flight) - 1
 
-    def each(self, values):
+    def block_means(self, values):
         return values[1:].astype(float)
 
 
@@ -243,7 +243,7 @@ def test_what_a_policer_drops_before_the_receiver_was_sent_all_the_same(tmp_path
     sim, left = cct.simulate(path, "bbr2022", "8s", 1, packets=True), {}
     for side in ("sender", "receiver"):
         sim.to_pcap(tmp_path / side, side=side)
-        left[side] = record_of(cct.read(tmp_path / side).flow(0)).halves.left[-1]
+        left[side] = record_of(cct.read(tmp_path / side).flow(0)).halves.sent_so_far[-1]
     lost = cct.read(tmp_path / "receiver").flow(0).row["retransmitted_segments"]
     assert lost > 200
     assert abs(left["receiver"] - left["sender"]) < lost / 2  # what is lost twice shows once
@@ -266,7 +266,7 @@ def test_jitter_does_not_hide_that_a_window_rises_for_a_long_time():
 
     def share(flight):
         blocks = Flights(flight * (1 + rng.normal(0, 0.03, 400)), [0])
-        blocks.blur = 0.06
+        blocks.flight_error = 0.06
         return blocks.rises[1]
 
     assert share(np.linspace(100, 400, 400)) > 0.9

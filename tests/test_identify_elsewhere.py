@@ -31,14 +31,14 @@ class Sent(HalfRounds):
         self.edges = np.arange(len(gains) + 1)
         self.time_us = self.edges * block_us
         self.sent = self.acked = np.array(gains) * 1000 * block_us / 1e6
-        self.open, self.flight = np.ones(len(self.edges)), np.full(len(self.edges), 40.0)
+        self.outside_recovery, self.flight = np.ones(len(self.edges)), np.full(len(self.edges), 40.0)
         self.busy = np.ones(len(gains), bool)
         self.acks = self.edges
 
     def __len__(self):
         return len(self.sent)
 
-    def each(self, values):
+    def block_means(self, values):
         return values[1:].astype(float)
 
 
@@ -140,7 +140,7 @@ def behind_a_send_buffer(seconds, dips_at):
     halves.acks, halves.time_us, halves.flight = np.arange(count), now_us.astype(float), flight.astype(float)
     halves.edges, halves.rtt_us = 22 * np.arange(len(halves) + 1)[: count // 22], np.full(count, 44_000.0)
     halves.sent = halves.sent[: len(halves.edges) - 1]
-    halves.left = 0.9 * np.arange(count)  # as 38 segments each round trip
+    halves.sent_so_far = 0.9 * np.arange(count)  # as 38 segments each round trip
     halves.ran_out = np.zeros(len(halves), bool)  # more always waits
     return events, halves
 
@@ -172,7 +172,7 @@ def test_what_an_application_did_not_write_is_no_fault_of_a_pacing_rate():
 def test_a_flight_that_runs_out_is_not_still():
     """BBRv3 behind a send buffer, seed 334406: no probe is seen where no data are left for it."""
     halves = Sent([1.0] * 800)
-    halves.steady, halves.rises, halves.blur, halves.rtt_us = False, (0, 0.0), 0.0, np.full(801, RTT_US)
+    halves.steady, halves.rises, halves.flight_error, halves.rtt_us = False, (0, 0.0), 0.0, np.full(801, RTT_US)
     events = acks(halves.flight, srtt_us8=8 * RTT_US, tcp_min_rtt_us=RTT_US, rs_rtt_us=RTT_US)
     record = types.SimpleNamespace(halves=halves, events=events)
     replay = types.SimpleNamespace(cls=cct.cc.controller("bbr3")[0], cwnd=np.full(801, 90.0))
@@ -243,10 +243,10 @@ class Periods:
 
     left = np.arange(2.0)
 
-    def __init__(self, periods=3, blur=0.0):
+    def __init__(self, periods=3, flight_error=0.0):
         self.flights = np.tile(np.linspace(50.0, 60.0, 10), periods)
         self.epochs = list(np.arange(10 * periods).reshape(periods, 10))
-        self.blur = blur
+        self.flight_error = flight_error
 
     def rates(self, left):
         return np.diff(left) / 1e4  # segments/us
@@ -262,11 +262,11 @@ def test_flights_that_outgrow_a_window_are_not_its_own():
     rise = np.tile(np.linspace(0.0, 0.4, 10), 3)
     assert against(halves, rise) == constants.MAX_AGAINST
     assert against(halves, rise + 0.5) == constants.MAX_AGAINST  # a wrong factor is not growth
-    halves.blur = 0.4  # jitter makes flights so uneven
+    halves.flight_error = 0.4  # jitter makes flights so uneven
     assert against(halves, rise) == 0.0
-    halves.blur, halves.epochs = 0.16, [np.arange(10)]  # jitter may do this to one period: it counts by a third
+    halves.flight_error, halves.epochs = 0.16, [np.arange(10)]  # jitter may do this to one period: it counts by a third
     assert 0.0 < against(halves, rise) < constants.MAX_AGAINST / constants.MIN_OBSERVATIONS
-    halves.blur = 0.0  # but not this
+    halves.flight_error = 0.0  # but not this
     assert against(halves, rise) == constants.MAX_AGAINST
     halves.epochs = Periods().epochs
     assert against(halves, np.where(np.arange(30) < 20, 0.0, rise)) == constants.MAX_AGAINST  # nor in one of several
@@ -278,7 +278,7 @@ def test_flights_that_outgrow_a_window_are_not_its_own():
 
 def test_a_growth_of_a_few_segments_is_sure_in_many_like_periods_and_not_in_scattered_ones():
     """H-TCP's and Hybla's windows grow by a tenth or two faster than Reno's, and by the same in each period."""
-    halves = Periods(20, blur=0.02)
+    halves = Periods(20, flight_error=0.02)
     few = np.tile(np.linspace(0.0, 4.0, 10), 20) / halves.flights
     assert against(halves, few) > constants.PRIOR_LOG_ODDS
     assert against(halves, few / 4) == 0.0  # a segment is what an ACK moves
@@ -297,7 +297,7 @@ def test_flights_that_grow_more_slowly_than_a_window_are_not_its_own_unless_they
 
 
 def test_what_jitter_does_to_the_growth_of_many_periods_is_small():
-    few, many = Periods(3, blur=0.1), Periods(30, blur=0.1)
+    few, many = Periods(3, flight_error=0.1), Periods(30, flight_error=0.1)
     said = against(few, np.tile(np.linspace(0.0, 0.2, 10), 3))
     assert against(many, np.tile(np.linspace(0.0, 0.2, 10), 30)) > 2 * said
 
@@ -335,7 +335,7 @@ def test_flights_too_short_to_show_a_probe_of_v1_are_not_still():
     uneven = Sent([1.0] * 400)
     uneven.flight[::2] *= 0.9
     assert longest_still(uneven, wait_us, window) < 1
-    assert longest_still(uneven, wait_us, window, blur=0.1) > 5  # by jitter
+    assert longest_still(uneven, wait_us, window, flight_error=0.1) > 5  # by jitter
 
 
 def test_another_cycle_counts_as_little_as_the_cycles_where_flights_are_short(tmp_path, monkeypatch):
@@ -355,7 +355,9 @@ def test_another_cycle_counts_as_little_as_the_cycles_where_flights_are_short(tm
 def test_what_an_application_wrote_may_be_too_little_to_fill_a_window():
     halves = HalfRounds.__new__(HalfRounds)
     # Twice 30 segments, one an ACK, acknowledged from the tenth on; no segment leaves while the last 20 are in flight.
-    halves.left = np.concatenate([np.arange(1, 31), np.full(20, 30), np.arange(31, 61), np.full(20, 60)]).astype(float)
+    halves.sent_so_far = np.concatenate([np.arange(1, 31), np.full(20, 30), np.arange(31, 61), np.full(20, 60)]).astype(
+        float
+    )
     one = np.concatenate([np.minimum(np.arange(1, 31), 20), np.arange(20, 0, -1)])
     halves.flight = np.concatenate([one, one]).astype(float)
     halves.time_us = np.arange(100) * 1000.0
@@ -368,10 +370,16 @@ def test_what_an_application_wrote_may_be_too_little_to_fill_a_window():
 def test_a_writes_last_short_segment_shows_that_nothing_else_waited():
     halves = HalfRounds.__new__(HalfRounds)
     # A segment for each of 30 ACKs, one for the 41st, and again one an ACK from the 51st on.
-    halves.left = np.concatenate([np.arange(1, 31), np.full(10, 30), np.full(10, 31), np.arange(32, 82)]).astype(float)
+    halves.sent_so_far = np.concatenate([np.arange(1, 31), np.full(10, 30), np.full(10, 31), np.arange(32, 82)]).astype(
+        float
+    )
     halves.flight = np.concatenate([np.full(30, 60), np.arange(60, 50, -1), np.arange(51, 41, -1), np.full(50, 60)])
     halves.time_us, halves.rtt_us = np.arange(100) * 1000.0, np.full(100, 80_000.0)
-    halves.idle, halves.free, halves.open = (np.zeros(100, bool), np.zeros(100, bool), np.ones(100, bool))
+    halves.idle, halves.not_cwnd_limited, halves.outside_recovery = (
+        np.zeros(100, bool),
+        np.zeros(100, bool),
+        np.ones(100, bool),
+    )
     short = copy.copy(halves)
     halves.ended, short.ended = np.zeros(0, int), np.array([40])  # the single segment is short
     assert halves.limited[:-1].all()  # cwnd may have fallen meanwhile
@@ -389,9 +397,9 @@ def test_a_replayed_window_that_the_flights_confirm_is_not_moved_by_a_segment(se
         acks=np.arange(count),
         edges=np.arange(0, count, 10),
         flight=np.full(count, seen),
-        open=np.ones(count, bool),
-        free=np.zeros(count, bool),
-        blur=0.0,
+        outside_recovery=np.ones(count, bool),
+        not_cwnd_limited=np.zeros(count, bool),
+        flight_error=0.0,
     )
     window = {"snd_cwnd": 179}
     follower = types.SimpleNamespace(get=window.get, set=window.__setitem__)
@@ -405,7 +413,7 @@ def test_a_slow_start_that_ended_earlier_than_replayed_gives_its_window_with_the
     count = 60
     halves = HalfRounds.__new__(HalfRounds)
     halves.acks, halves.edges = np.arange(count), np.arange(0, count, 10)
-    halves.flight, halves.free = np.full(count, ended), np.zeros(count, bool)
+    halves.flight, halves.not_cwnd_limited = np.full(count, ended), np.zeros(count, bool)
     halves.limited = np.ones(count, bool)
     halves.unfilled = lambda window: np.zeros(len(window), bool)
     fields = {"snd_cwnd": 100, "snd_ssthresh": 90, "epoch_start": 7}
@@ -421,9 +429,9 @@ def test_bursts_lost_before_the_capture_without_a_queue_are_a_policers(each, rtt
     blocks = 160
     halves = Sent([1.0] * blocks)
     halves.rtt_us = np.full(blocks + 1, float(rtt_us))
-    halves.left = np.cumsum(np.append(0, halves.sent))
+    halves.sent_so_far = np.cumsum(np.append(0, halves.sent))
     halves.reductions = np.arange(20, blocks, 20)
     lost = np.zeros(blocks + 1)
     lost[halves.reductions] = each  # of 20 segments
-    captured = halves.left - np.cumsum(lost)
+    captured = halves.sent_so_far - np.cumsum(lost)
     assert halves._is_policed(captured, np.full(blocks + 1, RTT_US)) is policed

@@ -63,20 +63,30 @@ def _relative(tolerance: float, floor: float = 0.0) -> Callable[[Values, Values]
 
 
 _Wanted = tuple[str, str, float, dict[str, Any]]  # name, quantity, needed share, options of `Comparison.agrees`
-# name, needed share, column of tcp_info, comparison of (reconstructed, kernel's), counter that grows from 0
-_FIGURES = (
-    ("total_retrans", 1.0, "total_retrans", _equal, True),
-    ("delivered", 0.995, "delivered", _equal, True),
-    ("bytes_acked", 0.995, "bytes_acked", _equal, True),
-    ("unacked", 0.995, "unacked", _equal, False),
-    ("rtt", 0.95, "rtt", _relative(0.005), False),
-    ("rttvar", 0.95, "rttvar", _relative(0.02, 1.0), False),  # the kernel reports whole microseconds
-    ("min_rtt", 0.95, "min_rtt", _relative(0.01), False),
-    ("delivery_rate", 0.95, "delivery_rate_Bps", _relative(0.01), False),
-    ("app_limited", 0.97, "delivery_rate_app_limited", _equal, False),
-    ("busy_time", 0.95, "busy_time_us", _relative(0.05), True),
-    ("rwnd_limited", 0.95, "rwnd_limited_us", _relative(0.05, 8_000), True),
-)
+
+
+class _Compared(NamedTuple):
+    """A quantity that is compared at each poll."""
+
+    need: float  # share of the polls that have to agree
+    column: str  # of tcp_info
+    compare: Callable[[Values, Values], Bools] = _equal  # of the reconstructed and the kernel's values
+    grows_from_0: bool = False  # a counter
+
+
+_COMPARED = {
+    "total_retrans": _Compared(1.0, "total_retrans", grows_from_0=True),
+    "delivered": _Compared(0.995, "delivered", grows_from_0=True),
+    "bytes_acked": _Compared(0.995, "bytes_acked", grows_from_0=True),
+    "unacked": _Compared(0.995, "unacked"),
+    "rtt": _Compared(0.95, "rtt", _relative(0.005)),
+    "rttvar": _Compared(0.95, "rttvar", _relative(0.02, 1.0)),  # the kernel reports whole microseconds
+    "min_rtt": _Compared(0.95, "min_rtt", _relative(0.01)),
+    "delivery_rate": _Compared(0.95, "delivery_rate_Bps", _relative(0.01)),
+    "app_limited": _Compared(0.97, "delivery_rate_app_limited"),
+    "busy_time": _Compared(0.95, "busy_time_us", _relative(0.05), grows_from_0=True),
+    "rwnd_limited": _Compared(0.95, "rwnd_limited_us", _relative(0.05, 8_000), grows_from_0=True),
+}
 _OF_A_WINDOW: tuple[_Wanted, ...] = (("cwnd", "cwnd", 0.95, {"absolute": 2.0}), ("ssthresh", "ssthresh", 0.95, {}))
 # Of BBRv2 and v3, whose kernel logs them.
 _OF_BOUNDS: tuple[_Wanted, ...] = (
@@ -128,9 +138,9 @@ class Agreement(Public, Jsonable):
 
     def agrees(self, name: str) -> Bools:
         """Return for each poll whether the value named as in `figures` (or `ca_state`, `rto`, ...) agrees."""
-        _, _, column, compare, counter = next((f for f in _FIGURES if f[0] == name), (name, 0, name, _equal, False))
+        _, column, compare, grows_from_0 = _COMPARED.get(name, _Compared(0.0, name))
         got, want = self.values(column), self.kernel[column][self.states["poll"]]
-        if counter and not self.flow.facts["complete"]:
+        if grows_from_0 and not self.flow.facts["complete"]:
             got, want = got - got[0], want - want[0]
         agrees = np.zeros(len(self.polls), bool)
         matches = compare(got.astype(np.float64) if compare is not _equal else got, want)
@@ -147,10 +157,10 @@ class Agreement(Public, Jsonable):
 
     def _figures(self) -> list[Figure]:
         out = []
-        for name, need, column, *_ in _FIGURES:
-            known = self.kernel[column] >= 0
+        for name, compared in _COMPARED.items():
+            known = self.kernel[compared.column] >= 0
             if known.any() and (name != "min_rtt" or self.flow.facts["complete"]):
-                out.append(Figure.of(name, self.agrees(name)[known], need))
+                out.append(Figure.of(name, self.agrees(name)[known], compared.need))
         disturbed = self.kernel["ca_state"] != 0
         if disturbed.mean() >= NON_OPEN_SHARE:
             state = self.agrees("ca_state")

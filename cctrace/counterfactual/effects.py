@@ -235,18 +235,7 @@ def effects_of(
         if all(runs.is_original(_question(runs, *asked[cause])) for runs in kept):
             unanswered[cause] = ACKS_AS_DUE
             del asked[cause]
-    answers = [
-        runs.ask({cause: _question(runs, removal, verdict) for cause, (removal, verdict) in asked.items()})
-        for runs in kept
-    ]
-    causes = {
-        cause: Without(
-            _spanning([answer[cause].figures for answer in answers]),
-            _effect(removal, _spanning([answer[cause].difference or {} for answer in answers])),
-        )
-        for cause, (removal, _) in asked.items()
-    }
-    causes = _with_next_limit(causes, asked, kept)
+    causes = _with_next_limit(_simulated_without(asked, kept), asked, kept)
     next_limits = {without.effect.then for without in causes.values()}
     for verdict in doubtful:
         effect = causes[verdict.name].effect if verdict.name in causes else None
@@ -266,6 +255,18 @@ def effects_of(
     ):
         not_excluded.append(NO_MORE_DATA)
     return Effects(model.recorded, names, kept[0].original or {}, causes, unanswered, added, not_excluded, unlike)
+
+
+def _simulated_without(asked: Removals, kept: Sequence[Runs]) -> dict[str, Without]:
+    """Return the figures without each cause, with intervals that cover the results of all `kept` runs."""
+    answers = [runs.ask({cause: _question(runs, *removal) for cause, removal in asked.items()}) for runs in kept]
+    return {
+        cause: Without(
+            _spanning([answer[cause].figures for answer in answers]),
+            _effect(removal, _spanning([answer[cause].difference or {} for answer in answers])),
+        )
+        for cause, (removal, _) in asked.items()
+    }
 
 
 def _reproducing(

@@ -259,13 +259,11 @@ class Collapse(Serialised):
             enough = max(largest / const.NO_COLLAPSE, const.FAR_SHARE * most)
         return simulated_threshold(
             lambda sd: self.path(sd, per),
-            controller,
+            Sender(controller, ack_every=self.ack_every_),
             self.rate_bps_.number,
-            0.3 * most,
             most,
             now_us=self._now_us,
             enough_us=enough if enough is not None and enough < most else None,
-            ack_every=self.ack_every_,
             segments=const.QUICK_SEGMENTS if self.quick else const.SEGMENTS,
             seed=self.seed,
         )
@@ -288,16 +286,17 @@ class Collapse(Serialised):
         threshold = Estimate(first.sd_us, _outermost(min, lows), high)
         windows_per_hour = 3600 / (const.LONGEST_S * 2 / 3)  # tails of the longest run
         chance = updated_chance(chance_of(threshold, self.sd_us_, first.spread), first)
+        in_an_hour = (float(-np.expm1(windows_per_hour * np.log1p(-min(p, 1 - 1e-12)))) for p in chance.sides())
         return Forecast(
-            threshold,
-            self.sd_us_,
-            chance,
-            Estimate(*(float(-np.expm1(windows_per_hour * np.log1p(-min(p, 1 - 1e-12)))) for p in chance.sides())),
-            float(first.queue_us),
-            float(first.spread),
-            sum(result.runs for result in results),
-            self.domain_,
-            tuple(itertools.chain.from_iterable(result.trials for result in results)),
+            threshold_sd_us=threshold,
+            sd_us=self.sd_us_,
+            probability=chance,
+            probability_hour=Estimate(*in_an_hour),
+            queue_delay_us=float(first.queue_us),
+            spread=float(first.spread),
+            runs=sum(result.runs for result in results),
+            domain=self.domain_,
+            trials=tuple(itertools.chain.from_iterable(result.trials for result in results)),
         )
 
     def predict(self, sd_us: float, controller: str = CONTROLLERS[-1]) -> float:

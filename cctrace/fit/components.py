@@ -147,9 +147,9 @@ def components_of(path: PathEvidence, quick: bool) -> Components:
     `quick`: use `quick_jitter` and a `joint` fit with as few draws; neither if the residual delays are too small to
     reveal a process and a queue stood long enough to determine the rate.
     """
-    (flow, steps, others, _), shaper = path.traffic, path.shaper
-    steps = steps if shaper is None else constant(shaper.rate.number)
-    alone = shaper is None and not others
+    flow, shaper = path.traffic.sent, path.shaper
+    steps = path.traffic.steps if shaper is None else constant(shaper.rate.number)
+    alone = shaper is None and not path.traffic.others
     delays = jitter = joint_fit = None
     families: tuple[str, ...] = tuple(FAMILIES)
     for _ in range(const.MAX_ROUNDS):

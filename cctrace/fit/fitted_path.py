@@ -220,12 +220,12 @@ def _path_of(evidence: PathEvidence, progress: Progress, quick: bool) -> FittedP
     table = evidence.transmissions
     evidence.require_sent()
     progress("rate of the bottleneck")
-    flow, _, others, route = evidence.traffic
+    traffic = evidence.traffic
     progress("token buckets")
     shaper, policer = evidence.shaper, evidence.policer
     progress("jitter")
     parts = components_of(evidence, quick)
-    base, (rates, is_bounded) = parts.base(), parts.rates(flow)
+    base, (rates, is_bounded) = parts.base(), parts.rates(traffic.sent)
     jitter, correlation = parts.as_jitter(), parts.correlation()
     tokens, quiet = bucket_bytes(shaper), None if parts.delays is None else parts.delays.quiet_share
     if quick and evidence.is_long:
@@ -254,25 +254,25 @@ def _path_of(evidence: PathEvidence, progress: Progress, quick: bool) -> FittedP
         "acks": None if evidence.acks is None else evidence.acks._asdict(),
         "cross_traffic": {
             # Unknown: for half of the time, a backlog stood that the flow did not cause.
-            "kind": "elastic" if others else "unknown" if (quiet or 0.0) < 0.5 else "none",
-            "flows_in_capture": len(others),
+            "kind": "elastic" if traffic.others else "unknown" if (quiet or 0.0) < 0.5 else "none",
+            "flows_in_capture": len(traffic.others),
             "quiet_share": quiet or 0.0,
         },
         "undetermined": [name for name, is_unknown in unknown.items() if is_unknown],
         "correlation": correlation,
         "rate_counts": COUNTS,
     }
-    if route is not None and base.value is not None:
+    if traffic.route is not None and base.value is not None:
         estimates["base_rtt_steps"] = [
             {"start_s": float(start / 1e6), **base.shifted(shift).to_dict()}
-            for start, shift in zip(*route, strict=True)
+            for start, shift in zip(*traffic.route, strict=True)
         ]
     if quick and evidence.is_long:
         evidence.put_away("backlogs")
-        flow.put_away()
+        traffic.sent.put_away()
     fitted = FittedPath.of(estimates)
     if not quick:  # a quick fit is never drawn
-        object.__setattr__(fitted, "_parts", (table, flow, parts))
+        object.__setattr__(fitted, "_parts", (table, traffic.sent, parts))
     return fitted
 
 

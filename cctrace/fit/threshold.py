@@ -39,30 +39,27 @@ class Threshold(NamedTuple):
     trials: tuple[tuple[float, float], ...] = ()  # of each run: the sd, us, and the share of the link
 
 
+_FIRST_SD = 0.3  # of the largest sd: the first one tried
+
+
 class _Search:
     """Runs of one controller over `path_of(sd_us)`, with their results."""
 
     def __init__(
-        self,
-        path_of: Callable[[float], Path],
-        controller: str,
-        ack_every: int,
-        rate_bps: float,
-        segments: int,
-        seed: int,
+        self, path_of: Callable[[float], Path], sender: Sender, rate_bps: float, segments: int, seed: int
     ) -> None:
-        self.path_of, self.sender = path_of, Sender(controller, ack_every=ack_every)
+        self.path_of, self.sender = path_of, sender
         self.rate_bps, self.seed = rate_bps, seed
         self.duration_s = float(np.clip(segments / const.RUNS / self.per_second, const.SHORTEST_S, const.LONGEST_S))
         self.runs = int(np.clip(segments / (self.duration_s * self.per_second), const.MIN_RUNS, const.RUNS))
-        self.x: list[float] = []
+        self.log_sds: list[float] = []
         self.share: list[float] = []
         self.queue_us: list[float] = []
 
     @property
     def trials(self) -> tuple[tuple[float, float], ...]:
         """All runs so far: sd, us, and share of the link."""
-        return tuple((float(np.exp(x)), float(share)) for x, share in zip(self.x, self.share, strict=True))
+        return tuple((float(np.exp(x)), float(share)) for x, share in zip(self.log_sds, self.share, strict=True))
 
     @property
     def per_second(self) -> float:
@@ -71,11 +68,11 @@ class _Search:
 
     def at(self, *sds_us: float) -> list[float]:
         """Return the share of the link that a flow gets at each sd, from independent runs."""
-        duration, seed = f"{self.duration_s:.3f}s", self.seed + len(self.x)
+        duration, seed = f"{self.duration_s:.3f}s", self.seed + len(self.log_sds)
         runs = [Run(self.path_of(sd), (self.sender,), duration, seed + k) for k, sd in enumerate(sds_us)]
         for sd_us, outcome in zip(sds_us, batch(runs), strict=True):
             row = outcome.flows[0]
-            self.x.append(np.log(sd_us))
+            self.log_sds.append(np.log(sd_us))
             self.share.append(row["tail_goodput_bps"] * WIRE_PER_PAYLOAD / self.rate_bps)
             self.queue_us.append(float(row["tail_queue_delay_mean_us"]))
         return self.share[len(self.share) - len(sds_us) :]
@@ -87,60 +84,68 @@ class _Search:
 
 def simulated_threshold(
     path_of: Callable[[float], Path],
-    controller: str,
+    sender: Sender,
     rate_bps: float,
-    guess_us: float,
     most_us: float,
     *,
     now_us: float,
     enough_us: float | None,
-    ack_every: int,
     segments: int,
     seed: int,
 ) -> Threshold:
-    """Return the `Threshold` of a controller.
+    """Return the `Threshold` of a sender.
 
     `path_of`: makes the `cctrace.Path` of a jitter's sd in us, of one rate, with a buffer that never overflows.
-    `guess_us`, `most_us`: initial and largest sd. `now_us`: that of the path's jitter; if it is near the threshold,
-    half as many additional runs are made there, since with ordered packets and a window that grows with the jitter some
-    seeds collapse and others never do. `enough_us`: if `FAR_RUNS` runs at this sd keep half of the link, the threshold
-    is not below, and the search ends. `segments`: simulation budget; 11 runs of 21 s are made in any case.
+    `most_us`: the largest sd. `now_us`: that of the path's jitter; if it is near the threshold, half as many additional
+    runs are made there, since with ordered packets and a window that grows with the jitter some seeds collapse and
+    others never do. `enough_us`: if `FAR_RUNS` runs at this sd keep half of the link, the threshold is not below, and
+    the search ends. `segments`: simulation budget; 11 runs of 21 s are made in any case.
     """
-    search = _Search(path_of, controller, ack_every, rate_bps, segments, seed)
+    search = _Search(path_of, sender, rate_bps, segments, seed)
     if enough_us is not None and min(search.at(*[enough_us] * const.FAR_RUNS)) >= 0.5:
-        return Threshold(
-            None, 0.0, const.CLOSE_LOG_SD, enough_us, None, const.FAR_RUNS, search.queue_us[0], trials=search.trials
-        )
-    search = _Search(path_of, controller, ack_every, rate_bps, segments, seed)
-    low, high = _bracket(search, min(guess_us, most_us), most_us)
+        return _bounded(search, const.FAR_RUNS, search.queue_us[0], least_us=enough_us)
+    search = _Search(path_of, sender, rate_bps, segments, seed)
+    low, high = _bracket(search, _FIRST_SD * most_us, most_us)
     if high is None or low is None:
-        bound, runs, queue_us = float(np.exp(search.x[-1])), len(search.x), search.queue_us[-1]
-        least, most = (bound, None) if high is None else (None, bound)
-        tried = _at_now(search, now_us, bound)
-        return Threshold(None, 0.0, const.CLOSE_LOG_SD, least, most, runs, queue_us, *tried, search.trials)
+        bound_us, runs, queue_us = float(np.exp(search.log_sds[-1])), len(search.log_sds), search.queue_us[-1]
+        bound = {"least_us" if high is None else "most_us": bound_us}
+        return _bounded(search, runs, queue_us, _at_now(search, now_us, bound_us), **bound)
     with ahead(importlib.import_module, "scipy.optimize"):  # runs leave one core to what the curve needs
         about = _narrowed(search, low, high, most_us)
     x, error, spread = _curve(search, about)
-    below = [k for k in range(len(search.x)) if search.share[k] >= 0.5]
-    nearest = min(below, key=lambda k: abs(search.x[k] - x), default=0)
-    runs, queue_us = len(search.x), search.queue_us[nearest]
+    below = [k for k in range(len(search.log_sds)) if search.share[k] >= 0.5]
+    nearest = min(below, key=lambda k: abs(search.log_sds[k] - x), default=0)
+    runs, queue_us = len(search.log_sds), search.queue_us[nearest]
     tried = _at_now(search, now_us, np.exp(x))
-    if x > np.log(most_us):  # beyond the range: only the lower end of the curve is known
-        least = float(min(np.exp(x - Z95 * error), most_us))
-        return Threshold(None, error, spread, least, None, runs, queue_us, *tried, search.trials)
-    return Threshold(float(np.exp(x)), error, spread, None, None, runs, queue_us, *tried, search.trials)
+    found = Threshold(float(np.exp(x)), error, spread, None, None, runs, queue_us, *tried, search.trials)
+    if x <= np.log(most_us):
+        return found
+    # Beyond the range: only the lower end of the curve is known.
+    return found._replace(sd_us=None, least_us=float(min(np.exp(x - Z95 * error), most_us)))
+
+
+def _bounded(
+    search: _Search,
+    runs: int,
+    queue_us: float,
+    at_now: tuple[int, int] = (0, 0),
+    least_us: float | None = None,
+    most_us: float | None = None,
+) -> Threshold:
+    """Return a threshold of which the runs give only a bound; their scatter is then an assumption."""
+    return Threshold(None, 0.0, const.CLOSE_LOG_SD, least_us, most_us, runs, queue_us, *at_now, search.trials)
 
 
 def _narrowed(search: _Search, low: float, high: float, most_us: float) -> float:
     """Return log sd about the threshold between two others, after the runs that are left: halving, then around it."""
-    while high - low > np.log(1.12) and len(search.x) < search.runs - 3:
+    while high - low > np.log(1.12) and len(search.log_sds) < search.runs - 3:
         middle = (low + high) / 2
         if search.collapses(np.exp(middle)):
             high = middle
         else:
             low = middle
     around, places = 0.06, []
-    for _ in range(search.runs - len(search.x)):
+    for _ in range(search.runs - len(search.log_sds)):
         places.append(np.exp(min((low + high) / 2 + around, np.log(most_us))))
         around = -1.5 * around
     search.at(*places)
@@ -178,7 +183,7 @@ def _curve(search: _Search, about: float) -> tuple[float, float, float]:
     """Return log threshold, its standard error and a single run's, from a logistic curve through the runs."""
     from scipy import optimize  # imported late: it takes a tenth of a second
 
-    x, share = np.array(search.x), np.array(search.share)
+    x, share = np.array(search.log_sds), np.array(search.share)
     top = max(float(share.max()), 0.9)
     weight = 1 / np.sqrt(
         1 + ((x - about) / const.CLOSE_LOG_SD) ** 2

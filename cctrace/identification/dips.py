@@ -35,7 +35,7 @@ def against(events: Events, halves: HalfRounds, cls: type[Controller]) -> float:
     level = float(FLOOR_SEGMENTS)
     if to_half:  # of a BDP, without what is in a queue, as behind a send buffer
         min_rtt_us = events.at("tcp_min_rtt_us", halves.acks).min()
-        level = max(float(np.median(halves.rates(halves.left))) * min_rtt_us / 2, level)
+        level = max(float(np.median(halves.rates(halves.sent_so_far))) * min_rtt_us / 2, level)
     due = probe_rtts(events, params)
     are_candidates = np.abs(_levels(halves, due) - level) <= const.WRONG_WINDOW * usual + const.ONE_SEGMENT
     odds = -const.STRONG_WEIGHT * int(are_candidates.sum())

@@ -80,14 +80,14 @@ def flights_of(record: SenderRecord, replay: Replay) -> Flights:
     if replay.paces:
         return Flights(log_likelihoods, scale, foreign=0.0 if record.exact else without_dips + _foreign(record, replay))
     window = replay.cwnd[np.maximum(halves.acks - 1, 0)]
-    apart = halves.flights - halves.each(window)
+    apart = halves.flights - halves.block_means(window)
     apart = np.where(over < 0, apart, np.maximum(apart, 0))  # what need not fill a window may be below it
     after, reductions, wrong = after_reductions(halves, over, apart)
     if record.exact:
         return Flights(log_likelihoods, scale, after, reductions, astray(record, replay))
     # In recovery the replay follows the flight; and a window that need not be filled, as too little was written since a
     # pause, explains anything below it. How far off the candidate is shows elsewhere.
-    silent = (halves.opened <= 0.5) | ((over <= 0) & (halves.each(halves.unfilled(window)) > 0.5))
+    silent = (halves.open_share <= 0.5) | ((over <= 0) & (halves.block_means(halves.unfilled(window)) > 0.5))
     if np.count_nonzero(halves.busy & ~silent) >= const.FULL_WEIGHT:
         scale = likelihoods(over[halves.busy & ~silent])[1]
     log_likelihoods = np.where(silent[halves.busy], np.minimum(log_likelihoods, NEUTRAL), log_likelihoods)
@@ -120,14 +120,14 @@ def after_reductions(halves: HalfRounds, over: Floats, apart: Floats) -> tuple[f
     """
     periods = halves.epochs
     known = np.array([False, *(len(inside) >= const.MIN_FOR_PATTERN for inside in periods[:-1])])
-    filled = [_filled(inside, over, halves.blur)[: 2 * const.MIN_AFTER] for inside in periods]
+    filled = [_filled(inside, over, halves.flight_error)[: 2 * const.MIN_AFTER] for inside in periods]
     counts = np.array([k for k, inside in enumerate(filled) if len(inside) >= const.MIN_AFTER], int)
     if not len(counts):
         return np.nan, 0, 0
     first = [filled[k][: const.MIN_AFTER] for k in counts]
     best = np.array([judged[np.argmin(np.abs(over[judged]))] for judged in first])
     segment = const.ONE_SEGMENT / np.maximum(halves.flights[best], 1)
-    most = const.JITTER_MAX * halves.blur + const.AFTER_USUAL + segment
+    most = const.JITTER_MAX * halves.flight_error + const.AFTER_USUAL + segment
     wrong, typical = int(np.sum(np.abs(over[best]) > most)), 0.0
     if len(judged := counts[known[counts]]):
         errors = np.array([np.mean(apart[filled[k]]) for k in judged])
@@ -136,14 +136,14 @@ def after_reductions(halves: HalfRounds, over: Floats, apart: Floats) -> tuple[f
     return typical, len(best), wrong
 
 
-def _filled(inside: Ints, over: Floats, blur: float) -> Ints:
+def _filled(inside: Ints, over: Floats, flight_error: float) -> Ints:
     """Return the blocks of a period from where its window is filled, and stays so.
 
     Paced sends take two round trips to fill it. What goes on to rise is another's window.
     """
     begin = int(np.argmax(over[inside[: 2 * const.MIN_AFTER]])) if len(inside) else 0
     later = np.abs(over[inside[begin : begin + const.MIN_FOR_PATTERN]])
-    return inside[begin:] if np.all(later <= const.AFTER_USUAL + blur) else inside
+    return inside[begin:] if np.all(later <= const.AFTER_USUAL + flight_error) else inside
 
 
 def outgrown(halves: HalfRounds, over: Floats, apart: Floats) -> float:
@@ -160,23 +160,25 @@ def outgrown(halves: HalfRounds, over: Floats, apart: Floats) -> float:
     """
     flight, part = halves.flights, const.MIN_FOR_PATTERN // 2
     growth, surely, most, blocks = [], [0.0], [], 0
-    for inside in (_filled(inside, over, halves.blur) for inside in halves.epochs):
+    for inside in (_filled(inside, over, halves.flight_error) for inside in halves.epochs):
         if len(inside) < const.MIN_FOR_PATTERN:
             continue
         early, middle, late = (float(np.median(flight[third])) for third in np.array_split(inside, 3))
         counts = late - middle > const.GROWING_SHARE * (middle - early)
         segments = float(np.median(apart[inside[-part:]]) - np.median(apart[inside[:part]]))
         if counts or segments > 0:
-            surely.append((abs(segments) - const.ONE_SEGMENT) / max(early, late) - const.JITTER_MAX * halves.blur)
+            surely.append(
+                (abs(segments) - const.ONE_SEGMENT) / max(early, late) - const.JITTER_MAX * halves.flight_error
+            )
             growth.append(float(np.polyfit(np.linspace(0, 1, len(inside)), apart[inside], 1)[0]))
             most.append(max(early, late))
             blocks += len(inside)
     if not growth:
         return 0.0
     grown, usual = float(np.mean(growth)), float(np.median(most))
-    error = max(float(np.std(growth)) / math.sqrt(len(growth)) / usual, halves.blur * math.sqrt(12 / blocks))
-    moved = const.ONE_SEGMENT + const.STAMP_ERROR_US * float(np.median(halves.rates(halves.left)))
-    off = (abs(grown) - moved) / usual - 2 * error - (halves.blur if grown < 0 else 0.0)
+    error = max(float(np.std(growth)) / math.sqrt(len(growth)) / usual, halves.flight_error * math.sqrt(12 / blocks))
+    moved = const.ONE_SEGMENT + const.STAMP_ERROR_US * float(np.median(halves.rates(halves.sent_so_far)))
+    off = (abs(grown) - moved) / usual - 2 * error - (halves.flight_error if grown < 0 else 0.0)
     of_mean, of_one = (
         min(const.AFTER_WEIGHT * max(error, 0.0), const.MAX_AGAINST) for error in (off, max(surely) - const.AFTER_USUAL)
     )
@@ -210,7 +212,7 @@ def astray(record: SenderRecord, replay: Replay) -> Astray:
     window = replay.cwnd[before]
     apart = halves.flight[1:] - window
     by_timer = replay.paced or replay.cls.sets_pacing_rate
-    nearest = halves.most(np.append(-np.inf, apart), blocks=2)[1:] if by_timer else apart
+    nearest = halves.block_maxima(np.append(-np.inf, apart), blocks=2)[1:] if by_timer else apart
     still_open = halves.limited[1:] & (window >= replay.ssthresh[before])
     if record.limit_Bps:
         still_open &= replay.pacing_Bps[before] < record.limit_Bps
@@ -222,7 +224,7 @@ def astray(record: SenderRecord, replay: Replay) -> Astray:
     if replay.paced and len(replay.sends):
         below_it &= float(np.quantile(replay.sends, const.WORSE_QUANTILE)) - uninformative(halves) <= const.WORSE_FITS
     wrong = still_open & ((apart > segment + share) | below_it)
-    repairs = ~halves.open[1:]
+    repairs = ~halves.outside_recovery[1:]
     wrong |= repairs & (apart > 2 * segment + share)
     judged = (still_open | repairs) & (before >= record.since)
     return Astray(int(judged.sum()), float(np.sum(wrong & judged)) / max(int(judged.sum()), 1))
@@ -245,10 +247,12 @@ def _foreign(record: SenderRecord, replay: Replay) -> float:
     # With a queue, v1's window may hold a flight; that of v2 and v3 may without one, at inflight_hi. What ran out of
     # data shows no probe either.
     may_hold = (srtt_us > const.QUEUED_RTTS * min_rtt_us) | (not is_v1)
-    window = np.where(halves.ran_out, 0, halves.each(np.where(may_hold, replay.cwnd[halves.acks], np.inf)))
+    window = np.where(halves.ran_out, 0, halves.block_means(np.where(may_hold, replay.cwnd[halves.acks], np.inf)))
     least = const.V1_MIN_FLIGHT if is_v1 else const.MIN_SENT  # a block of shorter ones outlasts a probe
-    blur = 0.0 if is_v1 else halves.blur  # a probe of v1 lasts a round trip, and may be no larger than jitter
-    still = longest_still(halves, waits_us(halves.each(srtt_us), is_v1), window, least, blur)
+    flight_error = (
+        0.0 if is_v1 else halves.flight_error
+    )  # a probe of v1 lasts a round trip, and may be no larger than jitter
+    still = longest_still(halves, waits_us(halves.block_means(srtt_us), is_v1), window, least, flight_error)
     return overdue + paced_log_odds(halves, still, min_rtt_us, is_v1)
 
 
@@ -260,12 +264,14 @@ def waits_us(rtt_us: Floats, is_v1: bool) -> Floats:
     return const.WAITS_LATE_TIMES * np.minimum(V2["bw_probe_max_rounds"].default * rtt_us, longest_us)
 
 
-def longest_still(halves: HalfRounds, wait_us: Floats, window: Floats, least: float = 0, blur: float = 0) -> float:
+def longest_still(
+    halves: HalfRounds, wait_us: Floats, window: Floats, least: float = 0, flight_error: float = 0
+) -> float:
     """Return the longest time with nearly constant data in flight, after the start, in multiples of a probe's wait.
 
     `wait_us`: that wait in each block. `window`: of the candidate, in each block, segments: flights that fill it do
     not count (a queue that a fall of the rate left), nor those of fewer than `least` segments, which show no probe.
-    `blur`: by which jitter may vary them, too.
+    `flight_error`: by which jitter may vary them, too.
     """
     if not len(halves):
         return 0.0
@@ -276,7 +282,7 @@ def longest_still(halves: HalfRounds, wait_us: Floats, window: Floats, least: fl
     counts = (halves.busy & (lengths < const.PAUSE_BLOCKS * np.median(lengths)))[first:]
     counts &= flight < (1 - const.WINDOW_HOLDS) * window[first:] - 2 * const.ONE_SEGMENT
     counts &= flight >= least  # after a rate step, flights may be shorter than at other times
-    longest, begin, same = 0.0, 0, 1 - 2 * const.STILL_SHARE - blur
+    longest, begin, same = 0.0, 0, 1 - 2 * const.STILL_SHARE - flight_error
     for k in range(len(flight)):
         if not counts[k]:
             begin = k + 1

@@ -24,16 +24,16 @@ class HalfRounds:
     """What was sent in each half round trip.
 
     Attributes per ACK: `acks` (their rows), `time_us`, `rtt_us` (smoothed), `flight` (data in flight before it) and
-    `left` (cumulative data sent by then), in segments; `open` (no recovery), `free` (something other than cwnd limited
-    an unpaced sender) and `idle` (the application had no more data).
+    `sent_so_far`, in segments; `outside_recovery`, `not_cwnd_limited` (something else limited an unpaced sender) and
+    `idle` (the application had no more data).
 
     Per block, whose boundaries are `edges` (numbers of ACKs): `sent` and `acked` segments, `busy` (the application
     always had more data). Of the flow: `reductions` (rows of the calls that start a recovery), `burst` (segments of the
     super-packet to which half of the data belong, or longer ones; 1 in a capture not taken at the sender, in which they
     have come apart) and, of such captures, `held_back` (whether something other than cwnd mostly limited the sender),
     `steady` (whether that was a fixed window or a pacing limit, which hide what a controller would do otherwise),
-    `policed` (whether bursts were lost without a queue) and `blur` (relative error of the flight due to jitter: half of
-    it at each end of an RTT).
+    `policed` (whether bursts were lost without a queue) and `flight_error` (relative, due to jitter: half of it at each
+    end of an RTT).
     """
 
     def __init__(self, events: Events) -> None:
@@ -42,8 +42,8 @@ class HalfRounds:
         self.acks = np.flatnonzero(events["event"] == LINUX_EVENTS["on_ack"])
         self.time_us = events.at("time_ns", self.acks) / 1e3
         self.flight = events.at("rs_prior_in_flight", self.acks).astype(float)
-        self.open = events.at("ca_state", self.acks) <= CA_DISORDER
-        self.free = events.at("is_cwnd_limited", self.acks) == 0
+        self.outside_recovery = events.at("ca_state", self.acks) <= CA_DISORDER
+        self.not_cwnd_limited = events.at("is_cwnd_limited", self.acks) == 0
         self.rtt_us = events.at("srtt_us8", self.acks) / 8
         reduces = (events["event"] == LINUX_EVENTS["ssthresh"]) & (events["ca_state"] <= CA_DISORDER)
         self.reductions = np.flatnonzero(reduces)
@@ -52,24 +52,30 @@ class HalfRounds:
         if len(self.acks):
             self.idle[np.minimum(np.searchsorted(self.acks, waited), len(self.acks) - 1)] = True
         # What was lost before the capture was sent, too: it shows as a hole in the sequence numbers.
-        self.left = events.at("data_segs_out", self.acks).astype(float)
+        self.sent_so_far = events.at("data_segs_out", self.acks).astype(float)
         captured = np.concatenate([[0], np.cumsum(sends["segments"].astype(np.int64))])
         captured = captured[np.searchsorted(sends["row"], self.acks, side="right")]
         # The first ACK after each write's last segment, which is short and empties the queue.
         ended = np.searchsorted(self.acks, sends["row"][sends["ends_write"] != 0])
         self.ended = np.unique(ended[ended < len(self.acks)])
         self.edges = self._edges(events)
-        self.sent = np.diff(self.left[self.edges])
+        self.sent = np.diff(self.sent_so_far[self.edges])
         self.acked = np.diff(events.at("delivered", self.acks)[self.edges].astype(float))
-        paused = np.append(self.each(self.idle) > 0, [False] * 2)
+        paused = np.append(self.block_means(self.idle) > 0, [False] * 2)
         self.busy = ~(paused[:-2] | paused[1:-1] | paused[2:])[: len(self)]
         self.elsewhere = elsewhere = "start_ns" in events.meta["inferred"]
         self.steady = elsewhere and self._is_steady(captured, events.at("tcp_min_rtt_us", self.acks))
-        self.free |= self.steady
-        self.held_back = elsewhere and self.free.size > 0 and bool(np.mean(self.free) > const.PREDOMINANT_SHARE)
+        self.not_cwnd_limited |= self.steady
+        self.held_back = (
+            elsewhere
+            and self.not_cwnd_limited.size > 0
+            and bool(np.mean(self.not_cwnd_limited) > const.PREDOMINANT_SHARE)
+        )
         self.policed = elsewhere and self._is_policed(captured, events.at("tcp_min_rtt_us", self.acks))
         self.burst = 1.0 if elsewhere else _burst(sends)
-        self.blur = max(2 * _jitter(events.at("rs_rtt_us", self.acks)), self._unevenness(events)) if elsewhere else 0.0
+        self.flight_error = (
+            max(2 * _jitter(events.at("rs_rtt_us", self.acks)), self._unevenness(events)) if elsewhere else 0.0
+        )
 
     def __len__(self) -> int:
         return len(self.sent)
@@ -96,10 +102,10 @@ class HalfRounds:
         queued = np.median(self.rtt_us) > const.QUEUED_RTTS * min_rtt_us.min()
         return bool(is_full_rate and np.all(self.reductions < started) and not exceeded and not queued)
 
-    def rates(self, left: Values) -> Floats:
-        """Return the rate of each round trip (two blocks), segments/us, from what had `left` until each ACK."""
+    def rates(self, was_sent: Values) -> Floats:
+        """Return the rate of each round trip (two blocks), segments/us, from what `was_sent` until each ACK."""
         begins, ends = self.edges[:-2], self.edges[2:]
-        return np.asarray((left[ends] - left[begins]) / (self.time_us[ends] - self.time_us[begins]))
+        return np.asarray((was_sent[ends] - was_sent[begins]) / (self.time_us[ends] - self.time_us[begins]))
 
     def _is_policed(self, captured: Ints, min_rtt_us: Values) -> bool:
         """Whether a policer lost what bursts left before the capture: the excess of probes, without a queue.
@@ -107,7 +113,7 @@ class HalfRounds:
         Random losses are single ones. What was in flight with those of a burst is known to their sender only.
         """
         late = slice(len(self) // const.START_SHARE, None)  # slow start overflows any queue
-        unseen, sent = np.diff((self.left - captured)[self.edges])[late], self.sent[late]
+        unseen, sent = np.diff((self.sent_so_far - captured)[self.edges])[late], self.sent[late]
         first = np.searchsorted(self.acks, self.reductions)
         first = first[first < len(self.acks)]
         if len(first) < const.MIN_OBSERVATIONS:
@@ -121,7 +127,7 @@ class HalfRounds:
         half_us = max(float(np.median(events.at("srtt_us8", self.acks))) / 16, 10 * const.STAMP_ERROR_US)
         edges = [0]
         for place in firsts_of_intervals(self.time_us, half_us).tolist():
-            if self.left[place] - self.left[edges[-1]] >= const.MIN_SENT:
+            if self.sent_so_far[place] - self.sent_so_far[edges[-1]] >= const.MIN_SENT:
                 edges.append(place)
         return np.array(edges)
 
@@ -137,14 +143,14 @@ class HalfRounds:
         around = (rtt_us[2:] + rtt_us[:-2]) / 2
         return float(np.median(np.abs(rtt_us[1:-1] / around - 1)))
 
-    def each(self, values: Values) -> Floats:
+    def block_means(self, values: Values) -> Floats:
         """Return the mean of per-ACK values over each block."""
         if len(self.edges) < 2:
             return np.zeros(0)
         sums = np.add.reduceat(values[: self.edges[-1] + 1].astype(float), self.edges[:-1] + 1)
         return sums / np.diff(self.edges)
 
-    def most(self, values: Values, blocks: int = 1) -> Floats:
+    def block_maxima(self, values: Values, blocks: int = 1) -> Floats:
         """Return at each ACK the maximum over its block or, with ``blocks=2``, over that and the previous one."""
         begins = np.unique(np.append(0, self.edges[:-1]))
         most = np.maximum.reduceat(values, begins)
@@ -153,9 +159,9 @@ class HalfRounds:
         return np.repeat(most, np.diff(np.append(begins, len(values))))
 
     @functools.cached_property
-    def opened(self) -> Floats:
+    def open_share(self) -> Floats:
         """The share of each block's ACKs that found no recovery."""
-        return self.each(self.open)
+        return self.block_means(self.outside_recovery)
 
     def excess(self, cwnd: Floats, pacing_Bps: Floats, overhead_bytes: int) -> Floats:
         """Return the relative excess of each block over what a window and a rate allowed (below 0: it fell short).
@@ -163,10 +169,10 @@ class HalfRounds:
         Both are given after each row of the stream; the rate is of segments with so many bytes of headers.
         """
         before = np.maximum(self.acks - 1, 0)
-        window = self.each(_beyond(self.flight, cwnd[before], const.ONE_SEGMENT))
+        window = self.block_means(_beyond(self.flight, cwnd[before], const.ONE_SEGMENT))
         rate = pacing_Bps[before]
         if not np.any(rate > 0):
-            excused = self.each(self.free | self.unfilled(cwnd[before])) > 0.5
+            excused = self.block_means(self.not_cwnd_limited | self.unfilled(cwnd[before])) > 0.5
             return np.where(excused, np.maximum(window, 0), window)
         bytes_each = self.mss + overhead_bytes
         paced = np.cumsum(rate * np.diff(self.time_us, prepend=self.time_us[:1]) * 1e-6 / bytes_each)
@@ -177,14 +183,14 @@ class HalfRounds:
     @functools.cached_property
     def flights(self) -> Floats:
         """The mean flight of each block, segments."""
-        return self.each(self.flight)
+        return self.block_means(self.flight)
 
     @functools.cached_property
     def epochs(self) -> list[Ints]:
         """The blocks without recovery between successive reductions, from the first one on."""
         first = np.searchsorted(self.acks, self.reductions)
         following = np.append(first, len(self.acks))[1:]
-        whole = self.opened == 1
+        whole = self.open_share == 1
         return [
             np.flatnonzero((self.edges[:-1] >= begin) & (self.edges[1:] <= end) & whole)
             for begin, end in zip(first, following, strict=True)
@@ -195,13 +201,13 @@ class HalfRounds:
         """The blocks without recovery from the end of the start on, until the first reduction."""
         first = np.searchsorted(self.acks, self.reductions[0]) if len(self.reductions) else len(self.acks)
         begins = np.arange(len(self)) >= len(self) // const.START_SHARE
-        return np.flatnonzero(begins & (self.edges[1:] <= first) & (self.opened == 1))
+        return np.flatnonzero(begins & (self.edges[1:] <= first) & (self.open_share == 1))
 
     @functools.cached_property
     def climbs(self) -> bool:
         """Whether flights rise as cwnd does in congestion avoidance before anything has reduced it."""
-        some = self.start[self.busy[self.start] & (self.each(self.free)[self.start] < 0.5)]
-        return len(some) >= const.FULL_WEIGHT and _grows(self.flights[some], self.blur)
+        some = self.start[self.busy[self.start] & (self.block_means(self.not_cwnd_limited)[self.start] < 0.5)]
+        return len(some) >= const.FULL_WEIGHT and _grows(self.flights[some], self.flight_error)
 
     @functools.cached_property
     def rises(self) -> tuple[int, float]:
@@ -223,7 +229,7 @@ class HalfRounds:
                     len(inside) >= const.MIN_FOR_PATTERN
                 ):  # a v1 that overflows its queue in each probe has few longer ones
                     epochs += 1
-                    growing += len(inside) * _grows(self.flights[inside], self.blur)
+                    growing += len(inside) * _grows(self.flights[inside], self.flight_error)
         return epochs, growing / max(blocks, 1)
 
     def _falls(self) -> Ints:
@@ -231,7 +237,7 @@ class HalfRounds:
 
         A BBR drains its queue for longer; after PROBE_RTT, its flight is back.
         """
-        flight, blur, segment = self.flights, self.blur, const.ONE_SEGMENT
+        flight, flight_error, segment = self.flights, self.flight_error, const.ONE_SEGMENT
         time_us = self.time_us[self.edges]
         held_us = HELD_US + 2 * np.median(self.rtt_us)
         found: list[int] = []
@@ -239,12 +245,12 @@ class HalfRounds:
             low = k + 1 + int(np.argmin(flight[k + 1 : k + 4]))  # a round trip of two blocks begins within one
             level = flight[low]
             if (
-                level > (const.REDUCED_CWND - blur) * flight[k] - segment
-                or flight[k] < (1 - blur) * flight[k - 1] - segment
+                level > (const.REDUCED_CWND - flight_error) * flight[k] - segment
+                or flight[k] < (1 - flight_error) * flight[k - 1] - segment
             ):
                 continue
             later = flight[low + 1 : int(np.searchsorted(time_us, time_us[low] + held_us)) + 1]
-            goes_on = later[:2].min(initial=np.inf) < (1 - 2 * const.STILL_SHARE - blur) * level - segment
+            goes_on = later[:2].min(initial=np.inf) < (1 - 2 * const.STILL_SHARE - flight_error) * level - segment
             if not goes_on and later.max(initial=0.0) < RECOVERED * level:
                 found.append(low)
         return np.array(found, np.int64)
@@ -252,9 +258,9 @@ class HalfRounds:
     @functools.cached_property
     def limited(self) -> Bools:
         """Before which ACKs the sender was cwnd-limited, outside recovery."""
-        open_twice = self.open.copy()
-        open_twice[1:] &= self.open[:-1]
-        return open_twice & ~self.free & ~self._drains
+        open_twice = self.outside_recovery.copy()
+        open_twice[1:] &= self.outside_recovery[:-1]
+        return open_twice & ~self.not_cwnd_limited & ~self._drains
 
     def unfilled(self, window: Floats) -> Bools:
         """Return before which ACKs too little had left since the last pause to fill a window, segments at each ACK.
@@ -262,12 +268,12 @@ class HalfRounds:
         An application that writes less than a window at a time leaves it so, while a timer spreads its segments.
         """
         last = last_true(self._drains, before=0)
-        return self.flight[last] + self.left - self.left[last] < window
+        return self.flight[last] + self.sent_so_far - self.sent_so_far[last] < window
 
     @functools.cached_property
     def ran_out(self) -> Bools:
         """In which blocks the sender had nothing more to send for a while: they show no probe for bandwidth."""
-        return self.each(self._drains) > 0
+        return self.block_means(self._drains) > 0
 
     @functools.cached_property
     def _drains(self) -> Bools:
@@ -284,18 +290,20 @@ class HalfRounds:
         fallen = (self.flight[begins] - self.flight[ends]) * TSO_WIN_DIVISOR > self.flight[begins]
         pauses = fallen | np.append(np.diff(since_us) > self.rtt_us[begins][:-1], True)
         pauses[number[np.maximum(np.flatnonzero(self.idle) - 1, 0)]] = True
-        alone = self.ended[np.diff(self.left, prepend=0)[self.ended] == 1]  # cwnd would have let it out, too, before
+        alone = self.ended[
+            np.diff(self.sent_so_far, prepend=0)[self.ended] == 1
+        ]  # cwnd would have let it out, too, before
         pauses[number[self.ended]] = True
         pauses[np.maximum(number[alone] - 1, 0)] = True
         return pauses[number]
 
     def fullest(self) -> Bools:
         """Return which ACKs found the largest flight of their half round trip."""
-        return self.flight >= self.most(self.flight)
+        return self.flight >= self.block_maxima(self.flight)
 
     def follows_send(self) -> Bools:
         """Return which ACKs are the first after a send."""
-        return np.diff(self.left, prepend=0) > 0
+        return np.diff(self.sent_so_far, prepend=0) > 0
 
     def held_from(self) -> int | None:
         """Return the row from which a fixed amount of data in flight limited the sender; None if there is none.
@@ -318,7 +326,7 @@ class HalfRounds:
             return None
         # Within a round trip, of two blocks. Bursts of short super-packets may exceed the amount, as after PROBE_RTT.
         some = self.edges[early + 1 : end + 1]
-        filled, emptied = (sign * self.most(sign * self.flight, blocks=2)[some] for sign in (1, -1))
+        filled, emptied = (sign * self.block_maxima(sign * self.flight, blocks=2)[some] for sign in (1, -1))
         amount = np.quantile(filled, 1 - const.STRAY_SHARE)
         first, _, third = np.array_split(filled, 3)
         grown = np.median(third) - np.median(first)
@@ -337,27 +345,27 @@ def _beyond(seen: Floats, allowed: Floats, slack: float) -> Floats:
     return np.sign(apart) * np.maximum(np.abs(apart) - slack, 0) / np.maximum(np.maximum(seen, allowed), 1)
 
 
-def _grows(flight: Floats, blur: float) -> bool:
+def _grows(flight: Floats, flight_error: float) -> bool:
     """Whether the flights of one period between losses are those of a growing window."""
-    if _rises(flight, blur)[0]:
+    if _rises(flight, flight_error)[0]:
         return True
     each = min(
-        int((blur / const.FINEST_SCALE) ** 2), len(flight) // const.MIN_FOR_PATTERN
+        int((flight_error / const.FINEST_SCALE) ** 2), len(flight) // const.MIN_FOR_PATTERN
     )  # blocks that average jitter out
     if each < 2:
         return False
     means = [float(part.mean()) for part in np.array_split(flight, len(flight) // each)]
-    return _rises(np.array(means), blur / math.sqrt(each))[1]
+    return _rises(np.array(means), flight_error / math.sqrt(each))[1]
 
 
-def _rises(flight: Floats, blur: float) -> tuple[bool, bool]:
+def _rises(flight: Floats, flight_error: float) -> tuple[bool, bool]:
     """Whether a flight of one period rises, as a window does, and whether all the time, at no level for long."""
     flight = flight[1:-1]  # at either end, a fall may be the reduction's
     # Between the largest flight until then and the smallest one later.
     level = (np.maximum.accumulate(flight) + np.minimum.accumulate(flight[::-1])[::-1]) / 2
     rise, off = level[-1] - level[0], np.mean(np.abs(flight - level))
     falls = -np.diff(flight)
-    fell = falls[falls > (const.STILL_SHARE + blur) * flight[1:] + const.ONE_SEGMENT].sum()
+    fell = falls[falls > (const.STILL_SHARE + flight_error) * flight[1:] + const.ONE_SEGMENT].sum()
     if rise <= max(const.RISE_SEGMENTS, 2 * fell) or off >= const.UNSTEADY_SHARE * rise:
         return False, False
     early = level[len(level) // 2] - level[0] > const.GROWING_SHARE * rise

@@ -210,7 +210,7 @@ def log_odds(record: SenderRecord, fit: Fit) -> float:
     halves = min(len(flights.halves) / const.FULL_WEIGHT, 1.0)
     if not record.exact:
         scale = const.PACED_SCALE if replay.paces else const.WINDOW_SCALE
-        fits = const.STRONG_WEIGHT * math.log((scale + record.halves.blur) / flights.scale)
+        fits = const.STRONG_WEIGHT * math.log((scale + record.halves.flight_error) / flights.scale)
         # Within a segment, the short flights of any sender are those of a candidate.
         total += halves * min(fits, const.MAX_FOR * _length(record))
         if record.halves.steady or (record.halves.held_back and not replay.paces):

@@ -112,7 +112,7 @@ class Rates:
         errors = const.STAMP_ERROR_US / self.length_us, const.ONE_SEGMENT / sent, const.MIN_RATE_ERROR
         self.error = np.sqrt(errors[0] ** 2 + errors[1] ** 2 + errors[2] ** 2)
         self.acked = np.log(np.maximum(halves.acked, 0.5) / self.length_us * 1e6)
-        self.held = np.where(halves.opened > 0.99, const.HELD_SHARE, const.MAX_WRONG_SHARE)
+        self.held = np.where(halves.open_share > 0.99, const.HELD_SHARE, const.MAX_WRONG_SHARE)
         self.flight = float(np.median(halves.flight)) if len(halves.flight) else 1.0
         self.steps = np.maximum(np.round(const.STEPS_PER_RTT * self.length_us / self.min_rtt_us), 1).astype(int)
 
@@ -137,7 +137,7 @@ class Rates:
 
     def full(self, cwnd: Floats) -> Bools:
         """Return in which blocks the data in flight filled a window, given at each ACK."""
-        window = self.halves.each(cwnd[self.halves.acks])
+        window = self.halves.block_means(cwnd[self.halves.acks])
         flight = self.halves.flights
         return flight > (1 - const.WINDOW_HOLDS) * window - 2 * const.ONE_SEGMENT
 

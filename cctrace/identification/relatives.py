@@ -76,7 +76,7 @@ def kept_and_grown(halves: HalfRounds) -> tuple[float, float]:
             factors.append(halves.flight[inside[0]] / halves.flight[before].max())
         flights = halves.flight[inside]
         grown_segments += float(flights[-1] - flights[0])
-        rounds += float(np.sum(np.diff(halves.left[inside]) / np.maximum(flights[1:], 1)))
+        rounds += float(np.sum(np.diff(halves.sent_so_far[inside]) / np.maximum(flights[1:], 1)))
     share = float(np.median(factors)) if len(factors) >= 2 else np.nan
     return share, grown_segments / rounds if rounds >= const.MIN_FOR_CYCLE else np.nan
 

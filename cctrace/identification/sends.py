@@ -322,13 +322,13 @@ def _set_window(follower: Follower, halves: HalfRounds, row: int) -> None:
     """
     last = int(np.searchsorted(halves.acks, row))
     nearby = slice(max(last - 5, 0), last + 1)
-    limited = halves.open[nearby] & ~halves.free[nearby]
+    limited = halves.outside_recovery[nearby] & ~halves.not_cwnd_limited[nearby]
     if limited.any():
         usual = float(np.median(halves.flight[nearby][limited]))
         since = halves.edges[max(int(np.searchsorted(halves.edges, last)) - 2, 0)]
-        recovered = np.flatnonzero(~halves.open[since:last])
+        recovered = np.flatnonzero(~halves.outside_recovery[since:last])
         most = float(halves.flight[since : last + 1][recovered[-1] + 1 if len(recovered) else 0 :].max())
-        is_full = usual >= (1 - const.WINDOW_HOLDS - halves.blur) * most
+        is_full = usual >= (1 - const.WINDOW_HOLDS - halves.flight_error) * most
         seen, replayed = max(int(usual if is_full else most), 2), follower.get("snd_cwnd")
         if abs(seen - replayed) > const.ONE_SEGMENT + const.FINEST_SCALE * replayed:
             follower.set("snd_cwnd", seen)
@@ -339,8 +339,8 @@ def _undo(follower: Follower, halves: HalfRounds, row: int) -> None:
     cwnd, ssthresh = follower.get("snd_cwnd"), follower.get("snd_ssthresh")
     follower.run(row + 1)
     begin = int(np.searchsorted(halves.acks, row))
-    end = int(np.searchsorted(halves.left, halves.left[min(begin, len(halves.left) - 1)] + cwnd))
-    later = halves.flight[begin:end][halves.open[begin:end] & ~halves.free[begin:end]]
+    end = int(np.searchsorted(halves.sent_so_far, halves.sent_so_far[min(begin, len(halves.sent_so_far) - 1)] + cwnd))
+    later = halves.flight[begin:end][halves.outside_recovery[begin:end] & ~halves.not_cwnd_limited[begin:end]]
     if len(later) and abs(np.median(later) - cwnd) < abs(np.median(later) - follower.get("snd_cwnd")):
         follower.set("snd_cwnd", cwnd)
         follower.set("snd_ssthresh", ssthresh)
@@ -354,7 +354,7 @@ def _leave_slow_start(follower: Follower, halves: HalfRounds, k: int) -> bool:
     """
     edge = halves.edges[k]
     flight, cwnd = halves.flight[edge], follower.get("snd_cwnd")
-    if k == 0 or halves.free[edge] or flight < const.MIN_SENT:
+    if k == 0 or halves.not_cwnd_limited[edge] or flight < const.MIN_SENT:
         return False
     slow_start = cwnd < follower.get("snd_ssthresh")
     growing = flight > (1 + const.WRONG_WINDOW) * halves.flight[halves.edges[k - 1]]
