@@ -8,9 +8,9 @@ import numpy as np
 
 from cctrace.columns import Bools, Floats, Ints
 from cctrace.fit.constants import GRID_POINTS, MAX_STALL_SHARE, MIN_STALL_GAIN
-from cctrace.fit.descent import descend
 from cctrace.fit.families import TINY, Family
 from cctrace.fit.hazards import sums_of_groups
+from cctrace.fit.nelder_mead import nelder_mead
 from cctrace.path.arrays import central_sd
 from cctrace.special import special
 from cctrace.tcp.wire import DELAYED_ACK_SEGMENTS
@@ -87,7 +87,7 @@ class Censored:
 
     def tables(self, family: Family, p: Floats, stalls: float) -> tuple[Floats, Floats]:
         """Return log density and log distribution on the grid, `stalls` of them spread evenly over all delays."""
-        log_pdf, log_cdf = family.logs(self.grid, p)
+        log_pdf, log_cdf = family.log_pdf_and_cdf(self.grid, p)
         share, keep = np.log(stalls), np.log1p(-stalls)
         even, below = share - np.log(self.high - self.low + 1.0), share + self._below
         return np.logaddexp(log_pdf + keep, even), np.logaddexp(log_cdf + keep, below)
@@ -139,7 +139,7 @@ class Censored:
         if start is None:
             start = np.array([*family.guess(self.low, float(np.quantile(observed, 0.3)), sd), -3.0])
         start = np.array(start if stalls else start[:-1])  # do not modify the caller's array
-        if family.located:
+        if family.has_minimum:
             start[0] = max(start[0], 0.0)
 
         def assembled(p: Floats) -> Floats:
@@ -147,7 +147,7 @@ class Censored:
 
         def cost(p: Floats) -> float:
             p = assembled(p)
-            if family.located and not 0 <= p[0] < self.low:
+            if family.has_minimum and not 0 <= p[0] < self.low:
                 return 1e15
             if not np.all(np.abs(p[1:]) < 40):
                 return 1e15
@@ -158,7 +158,7 @@ class Censored:
         steps[0] = sd / 3
         for _ in range(1 if quick else 2):  # a simplex may stop early: restart it where it stopped
             simplex = np.vstack([start, start + np.diag(steps)])
-            start, least = descend(cost, simplex, 0.5 if quick else 0.05, 1e-2, 400)
+            start, least = nelder_mead(cost, simplex, 0.5 if quick else 0.05, 1e-2, 400)
         return Fitted(family, assembled(start), -least)
 
     def without_stalls(self, fitted: Fitted, quick: bool) -> Fitted:

@@ -26,7 +26,7 @@ from cctrace.estimates import Z95, Estimate, Serialised
 from cctrace.fit import constants as const
 from cctrace.fit.components import floor_us, quick_jitter
 from cctrace.fit.delays import of_counters
-from cctrace.fit.filled import fall, filled_rate
+from cctrace.fit.filled import filled_rate, lowest_share
 from cctrace.fit.forecast import Forecast, answer_text, chance_of, milli_text, updated_chance
 from cctrace.fit.jitter import Jitter
 from cctrace.fit.threshold import simulated_threshold
@@ -157,7 +157,7 @@ class Collapse(Serialised):
         lost = float(np.mean(path.lost))
         self.domain_ = self._domain(delays, lost)
         jittery = self.sd_us_.number > const.JITTERY_SHARE * self.delay_us_ and lost < const.LOSSY_SHARE / 2
-        self.fell_to_ = fall(sent, steps.rate[0]) if jittery else None
+        self.fell_to_ = lowest_share(sent, steps.rate[0]) if jittery else None
         forecasts: dict[str, Forecast] = {}
         for name in self.controllers:
             twin = TWINS.get(name, name)

@@ -129,7 +129,7 @@ class Components(NamedTuple):
         k, spread = len(self.steps.rate), np.sqrt(np.diag(self.joint.covariance))
         estimates["sd_us"], estimates["delay_us"] = Estimate.by_factor(self.joint.sd_us, spread[k + 1]), self.base()
         if self.jitter.mean_us_.value:
-            estimates["mean_us"] = Estimate.by_factor(self.joint.beyond_us, spread[k + 2])
+            estimates["mean_us"] = Estimate.by_factor(self.joint.above_minimum_us, spread[k + 2])
         return estimates
 
 

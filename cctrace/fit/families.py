@@ -34,10 +34,10 @@ class Family(NamedTuple):
     """A family: log density and log distribution of the delay, mean and sd, as functions of (x, parameters)."""
 
     name: str
-    logs: Curves  # (log density, log distribution), which have terms in common
+    log_pdf_and_cdf: Curves  # (log density, log distribution), which have terms in common
     moments: Callable[[Params], tuple[float, float]]
     guess: Callable[[float, float, float], tuple[float, ...]]  # from the minimum delay, a central one and the sd
-    located: bool  # the first parameter is the minimum delay
+    has_minimum: bool  # the first parameter is the minimum delay
 
     def __reduce__(self) -> tuple[Callable[[str], Family], tuple[str]]:
         # Functions made by functions cannot be pickled by name; a family can.
@@ -71,24 +71,24 @@ def _normal_moments(p: Params) -> tuple[float, float]:
     return p[0] + sd * hazard, sd * np.sqrt(max(1 + cut * hazard - hazard**2, 1e-12))
 
 
-def _beyond(x: Floats, p: Params) -> Floats:
+def _above_minimum(x: Floats, p: Params) -> Floats:
     return np.maximum(x - p[0], 1e-9)
 
 
 def _gamma(x: Floats, p: Params) -> tuple[Floats, Floats]:
-    shape, z = np.exp(p[1]), _beyond(x, p) / np.exp(p[2])
+    shape, z = np.exp(p[1]), _above_minimum(x, p) / np.exp(p[2])
     log_pdf = (shape - 1) * np.log(z) - z - special.gammaln(shape) - p[2]
     return log_pdf, np.log(special.gammainc(shape, z) + TINY)
 
 
 def _lognormal(x: Floats, p: Params) -> tuple[Floats, Floats]:
-    logs = np.log(_beyond(x, p))
+    logs = np.log(_above_minimum(x, p))
     z = (logs - p[1]) / np.exp(p[2])
     return z * z * -0.5 - p[2] - _LOG_ROOT_TAU - logs, special.log_ndtr(z)
 
 
 def _weibull(x: Floats, p: Params) -> tuple[Floats, Floats]:
-    shape, logs = np.exp(p[1]), np.log(_beyond(x, p) / np.exp(p[2]))
+    shape, logs = np.exp(p[1]), np.log(_above_minimum(x, p) / np.exp(p[2]))
     power = np.exp(np.minimum(shape * logs, 700.0))
     return p[1] - p[2] + (shape - 1) * logs - power, np.log(-np.expm1(-power) + TINY)
 

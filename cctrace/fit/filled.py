@@ -73,7 +73,7 @@ def _one_rate(sent: SentPackets, rate: float) -> Steps:
     return steps
 
 
-def fall(sent: SentPackets, rate: float) -> float | None:
+def lowest_share(sent: SentPackets, rate: float) -> float | None:
     """Return the smallest share of the rate over 5 s; None if at least one half, or if no second reached 0.8."""
     _, delivered, _ = delivered_rate(sent, 1e6)
     share = delivered[1:-1] / rate

@@ -243,11 +243,11 @@ class Jitter(Serialised):
         changes = self._changes()[: scores.shape[1]]
         changes[0] *= max(best.moments[1], 0.1)  # in the units of `Censored.score_rows`
         errors = [np.sqrt(max(c @ by_blocks @ c, c @ inverse @ c)) for c in changes.T]
-        (mean, sd), beyond = best.moments, self._beyond(best.p)
+        (mean, sd), above_minimum = best.moments, self._mean_above_minimum(best.p)
         self.distribution_ = best.family.name
         self.delay_us_ = Estimate.around(mean, errors[0])
         self.sd_us_ = Estimate.by_factor(sd, errors[1])
-        self.mean_us_ = Estimate.by_factor(beyond, errors[2])
+        self.mean_us_ = Estimate.by_factor(above_minimum, errors[2])
         self.ratio_error_ = float(errors[3])
 
     def _changes(self) -> Floats:
@@ -256,9 +256,9 @@ class Jitter(Serialised):
 
         def of(q: Floats) -> Floats:
             mean, sd = family.moments(q[:-1])
-            if not family.located:
+            if not family.has_minimum:
                 return np.array([mean, np.log(sd), 0.0, 0.0])
-            return np.array([mean, np.log(sd), np.log(self._beyond(q)), _ratio(q[0], mean, sd)])
+            return np.array([mean, np.log(sd), np.log(self._mean_above_minimum(q)), _ratio(q[0], mean, sd)])
 
         changes = np.zeros((len(p), 4))
         for k in range(len(p) - 1):
@@ -266,9 +266,9 @@ class Jitter(Serialised):
             changes[k] = (of(p + step) - of(p - step)) / (2 * step[k])
         return changes
 
-    def _beyond(self, p: Floats) -> float:
+    def _mean_above_minimum(self, p: Floats) -> float:
         family = self._best.family
-        return max(family.moments(p[:-1])[0] - p[0], 1e-9) if family.located else 0.0
+        return max(family.moments(p[:-1])[0] - p[0], 1e-9) if family.has_minimum else 0.0
 
     @property
     def base_us_(self) -> float:
@@ -289,7 +289,7 @@ class Jitter(Serialised):
         """Return quantiles of the delay (us, without queue)."""
         low, high = self.range_us_
         grid = np.linspace(max(low - (high - low), 0.0), high + (high - low), 8192)
-        _, log_cdf = self._best.family.logs(grid, self._best.p[:-1])
+        _, log_cdf = self._best.family.log_pdf_and_cdf(grid, self._best.p[:-1])
         return np.interp(np.asarray(shares, float), np.exp(log_cdf), grid)
 
     def score(self, source: Source) -> float:

@@ -18,9 +18,9 @@ import numpy as np
 from cctrace.columns import Bools, Floats, Ints
 from cctrace.fit import constants as const
 from cctrace.fit.censored import Censored
-from cctrace.fit.descent import descend
 from cctrace.fit.families import FAMILIES, Family
 from cctrace.fit.jitter import Jitter
+from cctrace.fit.nelder_mead import nelder_mead
 from cctrace.path.blocks import block_sizes, blocked
 from cctrace.path.constants import PROFILE_DROP
 from cctrace.path.delays import Delays
@@ -34,10 +34,10 @@ class Joint(NamedTuple):
 
     steps: Steps  # at the maximum
     covariance: np.ndarray  # of the log rates, the mean delay (us), the log sd, and the log mean above the minimum
-    # mean_us, sd_us, beyond_us: at the maximum
+    # mean_us, sd_us, above_minimum_us: at the maximum
     mean_us: float
     sd_us: float
-    beyond_us: float
+    above_minimum_us: float
     # 95 % interval of the rate if asymmetric; an end is None if the rate is unbounded on that side
     bounds: tuple[float | None, float | None] | None
     family: str  # distribution of the jitter
@@ -73,11 +73,11 @@ def joint(flow: SentPackets, delays: Delays, jitter: Jitter, quick: bool) -> Joi
     moved = np.zeros((model.k + 3, len(theta)))
     moved[: model.k, len(theta) - model.k :] = np.eye(model.k)
     moved[model.k :, : gradient.shape[1]] = gradient
-    mean, log_sd, log_beyond = model.moments(theta)
+    mean, log_sd, log_above_minimum = model.moments(theta)
     steps, spread = Steps(delays.steps.start_us, np.exp(theta[-model.k :])), moved @ covariance @ moved.T
     if not np.all(np.isfinite(spread)):  # moments that do not exist for the parameters next to the likeliest ones
         return None
-    return Joint(steps, spread, mean, np.exp(log_sd), np.exp(log_beyond), bounds, model.family.name)
+    return Joint(steps, spread, mean, np.exp(log_sd), np.exp(log_above_minimum), bounds, model.family.name)
 
 
 def _likeliest_family(model: _Model, theta: Floats, least: float, jitter: Jitter) -> tuple[_Model, Floats]:
@@ -146,7 +146,7 @@ class _Model:
         return data
 
     def _impossible(self, data: Censored, theta: Floats) -> bool:
-        if self.family.located and not 0 <= theta[0] < data.low:
+        if self.family.has_minimum and not 0 <= theta[0] < data.low:
             return True
         with np.errstate(all="ignore"):
             mean, sd = self.family.moments(theta[: -self.k - 1]) if np.all(np.abs(theta[1:]) < 40) else (0.0, 0.0)
@@ -258,16 +258,16 @@ class _Model:
             return min(-self.log_likelihood(full, data), 1e15)
 
         start = theta[free]
-        if self.family.located and not start[0] < data.low:
+        if self.family.has_minimum and not start[0] < data.low:
             start[0] = max(data.low - self.sd / 10, 0.0)
         simplex = np.vstack([start, start + np.diag(steps)])
-        theta[free], least = descend(cost, simplex, 0.01, 1e-2, 300)
+        theta[free], least = nelder_mead(cost, simplex, 0.01, 1e-2, 300)
         return theta, -least
 
     def moments(self, theta: Floats) -> Floats:
         p = theta[: -self.k]
         mean, sd = self.family.moments(p[:-1])
-        return np.array([mean, np.log(sd), np.log(max(mean - p[0], 1e-9)) if self.family.located else 0.0])
+        return np.array([mean, np.log(sd), np.log(max(mean - p[0], 1e-9)) if self.family.has_minimum else 0.0])
 
     def gradient(self, theta: Floats) -> Floats:
         """Return the derivatives of `moments`, a column for each of the family's parameters."""

@@ -63,7 +63,7 @@ def files(packed: Packed, stem: str) -> Iterator[tuple[str, str]]:
         yield name, f"cctraceChunk({json.dumps(name)}, {script_json(columns)});\n"
 
 
-def fitting(
+def with_packets_in_files(
     sections: Sequence[FlowSection | None], stems: Sequence[str]
 ) -> tuple[list[FlowSection | None], Iterator[tuple[str, str]]]:
     """Return the sections as a page can hold them, and names and texts of the files with the packets of the others.

@@ -242,8 +242,8 @@ def _groups(flows: pd.DataFrame, by: str, classes: Mapping[str, str]) -> str:
             for verdict, share in shares.items()
         )
         caption = ", ".join(f"{verdict} {format_share(share)}" for verdict, share in shares.items())
-        goodput = _or(format_rate, group["goodput_bps"].median())
-        rtt = _or(format_rtt, group["rtt_min_us"].astype(float).median())
+        goodput = _or_unknown(format_rate, group["goodput_bps"].median())
+        rtt = _or_unknown(format_rtt, group["rtt_min_us"].astype(float).median())
         bar = (
             f'<svg class="mix" role="img" aria-label="{escape(caption)}" viewBox="0 0 100 1" '
             f'preserveAspectRatio="none">{mix}</svg>'
@@ -306,9 +306,9 @@ def _row(row: Mapping[Hashable, Any], by: str, links: Mapping[tuple[str, int], s
     )
     for column, form in (*forms, ("retransmitted_share", format_share)):
         value = float("nan") if pd.isna(row[column]) else float(row[column])
-        cells.append(f'<td data-v="{"NaN" if pd.isna(value) else repr(value)}">{_or(form, value)}</td>')
+        cells.append(f'<td data-v="{"NaN" if pd.isna(value) else repr(value)}">{_or_unknown(form, value)}</td>')
     return f'<tr data-verdict="{escape(row["verdict"])}">{"".join(cells)}</tr>'
 
 
-def _or(form: Callable[[float], str], value: Any) -> str:
+def _or_unknown(form: Callable[[float], str], value: Any) -> str:
     return "unknown" if pd.isna(value) else escape(form(value))

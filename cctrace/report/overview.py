@@ -27,7 +27,7 @@ from cctrace.plot.panels_of_many import COMPARED, comparison_panels
 from cctrace.plot.states import lanes
 from cctrace.refusals import Attempt, Refusal
 from cctrace.replaying.inference.through_fq import FQ_IN_WORDS
-from cctrace.report.chunks import CHUNK, PACKETS, SPANS, Packed, fitting, pack
+from cctrace.report.chunks import CHUNK, PACKETS, SPANS, Packed, pack, with_packets_in_files
 from cctrace.report.page import FlowSection, Report, write
 from cctrace.report.save import save
 from cctrace.units import format_rate, format_rtt, format_share, format_size, format_time
@@ -163,7 +163,7 @@ def write_pages(report: Report, page: Path) -> None:
     """Write the page and, beside it, the files of packets that are too many for it."""
     give_back()  # of a million packets 90 MB
     stems = [f"flow{i}" for i in range(len(report.flows))]
-    sections, beside = fitting(report.flows, stems)
+    sections, beside = with_packets_in_files(report.flows, stems)
     give_back()
     write(replace(report, flows=sections), page)
     for name, text in beside:
@@ -285,7 +285,9 @@ def _section_of_packets(analysis: FlowAnalysis, view: FlowView, is_alone: bool) 
     packed = captured if isinstance(captured, Packed) else None
     packets = packed.drawn if packed else captured if isinstance(captured, tuple) else None
     del captured
-    if is_alone and not packed and packets and sum(map(len, packets)) > PACKETS:  # as `fitting` would, but before plots
+    if (
+        is_alone and not packed and packets and sum(map(len, packets)) > PACKETS
+    ):  # as `with_packets_in_files` would, but before plots
         packed = pack(packets, view.start_ns, SPANS)
         packets = packed.drawn[0], packets[1]  # of which the receive window is drawn
         give_back()

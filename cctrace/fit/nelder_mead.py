@@ -10,7 +10,7 @@ import numpy as np
 from cctrace.columns import Floats
 
 
-def descend(
+def nelder_mead(
     cost: Callable[[Floats], float], simplex: Floats, fatol: float, xatol: float, most: int
 ) -> tuple[Floats, float]:
     """Return the minimum of a function of n numbers near a simplex, and its value there [Nelder65]_.
@@ -18,7 +18,7 @@ def descend(
     `simplex`: shape (n + 1, n), initial simplex. `fatol`, `xatol`: stop if no corner's value and coordinate differ by
     more than these from the best one's. `most`: maximum number of steps.
 
-    >>> place, value = descend(lambda x: (x[0] - 3) ** 2 + 1, np.array([[0.0], [1.0]]), 1e-6, 1e-6, 100)
+    >>> place, value = nelder_mead(lambda x: (x[0] - 3) ** 2 + 1, np.array([[0.0], [1.0]]), 1e-6, 1e-6, 100)
     >>> round(float(place[0]), 3), round(value, 6)
     (3.0, 1.0)
     """

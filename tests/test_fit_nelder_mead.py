@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import optimize
 
-from cctrace.fit.descent import descend
+from cctrace.fit.nelder_mead import nelder_mead
 
 
 @pytest.mark.parametrize("dimensions", [1, 2, 3, 4])
@@ -22,6 +22,6 @@ def test_a_descent_ends_where_scipys_does_to_the_last_bit(dimensions, steps):
         simplex = np.vstack([np.zeros(dimensions), rng.uniform(0.2, 3) * np.eye(dimensions)])
         options = {"initial_simplex": simplex, "maxiter": steps, "fatol": 0.05, "xatol": 1e-2}
         theirs = optimize.minimize(cost, simplex[0], method="Nelder-Mead", options=options)
-        place, value = descend(cost, simplex, 0.05, 1e-2, steps)
+        place, value = nelder_mead(cost, simplex, 0.05, 1e-2, steps)
         assert place.tolist() == theirs.x.tolist()
         assert value == theirs.fun
