@@ -105,7 +105,7 @@ def test_a_wrong_factor_of_reductions_counts_against_a_candidate():
     assert wrong_factor(One) == MAX_AGAINST
     One.reductions = 1
     assert wrong_factor(One) == pytest.approx(MAX_AGAINST / MIN_OBSERVATIONS)
-    One.after = np.nan
+    One.error_after_reductions = np.nan
     assert wrong_factor(One) == 0
 
 

@@ -73,14 +73,14 @@ def test_a_wait_of_so_many_round_trips_lasts_longer_while_a_queue_stands():
 def test_a_window_rises_all_the_time_between_losses_and_a_bbr_does_not():
     saw = np.tile(np.linspace(70, 90, 40), 10)
     cuts = np.arange(40, 400, 40) + 1
-    assert Flights(saw, cuts).rises == (9, 1.0)
+    assert Flights(saw, cuts).growing_periods == (9, 1.0)
     assert paced_log_odds(Flights(saw, cuts), 0.0, RTT_US, is_v1=True) > 5
-    assert Flights(probing(8), cuts).rises[1] == 0
+    assert Flights(probing(8), cuts).growing_periods[1] == 0
     queueing = probing(8) * np.linspace(1, 2, 400)  # jitter raises its bandwidth; it drains after each probe
-    assert Flights(queueing, [1]).rises[1] < 0.1
-    assert Flights(queueing.clip(max=80 * np.linspace(1, 2, 400)), [1]).rises == (1, 1.0)
+    assert Flights(queueing, [1]).growing_periods[1] < 0.1
+    assert Flights(queueing.clip(max=80 * np.linspace(1, 2, 400)), [1]).growing_periods == (1, 1.0)
     short = np.append(np.tile(np.linspace(70, 80, 5), 40), np.linspace(50, 80, 20))  # each probe overflows the queue
-    epochs, share = Flights(short, np.arange(5, 201, 5) + 1).rises
+    epochs, share = Flights(short, np.arange(5, 201, 5) + 1).growing_periods
     assert epochs == 1
     assert share < 0.15
 
@@ -97,33 +97,33 @@ def test_a_window_rises_all_the_time_between_losses_and_a_bbr_does_not():
 )
 def test_a_window_has_risen_by_the_middle_or_is_never_still(period, is_window):
     flight = np.tile(60 + 50 * period, 10)
-    assert Flights(flight, np.arange(40, 400, 40) + 1).rises == (9, float(is_window))
+    assert Flights(flight, np.arange(40, 400, 40) + 1).growing_periods == (9, float(is_window))
 
 
 def test_a_flight_that_rises_and_then_stays_for_most_of_a_period_is_no_windows():
     """BBRv3's bandwidth rises for some round trips after each loss where jitter hides it, and then is the path's."""
     risen = np.concatenate([np.linspace(60, 80, 60), np.full(140, 80.0)])
-    assert Flights(np.tile(risen, 2), [1, 201]).rises[1] == 0
+    assert Flights(np.tile(risen, 2), [1, 201]).growing_periods[1] == 0
     concave = np.concatenate([np.linspace(60, 80, 110), np.full(90, 80.0)])  # as a cubic near its last maximum
-    assert Flights(np.tile(concave, 2), [1, 201]).rises[1] > 0.9
+    assert Flights(np.tile(concave, 2), [1, 201]).growing_periods[1] > 0.9
 
 
 def test_a_window_that_falls_without_losses_rises_between_its_falls():
     saw = np.tile(np.linspace(70, 100, 40), 10)  # CDG backs off to 0.7 of its window
-    assert Flights(saw, [1]).rises[1] > 0.9
+    assert Flights(saw, [1]).growing_periods[1] > 0.9
     drained = np.tile(np.append(np.linspace(70, 100, 30), np.linspace(100, 70, 10)), 10)  # v3 after a probe
-    assert Flights(drained, [1]).rises[1] == 0
+    assert Flights(drained, [1]).growing_periods[1] == 0
     halved = np.tile(np.append(np.linspace(100, 120, 30), np.full(10, 50)), 10)  # PROBE_RTT, and as before it
-    assert Flights(halved, [1]).rises[1] == 0
+    assert Flights(halved, [1]).growing_periods[1] == 0
 
 
 def test_a_window_that_never_meets_a_loss_rises_between_its_falls():
     flight = np.tile(np.linspace(50, 100, 40), 10)
     flight[:4] = 10, 20, 40, 80
-    epochs, share = Flights(flight).rises
+    epochs, share = Flights(flight).growing_periods
     assert epochs > 5
     assert share > 0.9
-    assert Flights(probing(8)).rises[1] == Flights(np.full(400, 80.0)).rises[1] == 0
+    assert Flights(probing(8)).growing_periods[1] == Flights(np.full(400, 80.0)).growing_periods[1] == 0
 
 
 def test_a_bbr_drains_the_queue_when_its_minimum_rtt_expires():
@@ -250,15 +250,15 @@ def test_what_a_policer_drops_before_the_receiver_was_sent_all_the_same(tmp_path
 
 
 def test_a_window_that_climbs_before_any_reduction_left_slow_start_by_hystart(tmp_path):
-    assert Flights(np.linspace(40, 80, 400)).climbs
-    assert not Flights(np.full(400, 40)).climbs
-    assert not Flights(np.linspace(40, 80, 400), [0]).climbs
+    assert Flights(np.linspace(40, 80, 400)).grows_at_start
+    assert not Flights(np.full(400, 40)).grows_at_start
+    assert not Flights(np.linspace(40, 80, 400), [0]).grows_at_start
     path = cct.Path(rate="20Mbit", rtt="60ms", buffer="8bdp")
     cct.simulate(path, "cubic6", "8s", 1, packets=True).to_pcap(tmp_path / "climbs", side="receiver")
     record = record_of(cct.read(tmp_path / "climbs").flow(0)).part()
     assert not len(record.halves.reductions)
-    assert flights_of(record, replay_of(record, "cubic6")).foreign == 0
-    assert flights_of(record, replay_of(record, "reno")).foreign >= MAX_AGAINST
+    assert flights_of(record, replay_of(record, "cubic6")).log_odds_against == 0
+    assert flights_of(record, replay_of(record, "reno")).log_odds_against >= MAX_AGAINST
 
 
 def test_jitter_does_not_hide_that_a_window_rises_for_a_long_time():
@@ -267,7 +267,7 @@ def test_jitter_does_not_hide_that_a_window_rises_for_a_long_time():
     def share(flight):
         blocks = Flights(flight * (1 + rng.normal(0, 0.03, 400)), [0])
         blocks.flight_error = 0.06
-        return blocks.rises[1]
+        return blocks.growing_periods[1]
 
     assert share(np.linspace(100, 400, 400)) > 0.9
     assert share(np.full(400, 250.0)) == 0
@@ -330,4 +330,4 @@ def test_the_window_before_a_loss_is_the_last_round_trips_although_a_send_buffer
     record = record_of(cct.read(tmp_path / "buffered").flow(0)).part()
     flights = flights_of(record, replay_of(record, "cubic6"))
     assert flights.reductions == 3
-    assert flights.after < 0.05
+    assert flights.error_after_reductions < 0.05

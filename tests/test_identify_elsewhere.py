@@ -13,7 +13,7 @@ from cctrace.flows.state import EVENT
 from cctrace.identification import constants, dips, odds
 from cctrace.identification import identify as whose
 from cctrace.identification.flights import NEUTRAL, longest_still, outgrown
-from cctrace.identification.flights import _foreign as foreign
+from cctrace.identification.flights import _paced_log_odds_against as log_odds_against
 from cctrace.identification.halves import HalfRounds
 from cctrace.identification.phases import Rates, chain, cycles_of
 from cctrace.identification.sends import SenderRecord, _leave_slow_start, _set_window, record_of, replay_of
@@ -172,13 +172,18 @@ def test_what_an_application_did_not_write_is_no_fault_of_a_pacing_rate():
 def test_a_flight_that_runs_out_is_not_still():
     """BBRv3 behind a send buffer, seed 334406: no probe is seen where no data are left for it."""
     halves = Sent([1.0] * 800)
-    halves.steady, halves.rises, halves.flight_error, halves.rtt_us = False, (0, 0.0), 0.0, np.full(801, RTT_US)
+    halves.steady, halves.growing_periods, halves.flight_error, halves.rtt_us = (
+        False,
+        (0, 0.0),
+        0.0,
+        np.full(801, RTT_US),
+    )
     events = acks(halves.flight, srtt_us8=8 * RTT_US, tcp_min_rtt_us=RTT_US, rs_rtt_us=RTT_US)
     record = types.SimpleNamespace(halves=halves, events=events)
     replay = types.SimpleNamespace(cls=cct.cc.controller("bbr3")[0], cwnd=np.full(801, 90.0))
     for ran_out in (False, True):
         halves.ran_out = np.full(800, ran_out)
-        assert (foreign(record, replay) == 0) is ran_out
+        assert (log_odds_against(record, replay) == 0) is ran_out
 
 
 def test_drain_is_no_probe_of_the_rtt(tmp_path):
@@ -308,8 +313,8 @@ def test_a_growth_that_no_candidate_has_is_nobodys_from_the_receiver(tmp_path):
     reno = replay_of(record, "reno")
     own = whose.flights_of(record, reno)
     slower = whose.flights_of(record, reno._replace(cwnd=np.minimum(reno.cwnd, np.median(reno.cwnd))))
-    assert own.foreign == 0.0
-    assert slower.foreign > constants.WEIGHT
+    assert own.log_odds_against == 0.0
+    assert slower.log_odds_against > constants.WEIGHT
 
 
 def test_a_window_that_no_flight_could_fill_is_not_thereby_right(tmp_path):
@@ -318,8 +323,8 @@ def test_a_window_that_no_flight_could_fill_is_not_thereby_right(tmp_path):
     reno = replay_of(record, "reno")
     own, rows = whose.flights_of(record, reno), np.arange(len(reno.cwnd))
     never = whose.flights_of(record, reno._replace(cwnd=np.full(len(rows), 1e6)))
-    assert np.all(never.halves <= NEUTRAL)
-    assert own.halves.sum() > never.halves.sum()
+    assert np.all(never.log_likelihoods <= NEUTRAL)
+    assert own.log_likelihoods.sum() > never.log_likelihoods.sum()
     later = whose.flights_of(record, reno._replace(cwnd=np.where(rows < 0.6 * len(rows), 1e6, 4 * reno.cwnd)))
     assert later.scale > 10 * own.scale
 

@@ -6,7 +6,7 @@ import pytest
 import cctrace as cct
 from cctrace.flows.capture import Capture
 from cctrace.identification.identify import identify
-from cctrace.identification.sends import Recorded
+from cctrace.identification.sends import RecordedFlow
 
 
 def late_flow(cc, share=0.3):
@@ -27,4 +27,4 @@ def test_a_window_is_known_from_the_first_reduction_on(cc):
 
 @pytest.mark.parametrize(("cc", "has_timer"), [("cubic6", False), ("bbr2022", True)])
 def test_what_the_first_packets_answered_is_not_in_the_capture(cc, has_timer):
-    assert Recorded(late_flow(cc)).record.shows_no_timer != has_timer
+    assert RecordedFlow(late_flow(cc)).record.shows_no_timer != has_timer

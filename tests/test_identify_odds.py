@@ -20,7 +20,7 @@ from cctrace.schema import CLOCK_START_US
 
 def fit(sends=(), paced=False, scale=0.02, name="reno", paces=False):
     """Return the fit of a sender: its sends' likelihoods by intervals, and right windows."""
-    replay = SimpleNamespace(name=name, sends=np.array(sends), paced=paced, paces=paces, ticks=False)
+    replay = SimpleNamespace(name=name, sends=np.array(sends), paced=paced, paces=paces, depends_on_ticks=False)
     return Fit(replay, Flights(np.zeros(60), scale, 0.0, 8, Astray(5000, 0.0)))
 
 
@@ -87,7 +87,7 @@ def test_what_was_sent_as_ect1_is_likelier_from_an_l4s_sender(name, more):
 def test_flights_of_a_few_segments_seen_from_the_receiver_are_hardly_evidence(flight, most, paces):
     """Vegas and NV of five segments fit a BBR's window to one."""
     sent = fit(paces=paces)
-    sent = sent._replace(flights=sent.flights._replace(after=np.nan))
+    sent = sent._replace(flights=sent.flights._replace(error_after_reductions=np.nan))
     assert log_odds(record(exact=False, flight=flight), sent) == pytest.approx(most)
     off = record(exact=False, flight=flight), fit(scale=0.5)
     assert log_odds(*off) < -5  # but wrong ones are
@@ -148,9 +148,11 @@ def test_jitter_hides_no_wrong_factor_of_many_reductions():
 )
 def test_a_reason_names_those_whose_windows_are_renos(how, name, said):
     """Vegas adds a segment a round trip as Reno does, but at once: only a sender's capture shows it (seed 336448)."""
-    pieces = dict.fromkeys(("reno", "cubic6"), np.zeros(3))
-    evidence = dict.fromkeys(pieces, 0.0) | {name: 9.0}
-    reason = _in_favour(Judgement(how, evidence, 3.0, pieces, dict.fromkeys(pieces, False), ""), (name,), None)
+    contributions = dict.fromkeys(("reno", "cubic6"), np.zeros(3))
+    evidence = dict.fromkeys(contributions, 0.0) | {name: 9.0}
+    reason = _in_favour(
+        Judgement(how, evidence, 3.0, contributions, dict.fromkeys(contributions, False), ""), (name,), None
+    )
     assert tuple(one for one in ("LP", "Vegas") if one in reason) == said
 
 

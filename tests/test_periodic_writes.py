@@ -9,7 +9,7 @@ from cctrace.flows.events import Events
 from cctrace.flows.periodic_writes import Writes, found_nothing, shared_sizes
 from cctrace.flows.state import EVENT
 from cctrace.identification import sends as identification_sends
-from cctrace.identification.sends import Recorded
+from cctrace.identification.sends import RecordedFlow
 
 MSS, EVERY_NS, ACKED_NS = 1448, 20_000_000, 29_300_011
 
@@ -89,7 +89,7 @@ def test_sends_that_a_clock_of_writes_timed_are_the_applications(monkeypatch, tm
     assert not sends["app_limited"][late].all()  # ACKs come meanwhile: whole segments do not show that none waited
     monkeypatch.setattr(Events, "writes", "the clock")
     monkeypatch.setattr(identification_sends, "found_nothing", lambda sends, mss, clock: late)
-    assert Recorded(flow).record.events.sends["app_limited"][late].all()
+    assert RecordedFlow(flow).record.events.sends["app_limited"][late].all()
     found = cct.identify(flow)
     assert "reno" in found.group
     assert found.reason.startswith("its application timed nearly all that it sent")

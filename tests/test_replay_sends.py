@@ -11,7 +11,7 @@ from cctrace.flows.capture import read
 from cctrace.flows.events import Events
 from cctrace.flows.packed import EventColumns
 from cctrace.flows.state import EVENT
-from cctrace.identification.sends import _own_sends
+from cctrace.identification.sends import _untimed_sends
 from cctrace.replaying.engine import context as cx
 from cctrace.replaying.engine import loop
 from cctrace.replaying.engine import stack as sk
@@ -401,7 +401,7 @@ def test_what_a_timer_sends_is_a_retransmission_or_one_new_segment(again, segmen
     rows["srtt_us8"] = 80_000
     send.row = 1, 2
     meta = {"mss": 1448, "start_ns": 0}
-    own = _own_sends(Events(EventColumns.of(rows), meta, send), np.array([2, 3]))
+    own = _untimed_sends(Events(EventColumns.of(rows), meta, send), np.array([2, 3]))
     assert own.tolist() == [1, 0 if by_timer else 1]
 
 

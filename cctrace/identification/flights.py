@@ -58,15 +58,15 @@ class Astray(NamedTuple):
 class Flights(NamedTuple):
     """Agreement of a replay's windows and rates with a flow."""
 
-    halves: Floats  # log likelihood of each half round trip in which the application had more to send
+    log_likelihoods: Floats  # of each half round trip in which the application had more to send
     scale: float  # typical relative error of flights and rates
-    # the same after reductions of cwnd, the median; NaN if there is none, or if the candidate paces
-    after: float = np.nan
+    # the median error of windows after reductions; NaN if there is none, or if the candidate paces
+    error_after_reductions: float = np.nan
     reductions: int = 0  # number of reductions in that median
     astray: Astray | None = None  # None if the candidate paces, or the flights are estimates
     # log odds against a candidate, from behaviour that it cannot show, or for it, from what no other one does; 0 where
     # times are exact
-    foreign: float = 0.0
+    log_odds_against: float = 0.0
     other_reductions: int = 0  # reductions that differ by more than jitter does; 0 where times are exact
 
 
@@ -75,10 +75,14 @@ def flights_of(record: SenderRecord, replay: Replay) -> Flights:
     halves = record.halves
     over = halves.excess(replay.cwnd, replay.pacing_Bps, replay.cls.pacing_overhead_bytes)
     log_likelihoods, scale = likelihoods(over[halves.busy & (halves.acks[halves.edges[:-1]] >= record.since)])
-    limited = record.dips_in
+    limited = record.record_with_dips
     without_dips = dips.against(limited.events, limited.halves, replay.cls) if limited else 0.0
     if replay.paces:
-        return Flights(log_likelihoods, scale, foreign=0.0 if record.exact else without_dips + _foreign(record, replay))
+        return Flights(
+            log_likelihoods,
+            scale,
+            log_odds_against=0.0 if record.exact else without_dips + _paced_log_odds_against(record, replay),
+        )
     window = replay.cwnd[np.maximum(halves.acks - 1, 0)]
     apart = halves.flights - halves.block_means(window)
     apart = np.where(over < 0, apart, np.maximum(apart, 0))  # what need not fill a window may be below it
@@ -91,10 +95,10 @@ def flights_of(record: SenderRecord, replay: Replay) -> Flights:
     if np.count_nonzero(halves.busy & ~silent) >= const.FULL_WEIGHT:
         scale = likelihoods(over[halves.busy & ~silent])[1]
     log_likelihoods = np.where(silent[halves.busy], np.minimum(log_likelihoods, NEUTRAL), log_likelihoods)
-    foreign = without_dips + outgrown(halves, over, apart)
-    if halves.climbs and "hystart" not in replay.cls.params and record.events.meta["complete"]:
-        foreign += const.MAX_AGAINST  # without HyStart, only a reduction ends slow start
-    return Flights(log_likelihoods, scale, after, reductions, None, foreign, wrong)
+    log_odds_against = without_dips + outgrown(halves, over, apart)
+    if halves.grows_at_start and "hystart" not in replay.cls.params and record.events.meta["complete"]:
+        log_odds_against += const.MAX_AGAINST  # without HyStart, only a reduction ends slow start
+    return Flights(log_likelihoods, scale, after, reductions, None, log_odds_against, wrong)
 
 
 def likelihoods(over: Floats) -> tuple[Floats, float]:
@@ -235,7 +239,7 @@ def uninformative(halves: HalfRounds) -> float:
     return const.MEDIAN_LOG_LIKELIHOOD - const.PER_LENGTH * math.log(halves.burst)
 
 
-def _foreign(record: SenderRecord, replay: Replay) -> float:
+def _paced_log_odds_against(record: SenderRecord, replay: Replay) -> float:
     """Return the log odds against a candidate that paces, from flights that it would not produce."""
     halves, is_v1 = record.halves, bool(replay.cls.phase_choices)
     events = record.events
@@ -302,6 +306,6 @@ def paced_log_odds(halves: HalfRounds, still: float, min_rtt_us: float, is_v1: b
     shows = np.median(np.diff(halves.time_us[halves.edges])) < 2 * min_rtt_us
     shows &= not is_v1 or np.median(halves.flight) >= const.V1_MIN_FLIGHT  # otherwise it probes by a segment or two
     odds = const.DECISIVE_WEIGHT * np.log(max(still, 1.0)) if shows else 0.0
-    epochs, share = halves.rises
+    epochs, share = halves.growing_periods
     grows = const.DECISIVE_WEIGHT * max(share - const.MAX_WRONG_SHARE, 0.0) * min(epochs / const.MIN_OBSERVATIONS, 1.0)
     return float(min(odds, const.MAX_AGAINST) + grows)

@@ -204,13 +204,13 @@ class HalfRounds:
         return np.flatnonzero(begins & (self.edges[1:] <= first) & (self.open_share == 1))
 
     @functools.cached_property
-    def climbs(self) -> bool:
+    def grows_at_start(self) -> bool:
         """Whether flights rise as cwnd does in congestion avoidance before anything has reduced it."""
         some = self.start[self.busy[self.start] & (self.block_means(self.not_cwnd_limited)[self.start] < 0.5)]
         return len(some) >= const.FULL_WEIGHT and _grows(self.flights[some], self.flight_error)
 
     @functools.cached_property
-    def rises(self) -> tuple[int, float]:
+    def growing_periods(self) -> tuple[int, float]:
         """How many periods between reductions are long enough to judge, and the share of all in which a window grows.
 
         Between reductions a window never falls, and grows all the time, also from the start to the first one. A BBR's

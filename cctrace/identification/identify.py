@@ -38,7 +38,7 @@ from cctrace.identification.odds import UNKNOWN, Candidate, Fit, Judgement, judg
 from cctrace.identification.phases import cycles_of
 from cctrace.identification.polls import judge_polls
 from cctrace.identification.relatives import difference
-from cctrace.identification.sends import Recorded, Replay, SenderRecord, replay_of
+from cctrace.identification.sends import RecordedFlow, Replay, SenderRecord, replay_of
 from cctrace.lang.threads import each
 from cctrace.refusals import KILLED
 from cctrace.replaying.engine.stream import stream_of
@@ -162,7 +162,7 @@ def identify(flow: Flow | CounterFlow, check: str | None = None) -> Identificati
     if flow.taken_at == "unknown":
         raise StreamError(f"{source}: where it was captured cannot be determined; identify needs that")
     believed = check if check in (*CANDIDATES, *HEED_MARKS) else None
-    sent = Recorded(flow, resolve(believed)[0] if believed else None)
+    sent = RecordedFlow(flow, resolve(believed)[0] if believed else None)
     judgement, part = _judged(sent.record, believed and kernel_name(believed))
     if judgement is None:
         raise StreamError(f"{source}: nothing was sent before the last acknowledgement; identify needs a bulk flow")
@@ -171,7 +171,7 @@ def identify(flow: Flow | CounterFlow, check: str | None = None) -> Identificati
         reason = f"{identification.reason}; less sure, as {LACKS_SACKS}"
         identification = dataclasses.replace(identification, reason=reason)
     if identification.name == UNKNOWN and may_miss_marks(flow) and not flow.is_missing_marks:
-        other = identify(sent.handed.missing_marks())
+        other = identify(sent.at_hand_over.missing_marks())
         if other.name != UNKNOWN:
             reason = f"{other.reason}; its kernel counts marks late, as L4STeam's did in 2020"
             return dataclasses.replace(other, reason=reason, misses_marks=True)
@@ -249,8 +249,8 @@ def _concluded(judgement: Judgement, record: SenderRecord | None, began: float) 
     """Return the identification that follows from a judgement of a flow's record."""
     candidates, group = judgement.candidates, judgement.group
     if group == (UNKNOWN,):
-        off = f"{judgement.off}{difference(record, judgement.best)}" if record else judgement.off
-        what = f"no candidate explains {_WHAT[judgement.how]}, as its own sender would"
+        off = f"{judgement.closest_error}{difference(record, judgement.best)}" if record else judgement.closest_error
+        what = f"no candidate explains {_WHAT[judgement.kind]}, as its own sender would"
         reason = f"{what}; the nearest, {judgement.best}, is {off}"
         return Identification(candidates, group, reason, time.perf_counter() - began)
     reason = _in_favour(judgement, group, record)
@@ -265,7 +265,7 @@ def _concluded(judgement: Judgement, record: SenderRecord | None, began: float) 
 
 def _in_favour(judgement: Judgement, group: tuple[str, ...], record: SenderRecord | None) -> str:
     """Return the evidence for a group, in a sentence."""
-    best, how, paced = group[0], judgement.how, judgement.paced[group[0]]
+    best, how, paced = group[0], judgement.kind, judgement.paced[group[0]]
     others = {name: value for name, value in judgement.evidence.items() if name not in group}
     if not others and record and record.is_timed_by_application:
         return "its application timed nearly all that it sent, too little to fill a window, which fits any candidate"
@@ -276,7 +276,7 @@ def _in_favour(judgement: Judgement, group: tuple[str, ...], record: SenderRecor
     alike = f" ({', '.join(group[1:])} cannot be distinguished from it on this flow)" if len(group) > 1 else ""
     limited = ", on a socket with SO_MAX_PACING_RATE," if how == "counters" and paced else ""
     start = f"{how_sent} of {best}{alike}" if how == "sends" else f"{best}{alike}{limited} explains best {_WHAT[how]}"
-    lead = judgement.pieces[best] - judgement.pieces[second]
+    lead = judgement.contributions[best] - judgement.contributions[second]
     others_too = f"{_LIKE_RENO}{_NEARLY_RENO if how == 'flights' else ''}" if "reno" in group else ""
     worse, better = np.sum(lead > 0), np.sum(lead < 0)
     differs = f"explains {worse} of {len(lead)} {_EACH[how]} worse and {better} better"

@@ -12,7 +12,7 @@ and less per block the more blocks there are:
                    BANDWIDTH_WEIGHT  by_bandwidth (phases)    x short^(4/3)
                    LEVEL_WEIGHT      by_level (phases)        x short^(4/3)
                - AFTER_WEIGHT wrong_factor
-               - evidence of flights against one that paces (`Flights.foreign`)
+               - evidence of flights against one that paces (`Flights.log_odds_against`)
 
     short = min(1, flight / LONG_FLIGHT segments): errors are of the order of segments
 
@@ -69,12 +69,12 @@ class Fit(NamedTuple):
 class Judgement(NamedTuple):
     """The combined evidence for all candidates."""
 
-    how: str  # its kind: "sends", "flights" or "counters"
+    kind: str  # "sends", "flights" or "counters"
     evidence: dict[str, float]  # log likelihood of the flow under each candidate
     known_log_odds: float  # that one of them sent the flow
-    pieces: dict[str, Floats]  # contributions to that, per interval, half round trip or poll
+    contributions: dict[str, Floats]  # contributions to that, per interval, half round trip or poll
     paced: dict[str, bool]  # whether the socket paces although the candidate does not
-    off: str  # error of the closest candidate
+    closest_error: str  # of the closest candidate
 
     @property
     def best(self) -> str:
@@ -115,10 +115,10 @@ def judge(record: SenderRecord, fits: dict[str, Fit], cycles: Cycles | None) -> 
     known_log_odds = _known(record, fits, evidence)
     if cycles:
         known_log_odds -= _length(record) ** (2 * const.DEPENDENCE) * other_cycle(cycles, best.replay)
-    pieces = {name: fit.flights.halves if cycles else fit.replay.sends for name, fit in fits.items()}
+    contributions = {name: fit.flights.log_likelihoods if cycles else fit.replay.sends for name, fit in fits.items()}
     paced = {name: fit.replay.paced for name, fit in fits.items()}
     how = "flights" if cycles else "sends"
-    return Judgement(how, evidence, known_log_odds, pieces, paced, f"{format_percent(best.flights.scale)} off")
+    return Judgement(how, evidence, known_log_odds, contributions, paced, f"{format_percent(best.flights.scale)} off")
 
 
 def _evidence_of_sends(record: SenderRecord, fits: dict[str, Fit]) -> dict[str, float]:
@@ -137,9 +137,9 @@ def _evidence_of_flights(record: SenderRecord, fits: dict[str, Fit], cycles: Cyc
     """Return the log likelihood of flights and gain cycles under each candidate, where departures are estimates."""
     halves = record.halves
     paces = [name for name, fit in fits.items() if fit.replay.paces]
-    flights = {name: float(np.sum(fit.flights.halves)) for name, fit in fits.items()}
+    flights = {name: float(np.sum(fit.flights.log_likelihoods)) for name, fit in fits.items()}
     best = max(paces, key=flights.__getitem__)
-    count = (const.MANY_BLOCKS / max(len(fits[best].flights.halves), 1)) ** const.DEPENDENCE
+    count = (const.MANY_BLOCKS / max(len(fits[best].flights.log_likelihoods), 1)) ** const.DEPENDENCE
     paced_evidence = among_paced(paces, flights, cycles, _length(record), count)
     if halves.policed:
         most = max(paced_evidence[name] - const.RARE_LOG_ODDS.get(name, 0.0) for name in BOUNDED)
@@ -156,7 +156,7 @@ def _evidence_of_flights(record: SenderRecord, fits: dict[str, Fit], cycles: Cyc
         evidence = {name: value if name in paced_evidence else min(value, most) for name, value in evidence.items()}
         if not halves.steady:
             return evidence
-    return {name: value - fits[name].flights.foreign for name, value in evidence.items()}
+    return {name: value - fits[name].flights.log_odds_against for name, value in evidence.items()}
 
 
 def _alike_paced(fits: dict[str, Fit], by_sends: dict[str, float]) -> dict[str, float]:
@@ -207,7 +207,7 @@ def log_odds(record: SenderRecord, fit: Fit) -> float:
     """Return the log odds that a candidate, not an unknown sender, sent a flow."""
     replay, flights = fit
     total = const.PRIOR_LOG_ODDS + (const.SENDS_ECT1 if record.is_l4s and replay.name in L4S_SENDERS else 0.0)
-    halves = min(len(flights.halves) / const.FULL_WEIGHT, 1.0)
+    halves = min(len(flights.log_likelihoods) / const.FULL_WEIGHT, 1.0)
     if not record.exact:
         scale = const.PACED_SCALE if replay.paces else const.WINDOW_SCALE
         fits = const.STRONG_WEIGHT * math.log((scale + record.halves.flight_error) / flights.scale)
@@ -215,7 +215,7 @@ def log_odds(record: SenderRecord, fit: Fit) -> float:
         total += halves * min(fits, const.MAX_FOR * _length(record))
         if record.halves.steady or (record.halves.held_back and not replay.paces):
             total = min(total, const.PRIOR_LOG_ODDS)
-        return total - flights.foreign - wrong_factor(flights)
+        return total - flights.log_odds_against - wrong_factor(flights)
     full = min(len(replay.sends) / const.FULL_WEIGHT, 1.0)
     middle = uninformative(record.halves)
     if flights.astray is not None:
@@ -240,7 +240,7 @@ def log_odds(record: SenderRecord, fit: Fit) -> float:
 
 
 def _right_windows(astray: Astray, replay: Replay) -> float:
-    usual = const.TICKS_ASTRAY_SHARE if replay.ticks else const.ASTRAY_SHARE
+    usual = const.TICKS_ASTRAY_SHARE if replay.depends_on_ticks else const.ASTRAY_SHARE
     weight = const.ASTRAY_WEIGHT * min(astray.acks / const.FULL_WEIGHT, 1.0)
     odds = weight * math.log(usual / max(astray.share, const.MIN_ASTRAY_SHARE))
     return min(odds, const.MAX_FOR) if replay.paced else odds  # a timer excuses windows that are not filled
@@ -252,9 +252,11 @@ def wrong_factor(flights: Flights) -> float:
     Others reduce their window as a candidate does for a part of a flow only (H-TCP, YeAH): the likelihood ratio of the
     share of wrong ones and of the share that may be anything, if it is the smaller one.
     """
-    if math.isnan(flights.after):
+    if math.isnan(flights.error_after_reductions):
         return 0.0
-    wrong = min(const.AFTER_WEIGHT * max(abs(flights.after) - const.AFTER_USUAL, 0.0), const.MAX_AGAINST)
+    wrong = min(
+        const.AFTER_WEIGHT * max(abs(flights.error_after_reductions) - const.AFTER_USUAL, 0.0), const.MAX_AGAINST
+    )
     share = flights.other_reductions / flights.reductions
     beyond_stray = (
         special.rel_entr([share, 1 - share], [const.STRAY_SHARE, 1 - const.STRAY_SHARE]).sum()

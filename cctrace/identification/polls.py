@@ -47,13 +47,13 @@ FACTORS = {"cubic": 717 / 1024, "cubic6": 717 / 1024, "reno": 0.5}  # of a reduc
 class PolledFit(NamedTuple):
     """How well a candidate explains counters."""
 
-    polls: Floats  # log likelihood of each poll
+    log_likelihoods: Floats  # of each poll
     scale: float  # typical relative error of its windows or rates; NaN if no poll is informative
-    cut: float  # the same of ssthresh after reductions; 0 if there are too few, or if the candidate paces
-    usual: float  # the `scale` expected if the sender is a candidate
+    reduction_error: float  # the same of ssthresh after reductions; 0 if there are too few, or if the candidate paces
+    usual_scale: float  # expected if the sender is a candidate
     bandwidth_known: bool  # whether the counters give the bandwidth by which the candidate paces
     # log odds against the candidate (`polled_odds`), from its reductions and growth or, if it paces, its rates
-    foreign: float = 0.0
+    log_odds_against: float = 0.0
     paced: bool = False  # whether the socket paces although the candidate does not: it has an SO_MAX_PACING_RATE
 
 
@@ -109,15 +109,16 @@ def judge_polls(flow: CounterFlow, candidates: Iterable[str]) -> Judgement:
             f"identify needs {const.MIN_FOR_CYCLE} or more"
         )
     fits = {name: _of_paced(polls, name) if name in GAINS else _of_unpaced(polls, name) for name in candidates}
-    least = min((fit.foreign for name, fit in fits.items() if name not in GAINS), default=0.0)
+    least = min((fit.log_odds_against for name, fit in fits.items() if name not in GAINS), default=0.0)
     evidence = {
-        name: const.POLLS_TEMPER * float(np.sum(fit.polls)) - (0.0 if name in GAINS else fit.foreign - least)
+        name: const.POLLS_TEMPER * float(np.sum(fit.log_likelihoods))
+        - (0.0 if name in GAINS else fit.log_odds_against - least)
         for name, fit in fits.items()
     }
     best = max(evidence, key=evidence.__getitem__)
-    pieces = {name: fit.polls for name, fit in fits.items()}
+    contributions = {name: fit.log_likelihoods for name, fit in fits.items()}
     paced = {name: fit.paced for name, fit in fits.items()}
-    return Judgement("counters", evidence, _known(best, fits[best]), pieces, paced, "nearer than the others")
+    return Judgement("counters", evidence, _known(best, fits[best]), contributions, paced, "nearer than the others")
 
 
 def _of_paced(polls: Polls, name: str) -> PolledFit:
@@ -128,12 +129,12 @@ def _of_paced(polls: Polls, name: str) -> PolledFit:
         if polls.bandwidth_known
         else (const.GUESSED_GAIN, const.GUESSED_GAIN)
     )
-    foreign = other_gains(rate[polls.use], ratio[polls.use], error)
+    log_odds_against = other_gains(rate[polls.use], ratio[polls.use], error)
     if not polls.paced:  # otherwise the socket's limit is the rate
         delivered = polls.delivered * polls.mss
         still = unchanged(polls.time_ns, polls.rate, delivered, polls.rtt_us, GAINS[name] is _V1)
-        foreign += polls.often * still
-    return PolledFit(log_likelihoods, off, 0.0, usual, polls.bandwidth_known, foreign)
+        log_odds_against += polls.often * still
+    return PolledFit(log_likelihoods, off, 0.0, usual, polls.bandwidth_known, log_odds_against)
 
 
 def _of_unpaced(polls: Polls, name: str) -> PolledFit:
@@ -147,10 +148,10 @@ def _of_unpaced(polls: Polls, name: str) -> PolledFit:
     window[cuts] = np.log((1 - stray) * np.exp(-wrong / error) / (2 * error) + stray * const.BACKGROUND_DENSITY)
     usual_wrong = float(np.median(wrong)) if len(wrong) >= const.MIN_OBSERVATIONS else 0.0
     usual = const.WRONG_WINDOW * (1 + const.CUTS_BLUR * len(wrong) / len(polls)) / polls.often
-    foreign = wrong_windows(polls, name, FACTORS[name]) * polls.often
+    log_odds_against = wrong_windows(polls, name, FACTORS[name]) * polls.often
     log_likelihoods = (rate + window)[polls.use]
     scale = scale if judged.any() else np.nan
-    return PolledFit(log_likelihoods, scale, usual_wrong * polls.often, usual, False, foreign, polls.paced)
+    return PolledFit(log_likelihoods, scale, usual_wrong * polls.often, usual, False, log_odds_against, polls.paced)
 
 
 def _pacing(polls: Polls, name: str) -> tuple[Floats, Floats, float]:
@@ -238,12 +239,12 @@ def _reduced(polls: Polls, last: int, k: int) -> bool:
 def _known(name: str, best: PolledFit) -> float:
     """Return the log odds that the best candidate, not an unknown sender, produced the counters."""
     if not np.isfinite(best.scale):  # no rates to judge, or no cwnd-limited window
-        return 0.0 if name in GAINS else const.PRIOR_LOG_ODDS - best.foreign
+        return 0.0 if name in GAINS else const.PRIOR_LOG_ODDS - best.log_odds_against
     before, weight = (
         (const.PRIOR_LOG_ODDS, const.STRONG_WEIGHT)
         if best.bandwidth_known
         else (const.POLLS_PRIOR_LOG_ODDS, const.WEIGHT)
     )
-    log_odds = before + weight * float(np.log(best.usual / max(best.scale, const.GAIN_ERROR)))
-    wrong_cut = min(const.DECISIVE_WEIGHT * max(best.cut - const.WRONG_WINDOW, 0.0), const.MAX_AGAINST)
-    return log_odds - wrong_cut - best.foreign
+    log_odds = before + weight * float(np.log(best.usual_scale / max(best.scale, const.GAIN_ERROR)))
+    wrong_cut = min(const.DECISIVE_WEIGHT * max(best.reduction_error - const.WRONG_WINDOW, 0.0), const.MAX_AGAINST)
+    return log_odds - wrong_cut - best.log_odds_against

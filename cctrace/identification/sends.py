@@ -1,6 +1,6 @@
 """First stage: each candidate is replayed over a sender's record, and scored by the times and sizes of sends.
 
-`Recorded` is a flow as its sender sent it, a part of which is judged (`SenderRecord`: at most MAX_ROWS rows);
+`RecordedFlow` is a flow as its sender sent it, a part of which is judged (`SenderRecord`: at most MAX_ROWS rows);
 `replay_of` decides again on its ACKs as a candidate would (`Replay`). In a capture taken at the sender, each send (time
 and number of segments) is scored against what the candidate would have allowed
 (`replaying.engine.likelihood.any_send`).
@@ -113,26 +113,26 @@ class SenderRecord:
         return record if end is None else replace(record.first(end), longer=record)
 
     @property
-    def dips_in(self) -> "SenderRecord | None":
+    def record_with_dips(self) -> "SenderRecord | None":
         """Where dips show PROBE_RTT (`dips`): what something other than cwnd held all the time; None if nothing did."""
         return self.longer or (self if self.halves.steady else None)
 
 
-class Recorded:
+class RecordedFlow:
     """A captured flow as its sender sent it, computed on first use; `believed`: the presumed controller."""
 
     def __init__(self, captured: Flow, believed: type[Controller] | None = None) -> None:
         self.captured, self.believed = captured, believed
 
     @functools.cached_property
-    def handed(self) -> Flow:
+    def at_hand_over(self) -> Flow:
         """The flow, of which packets sent through fq count from their hand-over by TCP."""
         return at_hand_over(self.captured, self.believed)
 
     @functools.cached_property
     def record(self) -> SenderRecord:
         """All of it."""
-        return record_of(self.handed)
+        return record_of(self.at_hand_over)
 
 
 class Replay(NamedTuple):
@@ -148,7 +148,7 @@ class Replay(NamedTuple):
     pacing_Bps: Floats
     # bandwidth after each ACK, segments/s, NaN before the first PROBE_BW; empty for one without a gain cycle
     bw: Floats
-    ticks: bool = False  # whether its window depends on the kernel's ticks
+    depends_on_ticks: bool = False  # whether its window depends on the kernel's ticks
     paced: bool = False  # whether the socket paces although the candidate does not
 
     @property
