@@ -97,7 +97,7 @@ def test_the_scale_of_what_is_off_is_found_and_never_finer_than_a_clock_allows()
 
 def test_a_wrong_factor_of_reductions_counts_against_a_candidate():
     class One:
-        after = 0.25
+        error_after_reductions = 0.25
         reductions = 4
         other_reductions = 0
         lesser_reductions = 0
