@@ -1,7 +1,7 @@
 """Results of estimators: values with intervals, as text and as JSON."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -130,6 +130,12 @@ def estimate_in(found: Mapping[str, Any]) -> Estimate | None:
         raise TypeError(f"{dict(found)} are not numbers")
     kind = Estimate90 if found.get("level") == 0.90 else Estimate
     return kind(found["value"], found["low"], found["high"])
+
+
+def outermost(pick: Callable[[list[float]], float], ends: Sequence[float | None]) -> float | None:
+    """Return the smallest or largest end of intervals (`pick`: min or max), None if one of them is open."""
+    known = [end for end in ends if end is not None]
+    return pick(known) if len(known) == len(ends) else None
 
 
 def ranged(value: str, low: str | None, high: str | None) -> str:

@@ -29,7 +29,7 @@ class Flights(HalfRounds):
         self.outside_recovery, self.busy = np.ones(len(self.edges)), np.ones(len(flight), bool)
         self.not_cwnd_limited = np.zeros(len(self.edges), bool)
         self.reductions = np.array(reductions, int)
-        self.flight_error = 0.0
+        self.jitter = 0.0
         self.ran_out = np.zeros(len(flight), bool)
 
     def __len__(self):
@@ -266,7 +266,7 @@ def test_jitter_does_not_hide_that_a_window_rises_for_a_long_time():
 
     def share(flight):
         blocks = Flights(flight * (1 + rng.normal(0, 0.03, 400)), [0])
-        blocks.flight_error = 0.06
+        blocks.jitter = 0.06
         return blocks.growing_periods[1]
 
     assert share(np.linspace(100, 400, 400)) > 0.9

@@ -172,12 +172,8 @@ def test_what_an_application_did_not_write_is_no_fault_of_a_pacing_rate():
 def test_a_flight_that_runs_out_is_not_still():
     """BBRv3 behind a send buffer, seed 334406: no probe is seen where no data are left for it."""
     halves = Sent([1.0] * 800)
-    halves.steady, halves.growing_periods, halves.flight_error, halves.rtt_us = (
-        False,
-        (0, 0.0),
-        0.0,
-        np.full(801, RTT_US),
-    )
+    halves.steady, halves.growing_periods, halves.jitter = False, (0, 0.0), 0.0
+    halves.rtt_us = np.full(801, RTT_US)
     events = acks(halves.flight, srtt_us8=8 * RTT_US, tcp_min_rtt_us=RTT_US, rs_rtt_us=RTT_US)
     record = types.SimpleNamespace(halves=halves, events=events)
     replay = types.SimpleNamespace(cls=cct.cc.controller("bbr3")[0], cwnd=np.full(801, 90.0))
@@ -246,15 +242,15 @@ def test_the_window_before_a_reduction_is_not_one_before_the_last():
 class Periods:
     """Periods between losses, of ten blocks each, with given flights."""
 
-    left = np.arange(2.0)
+    sent_so_far = np.arange(2.0)
 
-    def __init__(self, periods=3, flight_error=0.0):
+    def __init__(self, periods=3, jitter=0.0):
         self.flights = np.tile(np.linspace(50.0, 60.0, 10), periods)
         self.epochs = list(np.arange(10 * periods).reshape(periods, 10))
-        self.flight_error = flight_error
+        self.jitter = jitter
 
-    def rates(self, left):
-        return np.diff(left) / 1e4  # segments/us
+    def rates(self, sent):
+        return np.diff(sent) / 1e4  # segments/us
 
 
 def against(halves, over):
@@ -267,11 +263,11 @@ def test_flights_that_outgrow_a_window_are_not_its_own():
     rise = np.tile(np.linspace(0.0, 0.4, 10), 3)
     assert against(halves, rise) == constants.MAX_AGAINST
     assert against(halves, rise + 0.5) == constants.MAX_AGAINST  # a wrong factor is not growth
-    halves.flight_error = 0.4  # jitter makes flights so uneven
+    halves.jitter = 0.4  # jitter makes flights so uneven
     assert against(halves, rise) == 0.0
-    halves.flight_error, halves.epochs = 0.16, [np.arange(10)]  # jitter may do this to one period: it counts by a third
+    halves.jitter, halves.epochs = 0.16, [np.arange(10)]  # jitter may do this to one period: it counts by a third
     assert 0.0 < against(halves, rise) < constants.MAX_AGAINST / constants.MIN_OBSERVATIONS
-    halves.flight_error = 0.0  # but not this
+    halves.jitter = 0.0  # but not this
     assert against(halves, rise) == constants.MAX_AGAINST
     halves.epochs = Periods().epochs
     assert against(halves, np.where(np.arange(30) < 20, 0.0, rise)) == constants.MAX_AGAINST  # nor in one of several
@@ -283,7 +279,7 @@ def test_flights_that_outgrow_a_window_are_not_its_own():
 
 def test_a_growth_of_a_few_segments_is_sure_in_many_like_periods_and_not_in_scattered_ones():
     """H-TCP's and Hybla's windows grow by a tenth or two faster than Reno's, and by the same in each period."""
-    halves = Periods(20, flight_error=0.02)
+    halves = Periods(20, jitter=0.02)
     few = np.tile(np.linspace(0.0, 4.0, 10), 20) / halves.flights
     assert against(halves, few) > constants.PRIOR_LOG_ODDS
     assert against(halves, few / 4) == 0.0  # a segment is what an ACK moves
@@ -302,7 +298,7 @@ def test_flights_that_grow_more_slowly_than_a_window_are_not_its_own_unless_they
 
 
 def test_what_jitter_does_to_the_growth_of_many_periods_is_small():
-    few, many = Periods(3, flight_error=0.1), Periods(30, flight_error=0.1)
+    few, many = Periods(3, jitter=0.1), Periods(30, jitter=0.1)
     said = against(few, np.tile(np.linspace(0.0, 0.2, 10), 3))
     assert against(many, np.tile(np.linspace(0.0, 0.2, 10), 30)) > 2 * said
 
@@ -340,7 +336,7 @@ def test_flights_too_short_to_show_a_probe_of_v1_are_not_still():
     uneven = Sent([1.0] * 400)
     uneven.flight[::2] *= 0.9
     assert longest_still(uneven, wait_us, window) < 1
-    assert longest_still(uneven, wait_us, window, flight_error=0.1) > 5  # by jitter
+    assert longest_still(uneven, wait_us, window, jitter=0.1) > 5  # by jitter
 
 
 def test_another_cycle_counts_as_little_as_the_cycles_where_flights_are_short(tmp_path, monkeypatch):
@@ -360,9 +356,8 @@ def test_another_cycle_counts_as_little_as_the_cycles_where_flights_are_short(tm
 def test_what_an_application_wrote_may_be_too_little_to_fill_a_window():
     halves = HalfRounds.__new__(HalfRounds)
     # Twice 30 segments, one an ACK, acknowledged from the tenth on; no segment leaves while the last 20 are in flight.
-    halves.sent_so_far = np.concatenate([np.arange(1, 31), np.full(20, 30), np.arange(31, 61), np.full(20, 60)]).astype(
-        float
-    )
+    sent = [np.arange(1, 31), np.full(20, 30), np.arange(31, 61), np.full(20, 60)]
+    halves.sent_so_far = np.concatenate(sent).astype(float)
     one = np.concatenate([np.minimum(np.arange(1, 31), 20), np.arange(20, 0, -1)])
     halves.flight = np.concatenate([one, one]).astype(float)
     halves.time_us = np.arange(100) * 1000.0
@@ -375,16 +370,12 @@ def test_what_an_application_wrote_may_be_too_little_to_fill_a_window():
 def test_a_writes_last_short_segment_shows_that_nothing_else_waited():
     halves = HalfRounds.__new__(HalfRounds)
     # A segment for each of 30 ACKs, one for the 41st, and again one an ACK from the 51st on.
-    halves.sent_so_far = np.concatenate([np.arange(1, 31), np.full(10, 30), np.full(10, 31), np.arange(32, 82)]).astype(
-        float
-    )
+    sent = [np.arange(1, 31), np.full(10, 30), np.full(10, 31), np.arange(32, 82)]
+    halves.sent_so_far = np.concatenate(sent).astype(float)
     halves.flight = np.concatenate([np.full(30, 60), np.arange(60, 50, -1), np.arange(51, 41, -1), np.full(50, 60)])
     halves.time_us, halves.rtt_us = np.arange(100) * 1000.0, np.full(100, 80_000.0)
-    halves.idle, halves.not_cwnd_limited, halves.outside_recovery = (
-        np.zeros(100, bool),
-        np.zeros(100, bool),
-        np.ones(100, bool),
-    )
+    halves.idle, halves.not_cwnd_limited = np.zeros(100, bool), np.zeros(100, bool)
+    halves.outside_recovery = np.ones(100, bool)
     short = copy.copy(halves)
     halves.ended, short.ended = np.zeros(0, int), np.array([40])  # the single segment is short
     assert halves.limited[:-1].all()  # cwnd may have fallen meanwhile
@@ -404,7 +395,7 @@ def test_a_replayed_window_that_the_flights_confirm_is_not_moved_by_a_segment(se
         flight=np.full(count, seen),
         outside_recovery=np.ones(count, bool),
         not_cwnd_limited=np.zeros(count, bool),
-        flight_error=0.0,
+        jitter=0.0,
     )
     window = {"snd_cwnd": 179}
     follower = types.SimpleNamespace(get=window.get, set=window.__setitem__)

@@ -25,7 +25,7 @@ def fit(sends=(), paced=False, scale=0.02, name="reno", paces=False):
 
 
 def record(exact=True, flight=80, is_l4s=False, shows_no_timer=False):
-    halves = SimpleNamespace(burst=2.0, flight_error=0.0, flight=np.full(60, flight), steady=False, held_back=False)
+    halves = SimpleNamespace(burst=2.0, jitter=0.0, flight=np.full(60, flight), steady=False, held_back=False)
     return SimpleNamespace(exact=exact, rebuilt=False, halves=halves, is_l4s=is_l4s, shows_no_timer=shows_no_timer)
 
 
@@ -130,7 +130,7 @@ def test_reductions_of_which_some_are_by_another_factor_are_evidence_against_a_c
 def test_jitter_hides_no_wrong_factor_of_many_reductions():
     """BIC keeps a tenth more of its window than CUBIC: less than jitter makes of a single flight."""
     periods, apart = np.arange(40 * 20).reshape(40, 20), np.full(40 * 20, 4.0)
-    blocks = SimpleNamespace(epochs=list(periods), flight_error=0.1, flights=np.full(40 * 20, 44.0))
+    blocks = SimpleNamespace(epochs=list(periods), jitter=0.1, flights=np.full(40 * 20, 44.0))
     over = np.full(40 * 20, 0.07)
 
     def error(apart):

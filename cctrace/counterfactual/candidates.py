@@ -137,7 +137,7 @@ def _random_losses(model: FlowModel, diagnosis: Diagnosis) -> dict[str, float]:
     return {"loss_share": share.value, "lost": loss["random"], "share_low": share.low, "share_high": share.high}
 
 
-def _one_rate_words(path: Path, verdict: Verdict) -> str:
+def _one_rate_text(path: Path, verdict: Verdict) -> str:
     """Return in words which constant rate a path gets; "" where the intervention's own description says it."""
     if varies(verdict):
         return "the path's mean rate all the time"
@@ -160,10 +160,9 @@ def _alone_in_fair_queue(removal: Intervention, verdict: Verdict, model: FlowMod
 
 def removals(verdicts: list[Verdict], model: FlowModel) -> tuple[Removals, dict[str, str]]:
     """Return the causes whose removal can be simulated, and why the others cannot."""
-    simulable = {
-        verdict.name: (INTERVENTIONS[verdict.name], verdict) for verdict in verdicts if verdict.name in INTERVENTIONS
-    }
-    unanswered = {verdict.name: NOT_SIMULATED[verdict.name] for verdict in verdicts if verdict.name not in simulable}
+    causes = {verdict.name: verdict for verdict in verdicts}
+    simulable = {name: (INTERVENTIONS[name], verdict) for name, verdict in causes.items() if name in INTERVENTIONS}
+    unanswered = {name: NOT_SIMULATED[name] for name in causes if name not in simulable}
     for cause in [cause for cause, (removal, _) in simulable.items() if removal.is_alone and not model.other_senders]:
         unanswered[cause] = "the flows that competed are not part of what was inferred"
         del simulable[cause]
@@ -171,16 +170,12 @@ def removals(verdicts: list[Verdict], model: FlowModel) -> tuple[Removals, dict[
         removal, verdict = simulable["fair_queueing"]
         if "random_loss" not in simulable:
             removal = _alone_in_fair_queue(removal, verdict, model)
-        simulable["fair_queueing"] = (
-            replace(removal, is_alone=bool(model.other_senders)),
-            verdict,
-        )  # all share one queue
+        removal = replace(removal, is_alone=bool(model.other_senders))  # all share one queue
+        simulable["fair_queueing"] = removal, verdict
     for cause in simulable.keys() & {"rate_change", "stale_bandwidth"}:
         removal, verdict = simulable[cause]
-        simulable[cause] = (
-            replace(removal, description=_one_rate_words(model.path, verdict) or removal.description),
-            verdict,
-        )
+        description = _one_rate_text(model.path, verdict) or removal.description
+        simulable[cause] = replace(removal, description=description), verdict
     path, lost = model.path, model.path.estimates["loss"]
     if "aqm" in simulable and path.aqm == "droptail":
         if lost["model"] != "none" and "random_loss" not in simulable:  # random losses stand for the drops of this AQM

@@ -36,7 +36,7 @@ from cctrace.diagnosis.findings import Effect, Finding, Verdict, shares
 from cctrace.diagnosis.order import by_effect, is_remedy, matters, verdict_of
 from cctrace.display import Jsonable, Progress, Summarized, plain, silent
 from cctrace.errors import FitError
-from cctrace.estimates import Estimate
+from cctrace.estimates import Estimate, outermost
 from cctrace.flows.counters import CounterFlow
 from cctrace.flows.flow import Flow
 
@@ -163,12 +163,8 @@ class Effects(Summarized, Jsonable):
         why = self.unanswered.get(verdict.name, "")
         if self.unlike and why == ACKS_AS_DUE:  # a path that is not the recorded one does not explain its ACKs
             why = ""
-        sure = (
-            min(verdict.confidence, const.UNSURE_CONFIDENCE)
-            if why in (A_FULL_QUEUE, ACKS_AS_DUE)
-            else verdict.confidence
-        )
-        return replace(verdict, no_effect=why, confidence=sure)
+        most = const.UNSURE_CONFIDENCE if why in (A_FULL_QUEUE, ACKS_AS_DUE) else 1.0
+        return replace(verdict, no_effect=why, confidence=min(verdict.confidence, most))
 
     def rows(self) -> list[tuple[str, Figures]]:
         """Return (words, {figure: Estimate}) of the recording, the original, and each different removal."""
@@ -225,9 +221,8 @@ def effects_of(
     else:
         model = model_of(flow, senders[0], diagnosis, progress, quick=True)
     tries = effort.DRAW_FACTOR if isinstance(flow, Flow) else 1  # polls do not reveal a flow's chance events
-    kept, unlike = _reproducing(
-        [replace(model, controller=sender) for sender in senders], diagnosis, draws, tries, progress
-    )
+    models = [replace(model, controller=sender) for sender in senders]
+    kept, unlike = _reproducing(models, diagnosis, draws, tries, progress)
     model = kept[0].model
     added, doubtful = host_limit_verdicts(model, diagnosis), doubtful_verdicts(model, diagnosis)
     asked, unanswered = removals(diagnosis.verdicts + added + doubtful, model)
@@ -240,9 +235,8 @@ def effects_of(
     for verdict in doubtful:
         effect = causes[verdict.name].effect if verdict.name in causes else None
         if effect is not None and (verdict.name in next_limits or matters(replace(verdict, effect=effect))):
-            added.append(
-                replace(verdict, confidence=min(verdict.confidence, const.UNSURE_CONFIDENCE)) if unlike else verdict
-            )
+            most = const.UNSURE_CONFIDENCE if unlike else 1.0
+            added.append(replace(verdict, confidence=min(verdict.confidence, most)))
         else:
             causes.pop(verdict.name, None)
             unanswered.pop(verdict.name, None)
@@ -361,10 +355,8 @@ def _spanning(several: Sequence[Figures]) -> Figures:
     """Return the first figures, with intervals widened to cover all."""
     widened: Figures = {}
     for name, first in several[0].items():
-        lows, highs = [figures[name].low for figures in several], [figures[name].high for figures in several]
-        low = None if None in lows else min(low for low in lows if low is not None)
-        high = None if None in highs else max(high for high in highs if high is not None)
-        widened[name] = first._replace(low=low, high=high)
+        lows, highs = ([getattr(figures[name], end) for figures in several] for end in ("low", "high"))
+        widened[name] = first._replace(low=outermost(min, lows), high=outermost(max, highs))
     return widened
 
 

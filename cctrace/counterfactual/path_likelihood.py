@@ -181,12 +181,11 @@ def uncaptured_competitor(model: FlowModel, recorded: Trajectory, diagnosis: Dia
         return None
     if model.host_limits.send_buffer_bytes:  # fitted later, to simulations of a path that must be known by then
         return None
-    rate_drops = [
-        verdict for verdict in diagnosis.verdicts if verdict.name == "rate_change" and "at_s" in verdict.evidence
-    ]
-    if not rate_drops and not any(verdict.name == "congestive_loss" for verdict in diagnosis.verdicts):
+    changes = [verdict.evidence for verdict in diagnosis.verdicts if verdict.name == "rate_change"]
+    drops_s = [evidence["at_s"] for evidence in changes if "at_s" in evidence]
+    if not drops_s and "congestive_loss" not in diagnosis.causes:
         return None
-    start = f"{rate_drops[0].evidence['at_s'] if rate_drops else 0.0:.3f}s"
+    start = f"{drops_s[0] if drops_s else 0.0:.3f}s"
     rivals = [Sender(cc, start=start, ack_every=2) for cc in COMPETITORS]
     sender = _sender(model)
     runs = [_runs(model.path, senders, model) for senders in ((sender,), *((sender, rival) for rival in rivals))]

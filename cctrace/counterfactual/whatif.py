@@ -247,11 +247,11 @@ def cells(figures: Figures) -> list[str]:
     ['9 Mbit/s (8 Mbit/s or more)', '40 ms', '1 % (0 % to 2 %)']
     """
     forms = (format_rate, lambda us: format_time(us * 1e3), format_share)
-    formatted = [(form, figures[name]) for form, name in zip(forms, FIGURES, strict=True)]
-    return [
-        ranged(form(estimate.number), *(None if end is None else form(end) for end in estimate[1:]))
-        for form, estimate in formatted
-    ]
+    texts = []
+    for form, name in zip(forms, FIGURES, strict=True):
+        _, *ends = figures[name]
+        texts.append(ranged(form(figures[name].number), *(None if end is None else form(end) for end in ends)))
+    return texts
 
 
 def _line(name: str, figures: Figures) -> str:

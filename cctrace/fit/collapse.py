@@ -22,7 +22,7 @@ from cctrace.arguments import as_list, whole
 from cctrace.columns import Floats
 from cctrace.display import Progress, plain, silent
 from cctrace.errors import ArgumentError, FitError
-from cctrace.estimates import Z95, Estimate, Serialised
+from cctrace.estimates import Z95, Estimate, Serialised, outermost
 from cctrace.fit import constants as const
 from cctrace.fit.components import floor_us, quick_jitter
 from cctrace.fit.delays import of_counters
@@ -42,7 +42,7 @@ from cctrace.tcp.wire import PACKET_BYTES, WIRE_PER_PAYLOAD
 from cctrace.units import format_percent, format_rate, format_share, format_time, parse_time_ns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from matplotlib.axes import Axes
 
@@ -282,8 +282,8 @@ class Collapse(Serialised):
         pairs = [(result, np.exp(Z95 * error)) for result, error in zip(results, errors, strict=True)]
         lows = [result.least_us if result.sd_us is None else result.sd_us / factor for result, factor in pairs]
         highs = [result.most_us if result.sd_us is None else result.sd_us * factor for result, factor in pairs]
-        high = None if len(results) < len(processes) else _outermost(max, highs)
-        threshold = Estimate(first.sd_us, _outermost(min, lows), high)
+        high = None if len(results) < len(processes) else outermost(max, highs)
+        threshold = Estimate(first.sd_us, outermost(min, lows), high)
         windows_per_hour = 3600 / (const.LONGEST_S * 2 / 3)  # tails of the longest run
         chance = updated_chance(chance_of(threshold, self.sd_us_, first.spread), first)
         in_an_hour = (float(-np.expm1(windows_per_hour * np.log1p(-min(p, 1 - 1e-12)))) for p in chance.sides())
@@ -358,9 +358,3 @@ class Collapse(Serialised):
         from cctrace.fit.plots import surface
 
         return surface(self, controller, axes)
-
-
-def _outermost(pick: Callable[[list[float]], float], ends: Sequence[float | None]) -> float | None:
-    """Return the smallest or largest end of intervals, None if one of them is open."""
-    known = [end for end in ends if end is not None]
-    return pick(known) if len(known) == len(ends) else None

@@ -27,13 +27,13 @@ from cctrace.tcp.wire import PACKET_BYTES, WIRE_PER_PAYLOAD
 class Threshold(NamedTuple):
     """A threshold of the jitter's sd: value and standard error of its logarithm; without a value only bounds."""
 
-    sd_us: float | None
-    error: float
-    spread: float  # scatter of the threshold of one run, of log sd
-    least_us: float | None
-    most_us: float | None
-    runs: int
-    queue_us: float  # mean queueing delay of the run nearest below the threshold
+    sd_us: float | None = None
+    error: float = 0.0
+    spread: float = const.CLOSE_LOG_SD  # scatter of the threshold of one run, of log sd
+    least_us: float | None = None
+    most_us: float | None = None
+    runs: int = 0
+    queue_us: float = np.nan  # mean queueing delay of the run nearest below the threshold
     tried: int = 0  # runs at the path's jitter, and how many of them collapsed
     collapsed: int = 0
     trials: tuple[tuple[float, float], ...] = ()  # of each run: the sd, us, and the share of the link
@@ -103,13 +103,14 @@ def simulated_threshold(
     """
     search = _Search(path_of, sender, rate_bps, segments, seed)
     if enough_us is not None and min(search.at(*[enough_us] * const.FAR_RUNS)) >= 0.5:
-        return _bounded(search, const.FAR_RUNS, search.queue_us[0], least_us=enough_us)
+        return Threshold(least_us=enough_us, runs=const.FAR_RUNS, queue_us=search.queue_us[0], trials=search.trials)
     search = _Search(path_of, sender, rate_bps, segments, seed)
     low, high = _bracket(search, _FIRST_SD * most_us, most_us)
     if high is None or low is None:
-        bound_us, runs, queue_us = float(np.exp(search.log_sds[-1])), len(search.log_sds), search.queue_us[-1]
-        bound = {"least_us" if high is None else "most_us": bound_us}
-        return _bounded(search, runs, queue_us, _at_now(search, now_us, bound_us), **bound)
+        bound, runs, queue_us = float(np.exp(search.log_sds[-1])), len(search.log_sds), search.queue_us[-1]
+        tried, collapsed = _at_now(search, now_us, bound)
+        found = Threshold(None, 0.0, const.CLOSE_LOG_SD, None, None, runs, queue_us, tried, collapsed, search.trials)
+        return found._replace(least_us=bound) if high is None else found._replace(most_us=bound)
     with ahead(importlib.import_module, "scipy.optimize"):  # runs leave one core to what the curve needs
         about = _narrowed(search, low, high, most_us)
     x, error, spread = _curve(search, about)
@@ -122,18 +123,6 @@ def simulated_threshold(
         return found
     # Beyond the range: only the lower end of the curve is known.
     return found._replace(sd_us=None, least_us=float(min(np.exp(x - Z95 * error), most_us)))
-
-
-def _bounded(
-    search: _Search,
-    runs: int,
-    queue_us: float,
-    at_now: tuple[int, int] = (0, 0),
-    least_us: float | None = None,
-    most_us: float | None = None,
-) -> Threshold:
-    """Return a threshold of which the runs give only a bound; their scatter is then an assumption."""
-    return Threshold(None, 0.0, const.CLOSE_LOG_SD, least_us, most_us, runs, queue_us, *at_now, search.trials)
 
 
 def _narrowed(search: _Search, low: float, high: float, most_us: float) -> float:

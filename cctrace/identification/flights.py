@@ -78,11 +78,8 @@ def flights_of(record: SenderRecord, replay: Replay) -> Flights:
     limited = record.record_with_dips
     without_dips = dips.against(limited.events, limited.halves, replay.cls) if limited else 0.0
     if replay.paces:
-        return Flights(
-            log_likelihoods,
-            scale,
-            log_odds_against=0.0 if record.exact else without_dips + _paced_log_odds_against(record, replay),
-        )
+        against = 0.0 if record.exact else without_dips + _paced_log_odds_against(record, replay)
+        return Flights(log_likelihoods, scale, log_odds_against=against)
     window = replay.cwnd[np.maximum(halves.acks - 1, 0)]
     apart = halves.flights - halves.block_means(window)
     apart = np.where(over < 0, apart, np.maximum(apart, 0))  # what need not fill a window may be below it
@@ -124,14 +121,14 @@ def after_reductions(halves: HalfRounds, over: Floats, apart: Floats) -> tuple[f
     """
     periods = halves.epochs
     known = np.array([False, *(len(inside) >= const.MIN_FOR_PATTERN for inside in periods[:-1])])
-    filled = [_filled(inside, over, halves.flight_error)[: 2 * const.MIN_AFTER] for inside in periods]
+    filled = [_filled(inside, over, halves.jitter)[: 2 * const.MIN_AFTER] for inside in periods]
     counts = np.array([k for k, inside in enumerate(filled) if len(inside) >= const.MIN_AFTER], int)
     if not len(counts):
         return np.nan, 0, 0
     first = [filled[k][: const.MIN_AFTER] for k in counts]
     best = np.array([judged[np.argmin(np.abs(over[judged]))] for judged in first])
     segment = const.ONE_SEGMENT / np.maximum(halves.flights[best], 1)
-    most = const.JITTER_MAX * halves.flight_error + const.AFTER_USUAL + segment
+    most = const.JITTER_MAX * halves.jitter + const.AFTER_USUAL + segment
     wrong, typical = int(np.sum(np.abs(over[best]) > most)), 0.0
     if len(judged := counts[known[counts]]):
         errors = np.array([np.mean(apart[filled[k]]) for k in judged])
@@ -140,14 +137,14 @@ def after_reductions(halves: HalfRounds, over: Floats, apart: Floats) -> tuple[f
     return typical, len(best), wrong
 
 
-def _filled(inside: Ints, over: Floats, flight_error: float) -> Ints:
+def _filled(inside: Ints, over: Floats, jitter: float) -> Ints:
     """Return the blocks of a period from where its window is filled, and stays so.
 
     Paced sends take two round trips to fill it. What goes on to rise is another's window.
     """
     begin = int(np.argmax(over[inside[: 2 * const.MIN_AFTER]])) if len(inside) else 0
     later = np.abs(over[inside[begin : begin + const.MIN_FOR_PATTERN]])
-    return inside[begin:] if np.all(later <= const.AFTER_USUAL + flight_error) else inside
+    return inside[begin:] if np.all(later <= const.AFTER_USUAL + jitter) else inside
 
 
 def outgrown(halves: HalfRounds, over: Floats, apart: Floats) -> float:
@@ -164,28 +161,25 @@ def outgrown(halves: HalfRounds, over: Floats, apart: Floats) -> float:
     """
     flight, part = halves.flights, const.MIN_FOR_PATTERN // 2
     growth, surely, most, blocks = [], [0.0], [], 0
-    for inside in (_filled(inside, over, halves.flight_error) for inside in halves.epochs):
+    for inside in (_filled(inside, over, halves.jitter) for inside in halves.epochs):
         if len(inside) < const.MIN_FOR_PATTERN:
             continue
         early, middle, late = (float(np.median(flight[third])) for third in np.array_split(inside, 3))
         counts = late - middle > const.GROWING_SHARE * (middle - early)
         segments = float(np.median(apart[inside[-part:]]) - np.median(apart[inside[:part]]))
         if counts or segments > 0:
-            surely.append(
-                (abs(segments) - const.ONE_SEGMENT) / max(early, late) - const.JITTER_MAX * halves.flight_error
-            )
+            surely.append((abs(segments) - const.ONE_SEGMENT) / max(early, late) - const.JITTER_MAX * halves.jitter)
             growth.append(float(np.polyfit(np.linspace(0, 1, len(inside)), apart[inside], 1)[0]))
             most.append(max(early, late))
             blocks += len(inside)
     if not growth:
         return 0.0
     grown, usual = float(np.mean(growth)), float(np.median(most))
-    error = max(float(np.std(growth)) / math.sqrt(len(growth)) / usual, halves.flight_error * math.sqrt(12 / blocks))
+    error = max(float(np.std(growth)) / math.sqrt(len(growth)) / usual, halves.jitter * math.sqrt(12 / blocks))
     moved = const.ONE_SEGMENT + const.STAMP_ERROR_US * float(np.median(halves.rates(halves.sent_so_far)))
-    off = (abs(grown) - moved) / usual - 2 * error - (halves.flight_error if grown < 0 else 0.0)
-    of_mean, of_one = (
-        min(const.AFTER_WEIGHT * max(error, 0.0), const.MAX_AGAINST) for error in (off, max(surely) - const.AFTER_USUAL)
-    )
+    off = (abs(grown) - moved) / usual - 2 * error - (halves.jitter if grown < 0 else 0.0)
+    errors = (off, max(surely) - const.AFTER_USUAL)
+    of_mean, of_one = (min(const.AFTER_WEIGHT * max(error, 0.0), const.MAX_AGAINST) for error in errors)
     return float(max(of_mean * min(len(growth) / const.MIN_OBSERVATIONS, 1.0), of_one))
 
 
@@ -253,10 +247,8 @@ def _paced_log_odds_against(record: SenderRecord, replay: Replay) -> float:
     may_hold = (srtt_us > const.QUEUED_RTTS * min_rtt_us) | (not is_v1)
     window = np.where(halves.ran_out, 0, halves.block_means(np.where(may_hold, replay.cwnd[halves.acks], np.inf)))
     least = const.V1_MIN_FLIGHT if is_v1 else const.MIN_SENT  # a block of shorter ones outlasts a probe
-    flight_error = (
-        0.0 if is_v1 else halves.flight_error
-    )  # a probe of v1 lasts a round trip, and may be no larger than jitter
-    still = longest_still(halves, waits_us(halves.block_means(srtt_us), is_v1), window, least, flight_error)
+    jitter = 0.0 if is_v1 else halves.jitter  # a probe of v1 lasts a round trip, and may be no larger than jitter
+    still = longest_still(halves, waits_us(halves.block_means(srtt_us), is_v1), window, least, jitter)
     return overdue + paced_log_odds(halves, still, min_rtt_us, is_v1)
 
 
@@ -268,14 +260,12 @@ def waits_us(rtt_us: Floats, is_v1: bool) -> Floats:
     return const.WAITS_LATE_TIMES * np.minimum(V2["bw_probe_max_rounds"].default * rtt_us, longest_us)
 
 
-def longest_still(
-    halves: HalfRounds, wait_us: Floats, window: Floats, least: float = 0, flight_error: float = 0
-) -> float:
+def longest_still(halves: HalfRounds, wait_us: Floats, window: Floats, least: float = 0, jitter: float = 0) -> float:
     """Return the longest time with nearly constant data in flight, after the start, in multiples of a probe's wait.
 
     `wait_us`: that wait in each block. `window`: of the candidate, in each block, segments: flights that fill it do
     not count (a queue that a fall of the rate left), nor those of fewer than `least` segments, which show no probe.
-    `flight_error`: by which jitter may vary them, too.
+    `jitter`: relative, by which it may vary them, too.
     """
     if not len(halves):
         return 0.0
@@ -286,7 +276,7 @@ def longest_still(
     counts = (halves.busy & (lengths < const.PAUSE_BLOCKS * np.median(lengths)))[first:]
     counts &= flight < (1 - const.WINDOW_HOLDS) * window[first:] - 2 * const.ONE_SEGMENT
     counts &= flight >= least  # after a rate step, flights may be shorter than at other times
-    longest, begin, same = 0.0, 0, 1 - 2 * const.STILL_SHARE - flight_error
+    longest, begin, same = 0.0, 0, 1 - 2 * const.STILL_SHARE - jitter
     for k in range(len(flight)):
         if not counts[k]:
             begin = k + 1

@@ -32,8 +32,8 @@ class HalfRounds:
     super-packet to which half of the data belong, or longer ones; 1 in a capture not taken at the sender, in which they
     have come apart) and, of such captures, `held_back` (whether something other than cwnd mostly limited the sender),
     `steady` (whether that was a fixed window or a pacing limit, which hide what a controller would do otherwise),
-    `policed` (whether bursts were lost without a queue) and `flight_error` (relative, due to jitter: half of it at each
-    end of an RTT).
+    `policed` (whether bursts were lost without a queue) and `jitter` (relative error of the flight due to it: half of
+    it at each end of an RTT).
     """
 
     def __init__(self, events: Events) -> None:
@@ -66,16 +66,12 @@ class HalfRounds:
         self.elsewhere = elsewhere = "start_ns" in events.meta["inferred"]
         self.steady = elsewhere and self._is_steady(captured, events.at("tcp_min_rtt_us", self.acks))
         self.not_cwnd_limited |= self.steady
-        self.held_back = (
-            elsewhere
-            and self.not_cwnd_limited.size > 0
-            and bool(np.mean(self.not_cwnd_limited) > const.PREDOMINANT_SHARE)
-        )
+        held = self.not_cwnd_limited
+        self.held_back = elsewhere and held.size > 0 and bool(np.mean(held) > const.PREDOMINANT_SHARE)
         self.policed = elsewhere and self._is_policed(captured, events.at("tcp_min_rtt_us", self.acks))
         self.burst = 1.0 if elsewhere else _burst(sends)
-        self.flight_error = (
-            max(2 * _jitter(events.at("rs_rtt_us", self.acks)), self._unevenness(events)) if elsewhere else 0.0
-        )
+        rtts_us = events.at("rs_rtt_us", self.acks)
+        self.jitter = max(2 * _jitter(rtts_us), self._unevenness(events)) if elsewhere else 0.0
 
     def __len__(self) -> int:
         return len(self.sent)
@@ -207,7 +203,7 @@ class HalfRounds:
     def grows_at_start(self) -> bool:
         """Whether flights rise as cwnd does in congestion avoidance before anything has reduced it."""
         some = self.start[self.busy[self.start] & (self.block_means(self.not_cwnd_limited)[self.start] < 0.5)]
-        return len(some) >= const.FULL_WEIGHT and _grows(self.flights[some], self.flight_error)
+        return len(some) >= const.FULL_WEIGHT and _grows(self.flights[some], self.jitter)
 
     @functools.cached_property
     def growing_periods(self) -> tuple[int, float]:
@@ -229,7 +225,7 @@ class HalfRounds:
                     len(inside) >= const.MIN_FOR_PATTERN
                 ):  # a v1 that overflows its queue in each probe has few longer ones
                     epochs += 1
-                    growing += len(inside) * _grows(self.flights[inside], self.flight_error)
+                    growing += len(inside) * _grows(self.flights[inside], self.jitter)
         return epochs, growing / max(blocks, 1)
 
     def _falls(self) -> Ints:
@@ -237,7 +233,7 @@ class HalfRounds:
 
         A BBR drains its queue for longer; after PROBE_RTT, its flight is back.
         """
-        flight, flight_error, segment = self.flights, self.flight_error, const.ONE_SEGMENT
+        flight, jitter, segment = self.flights, self.jitter, const.ONE_SEGMENT
         time_us = self.time_us[self.edges]
         held_us = HELD_US + 2 * np.median(self.rtt_us)
         found: list[int] = []
@@ -245,12 +241,12 @@ class HalfRounds:
             low = k + 1 + int(np.argmin(flight[k + 1 : k + 4]))  # a round trip of two blocks begins within one
             level = flight[low]
             if (
-                level > (const.REDUCED_CWND - flight_error) * flight[k] - segment
-                or flight[k] < (1 - flight_error) * flight[k - 1] - segment
+                level > (const.REDUCED_CWND - jitter) * flight[k] - segment
+                or flight[k] < (1 - jitter) * flight[k - 1] - segment
             ):
                 continue
             later = flight[low + 1 : int(np.searchsorted(time_us, time_us[low] + held_us)) + 1]
-            goes_on = later[:2].min(initial=np.inf) < (1 - 2 * const.STILL_SHARE - flight_error) * level - segment
+            goes_on = later[:2].min(initial=np.inf) < (1 - 2 * const.STILL_SHARE - jitter) * level - segment
             if not goes_on and later.max(initial=0.0) < RECOVERED * level:
                 found.append(low)
         return np.array(found, np.int64)
@@ -290,9 +286,8 @@ class HalfRounds:
         fallen = (self.flight[begins] - self.flight[ends]) * TSO_WIN_DIVISOR > self.flight[begins]
         pauses = fallen | np.append(np.diff(since_us) > self.rtt_us[begins][:-1], True)
         pauses[number[np.maximum(np.flatnonzero(self.idle) - 1, 0)]] = True
-        alone = self.ended[
-            np.diff(self.sent_so_far, prepend=0)[self.ended] == 1
-        ]  # cwnd would have let it out, too, before
+        # A single segment: cwnd would have let it out, too, before.
+        alone = self.ended[np.diff(self.sent_so_far, prepend=0)[self.ended] == 1]
         pauses[number[self.ended]] = True
         pauses[np.maximum(number[alone] - 1, 0)] = True
         return pauses[number]
@@ -345,27 +340,27 @@ def _beyond(seen: Floats, allowed: Floats, slack: float) -> Floats:
     return np.sign(apart) * np.maximum(np.abs(apart) - slack, 0) / np.maximum(np.maximum(seen, allowed), 1)
 
 
-def _grows(flight: Floats, flight_error: float) -> bool:
+def _grows(flight: Floats, jitter: float) -> bool:
     """Whether the flights of one period between losses are those of a growing window."""
-    if _rises(flight, flight_error)[0]:
+    if _rises(flight, jitter)[0]:
         return True
     each = min(
-        int((flight_error / const.FINEST_SCALE) ** 2), len(flight) // const.MIN_FOR_PATTERN
+        int((jitter / const.FINEST_SCALE) ** 2), len(flight) // const.MIN_FOR_PATTERN
     )  # blocks that average jitter out
     if each < 2:
         return False
     means = [float(part.mean()) for part in np.array_split(flight, len(flight) // each)]
-    return _rises(np.array(means), flight_error / math.sqrt(each))[1]
+    return _rises(np.array(means), jitter / math.sqrt(each))[1]
 
 
-def _rises(flight: Floats, flight_error: float) -> tuple[bool, bool]:
+def _rises(flight: Floats, jitter: float) -> tuple[bool, bool]:
     """Whether a flight of one period rises, as a window does, and whether all the time, at no level for long."""
     flight = flight[1:-1]  # at either end, a fall may be the reduction's
     # Between the largest flight until then and the smallest one later.
     level = (np.maximum.accumulate(flight) + np.minimum.accumulate(flight[::-1])[::-1]) / 2
     rise, off = level[-1] - level[0], np.mean(np.abs(flight - level))
     falls = -np.diff(flight)
-    fell = falls[falls > (const.STILL_SHARE + flight_error) * flight[1:] + const.ONE_SEGMENT].sum()
+    fell = falls[falls > (const.STILL_SHARE + jitter) * flight[1:] + const.ONE_SEGMENT].sum()
     if rise <= max(const.RISE_SEGMENTS, 2 * fell) or off >= const.UNSTEADY_SHARE * rise:
         return False, False
     early = level[len(level) // 2] - level[0] > const.GROWING_SHARE * rise

@@ -210,7 +210,7 @@ def log_odds(record: SenderRecord, fit: Fit) -> float:
     halves = min(len(flights.log_likelihoods) / const.FULL_WEIGHT, 1.0)
     if not record.exact:
         scale = const.PACED_SCALE if replay.paces else const.WINDOW_SCALE
-        fits = const.STRONG_WEIGHT * math.log((scale + record.halves.flight_error) / flights.scale)
+        fits = const.STRONG_WEIGHT * math.log((scale + record.halves.jitter) / flights.scale)
         # Within a segment, the short flights of any sender are those of a candidate.
         total += halves * min(fits, const.MAX_FOR * _length(record))
         if record.halves.steady or (record.halves.held_back and not replay.paces):
@@ -254,9 +254,8 @@ def wrong_factor(flights: Flights) -> float:
     """
     if math.isnan(flights.error_after_reductions):
         return 0.0
-    wrong = min(
-        const.AFTER_WEIGHT * max(abs(flights.error_after_reductions) - const.AFTER_USUAL, 0.0), const.MAX_AGAINST
-    )
+    beyond = max(abs(flights.error_after_reductions) - const.AFTER_USUAL, 0.0)
+    wrong = min(const.AFTER_WEIGHT * beyond, const.MAX_AGAINST)
     share = flights.other_reductions / flights.reductions
     beyond_stray = (
         special.rel_entr([share, 1 - share], [const.STRAY_SHARE, 1 - const.STRAY_SHARE]).sum()

@@ -45,7 +45,7 @@ def wrong_reductions(polls: Polls, factor: float) -> tuple[int, float]:
     off = []
     for before, after in _neighbours(polls):
         old, new = polls.ssthresh[before], polls.ssthresh[after]
-        slow_start = polls.outside_recovery[before] and polls.cwnd[before] < old
+        slow_start = polls.is_open[before] and polls.cwnd[before] < old
         if new == old or old >= TCP_INFINITE_SSTHRESH or slow_start:
             continue
         log_share = np.log(new / max(polls.cwnd[before], old))  # a recovery ends at ssthresh
@@ -66,7 +66,7 @@ def growth(polls: Polls) -> tuple[float, float]:
         took_us = (polls.time_ns[after] - polls.time_ns[before]) / 1000
         limited = delivered * polls.rtt_us[after] >= const.PREDOMINANT_SHARE * polls.cwnd[before] * took_us
         limited &= bool(polls.full[before] or polls.full[after])
-        if same and limited and not jump and polls.outside_recovery[before] and polls.outside_recovery[after]:
+        if same and limited and not jump and polls.is_open[before] and polls.is_open[after]:
             grown += polls.cwnd[after] - polls.cwnd[before]
             expected += delivered / polls.cwnd[before]
     return expected, grown / expected if expected else 1.0

@@ -79,7 +79,7 @@ class Polls:
         moved = np.diff(delivered, prepend=np.nan) > 0
         self.use = (self.time_ns != MISSING) & (self.cwnd > 0) & (self.rtt_us > 0) & moved
         self.ssthresh = np.where(self.ssthresh > 0, self.ssthresh, TCP_INFINITE_SSTHRESH)
-        self.outside_recovery = np.nan_to_num(value("lost")) + np.nan_to_num(value("retrans")) == 0
+        self.is_open = np.nan_to_num(value("lost")) + np.nan_to_num(value("retrans")) == 0
         self.full = ~(flow.outstanding() < const.PREDOMINANT_SHARE * self.cwnd)  # possibly cwnd-limited
         reported = value("bbr_bw_Bps")
         self.bandwidth_known = bool((reported > 0).any())
@@ -186,7 +186,7 @@ def _probe_rtt(polls: Polls, name: str) -> Floats:
     mine, others = np.log(const.PROBE_RTT_OWN), np.log(const.STRAY_SHARE)
     four_segments, half_a_bdp = (mine, others) if GAINS[name] is _V1 else (others, mine)
     four = (polls.cwnd <= PROBE_SEGMENTS) & (bdp > 3 * PROBE_SEGMENTS)
-    half = (np.abs(polls.cwnd - bdp / 2) < const.WRONG_WINDOW * bdp) & polls.outside_recovery
+    half = (np.abs(polls.cwnd - bdp / 2) < const.WRONG_WINDOW * bdp) & polls.is_open
     return np.where(four, four_segments, 0) + np.where(half, half_a_bdp, 0)
 
 
@@ -212,19 +212,13 @@ def _windows(polls: Polls, name: str) -> tuple[Floats, Floats]:
         apart = np.log(max(follower.get("snd_cwnd"), 1) / polls.cwnd[k])
         slow_start = polls.cwnd[k] < polls.ssthresh[k]
         reduced = last is not None and not slow_start and _reduced(polls, last, k)
-        steady = last is not None and polls.outside_recovery[last]
+        steady = last is not None and polls.is_open[last]
         if reduced and steady and polls.ssthresh[k] < polls.cwnd[last]:
             log_share, factor = np.log(polls.ssthresh[k] / polls.cwnd[last]), np.log(FACTORS[name])
             cut[k] = min((log_share - times * factor for times in (1, 2)), key=abs)  # possibly twice since then
-        elif (
-            steady
-            and polls.outside_recovery[k]
-            and not slow_start
-            and not reduced
-            and (polls.full[k] or polls.full[last])
-        ):
+        elif steady and polls.is_open[k] and not slow_start and not reduced and (polls.full[k] or polls.full[last]):
             off[k] = apart
-        if slow_start or reduced or not polls.outside_recovery[k] or abs(apart) > const.WRONG_WINDOW:
+        if slow_start or reduced or not polls.is_open[k] or abs(apart) > const.WRONG_WINDOW:
             follower.set("snd_cwnd", int(polls.cwnd[k]))
             follower.set("snd_ssthresh", int(polls.ssthresh[k]))
         last = k

@@ -328,7 +328,7 @@ def _set_window(follower: Follower, halves: HalfRounds, row: int) -> None:
         since = halves.edges[max(int(np.searchsorted(halves.edges, last)) - 2, 0)]
         recovered = np.flatnonzero(~halves.outside_recovery[since:last])
         most = float(halves.flight[since : last + 1][recovered[-1] + 1 if len(recovered) else 0 :].max())
-        is_full = usual >= (1 - const.WINDOW_HOLDS - halves.flight_error) * most
+        is_full = usual >= (1 - const.WINDOW_HOLDS - halves.jitter) * most
         seen, replayed = max(int(usual if is_full else most), 2), follower.get("snd_cwnd")
         if abs(seen - replayed) > const.ONE_SEGMENT + const.FINEST_SCALE * replayed:
             follower.set("snd_cwnd", seen)

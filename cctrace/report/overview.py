@@ -285,9 +285,8 @@ def _section_of_packets(analysis: FlowAnalysis, view: FlowView, is_alone: bool) 
     packed = captured if isinstance(captured, Packed) else None
     packets = packed.drawn if packed else captured if isinstance(captured, tuple) else None
     del captured
-    if (
-        is_alone and not packed and packets and sum(map(len, packets)) > PACKETS
-    ):  # as `with_packets_in_files` would, but before plots
+    # As `with_packets_in_files` would, but before plots.
+    if is_alone and not packed and packets and sum(map(len, packets)) > PACKETS:
         packed = pack(packets, view.start_ns, SPANS)
         packets = packed.drawn[0], packets[1]  # of which the receive window is drawn
         give_back()
