@@ -40,11 +40,11 @@ def test_packets_too_many_to_draw_one_by_one_are_drawn_as_what_they_cover(monkey
     assert (ends[0].min(), ends[0].max()) == (ends[1].min(), ends[1].max())
 
 
-def test_a_cdf_reaches_one_and_leaves_out_what_is_not_finite():
+def test_a_cdf_goes_from_none_to_one_and_leaves_out_what_is_not_finite():
     (axes,) = plot.cdf({"a": [3, 1, np.nan, 2], "b": [5.0]}).axes
     line = axes.lines[0]
-    assert line.get_xdata().tolist() == [1, 2, 3]
-    assert line.get_ydata().tolist() == pytest.approx([1 / 3, 2 / 3, 1])
+    assert line.get_xdata().tolist() == [1, 1, 2, 3]
+    assert line.get_ydata().tolist() == pytest.approx([0, 1 / 3, 2 / 3, 1])
     with pytest.raises(ArgumentError, match="'b' has no finite values"):
         plot.cdf({"a": [1], "b": [np.nan]})
 

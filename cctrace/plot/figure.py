@@ -18,6 +18,7 @@ from cctrace.plot.panels_of_flow import flow_panels, flow_phases
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import XAxis, YAxis
     from matplotlib.figure import Figure
 
     from cctrace.flows.flow import Flow
@@ -100,13 +101,23 @@ def capture_place(flow: Flow) -> str:
     return "" if flow.taken_at == "sender" else f"captured at: {flow.taken_at}"
 
 
+def log_axis(axis: XAxis | YAxis) -> None:
+    """Make an axis logarithmic, with its numbers written out: powers of ten run into each other on a short axis."""
+    from matplotlib.ticker import LogFormatter  # late: `one_panel` says how to install it
+
+    axis.axes.set(**{f"{axis.axis_name}scale": "log"})
+    axis.set_major_formatter(LogFormatter())
+    axis.set_minor_formatter(LogFormatter())
+
+
 def finish(axes: Axes, **legend: Any) -> None:
     """Style axes as in all plots: a faint grid, no frame at the top and right; and a legend, if given its options."""
     axes.grid(color="#e4e8ed", lw=0.6)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     if legend:
-        axes.legend(**{"frameon": False, "fontsize": 8} | legend)
+        readable = {"framealpha": 0.8, "edgecolor": "none", "fontsize": 8}  # where curves run below it
+        axes.legend(**readable | legend)
 
 
 def figure(panels: Sequence[Panel], phases: Phases | None = None, title: str = "") -> Figure:

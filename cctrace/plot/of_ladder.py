@@ -71,7 +71,7 @@ def ladder(flow: Flow, start_s: float = 0.0, packets: int = 40, *, title: str = 
         style: dict[str, Any] = {"arrowstyle": "-|>", "color": colour, "lw": 1.1, "shrinkA": 0, "shrinkB": 0}
         axes.add_patch(FancyArrowPatch(tail, head, mutation_scale=9, **style))
         beside: dict[str, Any] = {"va": "bottom" if leaves else "top", "ha": "center", "fontsize": 7.5, "color": colour}
-        axes.text(0.5, (start + end) / 2 + (-0.04 if leaves else 0.04), text, **beside)
+        axes.text(0.5, (start + end) / 2 + (-0.1 if leaves else 0.1), text, **beside)
         axes.text(-0.03, y, f"{time_s:.6f} s", ha="right", va="center", fontsize=7.5)
         axes.text(1.03, y, f"frame {frame}" if frame else "", ha="left", va="center", fontsize=7.5, color="#555")
     axes.set(xlim=(-0.28, 1.22), ylim=(len(rows) + 0.3, -2.0))

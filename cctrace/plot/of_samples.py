@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cctrace.errors import ArgumentError
-from cctrace.plot.figure import finish, one_panel
+from cctrace.plot.figure import finish, log_axis, one_panel
 from cctrace.plot.of_runs import axis_label, samples
 from cctrace.plot.of_tables import COLOURS
 
@@ -58,10 +58,10 @@ def cdf(
         steps = np.unique(np.linspace(0, len(values) - 1, min(len(values), _STEPS)).astype(np.int64))
         dashes = _DASHES[k // len(COLOURS) % len(_DASHES)]
         style: dict[str, Any] = {"color": COLOURS[k % len(COLOURS)], "lw": 1.4, "ls": dashes}
-        axes.step(values[steps], share_of[steps], where="post", label=name, **style)
+        axes.step([values[0], *values[steps]], [0, *share_of[steps]], where="post", label=name, **style)
     axes.set(xlabel=xlabel or (axis_label(quantity) if quantity else ""), ylabel="Cumulative share", ylim=(0, 1.02))
     if log:
-        axes.set_xscale("log")
+        log_axis(axes.xaxis)
     beside: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
     finish(axes, **({"loc": "lower right"} if len(known) <= _BESIDE else beside))
     return drawing
@@ -108,7 +108,7 @@ def boxes(
     spread = f"median, quartiles, {whiskers[0]} and {whiskers[1]} %"
     axes.set_ylabel(f"{label}\n{spread}".strip(), fontsize=9)
     if log:
-        axes.set_yscale("log")
+        log_axis(axes.yaxis)
     finish(axes)
     return drawing
 
