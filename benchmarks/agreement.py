@@ -40,8 +40,9 @@ def judged(folder):
 
 
 def recordings(folders):
-    """Return the folders that have a scenario.json: these, or those in them."""
-    return [file.parent for folder in folders for file in sorted(Path(folder).rglob("scenario.json"))]
+    """Return the folders that have a scenario.json and the kernel's counters: these, or those in them."""
+    found = [file.parent for folder in folders for file in sorted(Path(folder).rglob("scenario.json"))]
+    return [folder for folder in found if any(folder.glob("tcpinfo.csv*"))]
 
 
 def main():

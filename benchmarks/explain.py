@@ -166,6 +166,8 @@ def recordings(args):
         if not (folder / "scenario.json").exists():
             continue
         scenario = json.loads((folder / "scenario.json").read_text())
+        if not all("sport" in known for known in scenario["parameters"]["flows"]):
+            continue  # not the lab's
         capture = cct.read(next(folder.glob("sender.pcap*")))
         for known in scenario["parameters"]["flows"]:
             index = int(np.flatnonzero(capture.flows["sport"] == known["sport"])[0])

@@ -110,6 +110,8 @@ def recordings(options):
             print(f"{path}: {len(runs)} of 6 recordings, left out")
             continue
         rows += _predictions(path, runs, options)
+    if not rows:
+        raise SystemExit(f"{options.captures}: no path of six recordings, named PATH.CONTROLLER.REPETITION")
     table = pd.DataFrame(rows)
     table.to_csv(options.output, index=False) if options.output else None
     report(table)
