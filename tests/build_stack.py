@@ -2,7 +2,10 @@
 
 from types import SimpleNamespace
 
+import numpy as np
+
 from cctrace import schema
+from cctrace.replaying.engine.stack import STACK, tcp_of
 
 NEUTRAL = dict.fromkeys(schema.names(schema.LINUX_VIEW), 0) | {
     "mss": 1448,
@@ -14,6 +17,11 @@ NEUTRAL = dict.fromkeys(schema.names(schema.LINUX_VIEW), 0) | {
     "rs_interval_us": -1,
     "rs_rtt_us": -1,
 }
+
+
+def tcp_record():
+    """Return the state of a replayed stack (`engine.stack`), all zeros."""
+    return tcp_of(np.zeros(len(STACK), np.int64))
 
 
 class Stack:

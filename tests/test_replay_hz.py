@@ -190,8 +190,8 @@ def test_states_that_the_inference_passed_lead_to_the_same_probe_rtts(tmp_path, 
         looking.learn(script, len(events), passed, inferred.marks)
         while found := looking.next():
             row, slots, stack, _ = looking.subject.save()
-            stack[sk.STATE] = 0
-            marks = looking.subject.marks[: stack[sk.NEXT_SEND]]
+            stack[sk.SLOTS_ADDRESS] = 0
+            marks = looking.subject.marks[: sk.tcp_of(stack).next_send]
             states.append((found, row, slots.tolist(), stack.tolist(), marks.tolist()))
             looking.leave(found[1])
         came.append(states)

@@ -27,7 +27,7 @@ from cctrace.replaying.engine.likelihood import (
 from cctrace.replaying.inference.probes import Probes
 from cctrace.replaying.run import replay
 from cctrace.schema import CLOCK_START_US
-from tests.build_stack import NEUTRAL
+from tests.build_stack import NEUTRAL, tcp_record
 from tests.test_stack_rules import Calls
 
 
@@ -88,10 +88,10 @@ def test_segments_of_a_super_packet_are_paced_as_one():
 def test_a_super_packet_is_late_by_what_tcp_asked_late_not_by_what_it_waited_in_fq_beyond_the_estimate(
     asked_ns, late_ns
 ):
-    stack = np.zeros(sk.WSTAMP_NS + 64, np.int64)
-    stack[sk.WSTAMP_NS] = 1000
-    sk.begin_skb(1300, asked_ns, stack)
-    assert 1300 - stack[sk.PRIOR_WSTAMP_NS] == late_ns
+    tcp = tcp_record()
+    tcp.wstamp_ns = 1000
+    sk.begin_skb(1300, asked_ns, tcp)
+    assert 1300 - tcp.prior_wstamp_ns == late_ns
 
 
 def test_an_application_with_nothing_to_send_marks_what_it_sends_next():
@@ -305,54 +305,54 @@ def test_a_sharp_peak_beside_many_equal_instants_is_found():
 def test_an_ack_finds_a_window_full_that_has_no_room_for_a_super_packet_however_short_the_last_one_was(
     ca_state, cwnd, flight, full
 ):
-    ctx, slots, stack = np.zeros(cx.CONTEXT_SIZE, np.int64), np.zeros(8, np.int64), np.zeros(sk.STACK_SIZE, np.int64)
+    ctx, slots, tcp = np.zeros(cx.CONTEXT_SIZE, np.int64), np.zeros(8, np.int64), tcp_record()
     ctx[cx.SCORE], ctx[cx.OWN_MIN_RTT] = cx.PACED_SENDS, -1
     slots[sk.CWND], slots[sk.PACING] = cwnd, 4 * 1448 * 1024  # super-packets of four segments
-    stack[sk.MSS], stack[sk.MIN_RTT_US] = 1448, 50_000
+    tcp.mss, tcp.min_rtt_us = 1448, 50_000
     ack = SimpleNamespace(**NEUTRAL)
     ack.ca_state, ack.rs_prior_in_flight = ca_state, flight
-    assert loop.was_full(ctx, SimpleNamespace(is_cwnd_limited=1), ack, slots, stack) == full
+    assert loop.was_full(ctx, SimpleNamespace(is_cwnd_limited=1), ack, slots, tcp) == full
 
 
 @pytest.mark.parametrize(
     "scored",
     [
-        lambda send, slots, stack: any_send(send, 0, slots, stack, 1000, 0, -1, 0),
-        lambda send, slots, stack: paced_send(send, 0, slots, stack, -1, 0, 1),
+        lambda send, slots, tcp: any_send(send, 0, slots, tcp, 1000, 0, -1, 0),
+        lambda send, slots, tcp: paced_send(send, 0, slots, tcp, -1, 0, 1),
     ],
 )
 def test_a_super_packet_that_cwnd_cuts_is_as_long_as_its_sender_could_make_it(scored):
     """Else a window-limited probe, which paces faster, would seem to make all super-packets too short (seed 327107)."""
     send = np.zeros(1, [(column.name, column.dtype) for column in schema.SENDS]).view(np.recarray)
     send.begins, send.segments, send.in_flight = 1, 8, 20
-    slots, stack = np.zeros(64, np.int64), np.zeros(sk.STACK_SIZE, np.int64)
-    slots[sk.PACING], stack[sk.MSS] = 100_000_000, 1448  # bytes/s: 45 segments, all that a device takes
-    stack[sk.WSTAMP_NS] = 1_000_000
+    slots, tcp = np.zeros(64, np.int64), tcp_record()
+    slots[sk.PACING], tcp.mss = 100_000_000, 1448  # bytes/s: 45 segments, all that a device takes
+    tcp.wstamp_ns = 1_000_000
     fits = []
     for cwnd in (20, 30):  # eight segments are all that the first leaves room for; the second, eighteen
         slots[sk.CWND] = cwnd
-        fits.append(scored(send, slots, stack))
+        fits.append(scored(send, slots, tcp))
     assert fits[0] - fits[1] == pytest.approx(np.log(AS_LONG * 18 / SHORTER))
 
 
 @pytest.mark.parametrize(
     "scored",
     [
-        lambda send, slots, stack: any_send(send, 0, slots, stack, 1000, 80_000, -1, 0),
-        lambda send, slots, stack: paced_send(send, 0, slots, stack, -1, 0, 1),
+        lambda send, slots, tcp: any_send(send, 0, slots, tcp, 1000, 80_000, -1, 0),
+        lambda send, slots, tcp: paced_send(send, 0, slots, tcp, -1, 0, 1),
     ],
 )
 def test_a_retransmission_is_not_late_before_the_ack_that_shows_the_loss(scored):
     """Without other data it waits for that ACK; a smaller window would seem to explain it better (seed 331037)."""
     send = np.zeros(1, [(column.name, column.dtype) for column in schema.SENDS]).view(np.recarray)
     send.begins, send.segments, send.in_flight, send.tx_ns = 1, 1, 20, 9_000_000
-    slots, stack = np.zeros(64, np.int64), np.zeros(sk.STACK_SIZE, np.int64)
-    slots[sk.PACING], slots[sk.CWND], stack[sk.MSS] = 10_000_000, 60, 1448
-    stack[sk.WSTAMP_NS], stack[sk.ACKED_NS] = 1_000_000, 9_000_000
+    slots, tcp = np.zeros(64, np.int64), tcp_record()
+    slots[sk.PACING], slots[sk.CWND], tcp.mss = 10_000_000, 60, 1448
+    tcp.wstamp_ns, tcp.acked_ns = 1_000_000, 9_000_000
     send.retransmitted = 1
-    free = scored(send, slots, stack)
-    stack[sk.WAS_FULL] = 1
-    assert scored(send, slots, stack) == free
+    free = scored(send, slots, tcp)
+    tcp.cwnd_was_full = 1
+    assert scored(send, slots, tcp) == free
 
 
 @pytest.mark.parametrize(
@@ -373,11 +373,11 @@ def test_an_ack_lets_out_all_that_cwnd_allows_in_however_many_super_packets(
     send = np.zeros(2, [(column.name, column.dtype) for column in schema.SENDS]).view(np.recarray)
     send.tx_ns = 20_000_000 - 1000 * oldest_us, 20_000_000
     send.begins, send.segments, send.in_flight, send.snd_nxt = 1, (1, segments), (1, in_flight + segments), (1, 2)
-    slots, stack = np.zeros(64, np.int64), np.zeros(sk.STACK_SIZE, np.int64)
-    slots[sk.CWND], stack[sk.MSS], stack[sk.MIN_RTT_US] = cwnd, 1448, 50_000  # unpaced, super-packets of two
-    stack[sk.WAS_FULL], stack[sk.ACKED_NS] = 1, 20_000_000
-    at_once = send_time(20_000_000, True, slots, stack, 1000)
-    found = any_send(send, 1, slots, stack, 1000, 80_000, -1, 0)
+    slots, tcp = np.zeros(64, np.int64), tcp_record()
+    slots[sk.CWND], tcp.mss, tcp.min_rtt_us = cwnd, 1448, 50_000  # unpaced, super-packets of two
+    tcp.cwnd_was_full, tcp.acked_ns = 1, 20_000_000
+    at_once = send_time(20_000_000, True, slots, tcp, 1000)
+    found = any_send(send, 1, slots, tcp, 1000, 80_000, -1, 0)
     assert found - at_once == pytest.approx(np.log(likelihood))
 
 
@@ -425,9 +425,9 @@ def test_an_ack_that_finds_nothing_to_send_marks_what_is_sent_again_after_it(
     tables = tuple(table.view(np.recarray) for table in EventColumns.of(rows).tables)
     ack = SimpleNamespace(**NEUTRAL)
     ack.rs_prior_in_flight, ack.delivered, ack.lost_out = 16 - lost, 100, 3  # three lost by this ACK
-    slots, stack = np.zeros(8, np.int64), np.zeros(sk.STACK_SIZE, np.int64)
-    slots[sk.CWND], stack[sk.NEXT_SEND], stack[sk.NEW_SENT] = 30, 1, 1
-    sk.mark_app_limited_by_ack(tables, 1, send, hands_over, ack, slots, stack)
+    slots, tcp = np.zeros(8, np.int64), tcp_record()
+    slots[sk.CWND], tcp.next_send, tcp.new_data_end = 30, 1, 1
+    sk.mark_app_limited_by_ack(tables, 1, send, hands_over, ack, slots, tcp)
     assert slots[sk.APP_LIMITED] == (116 if marked else 0)
 
 
@@ -446,9 +446,9 @@ def test_an_ack_that_finds_only_the_short_end_of_a_write_marks_it_also_if_more_i
     tables = tuple(table.view(np.recarray) for table in EventColumns.of(rows).tables)
     ack = SimpleNamespace(**NEUTRAL)
     ack.rs_prior_in_flight, ack.delivered, ack.mss = 16, 100, 1448
-    slots, stack = np.zeros(8, np.int64), np.zeros(sk.STACK_SIZE, np.int64)
-    slots[sk.CWND], stack[sk.NEXT_SEND], stack[sk.NEW_SENT] = 30, 1, 1
-    sk.mark_app_limited_by_ack(tables, 1, send, hands_over, ack, slots, stack)
+    slots, tcp = np.zeros(8, np.int64), tcp_record()
+    slots[sk.CWND], tcp.next_send, tcp.new_data_end = 30, 1, 1
+    sk.mark_app_limited_by_ack(tables, 1, send, hands_over, ack, slots, tcp)
     assert slots[sk.APP_LIMITED] == (116 if marked else 0)
 
 
@@ -469,11 +469,11 @@ def test_a_long_run_of_retransmissions_is_passed_once_and_not_with_every_ack():
     tables = tuple(table.view(np.recarray) for table in EventColumns.of(np.zeros(2, EVENT)).tables)
     ack = SimpleNamespace(**NEUTRAL)
     ack.delivered, ack.mss = 100, 1448
-    slots, stack = np.zeros(8, np.int64), np.zeros(sk.STACK_SIZE, np.int64)
-    slots[sk.CWND], stack[sk.NEW_SENT] = 30, 1
+    slots, tcp = np.zeros(8, np.int64), tcp_record()
+    slots[sk.CWND], tcp.new_data_end = 30, 1
     for k in range(1, count):
-        slots[sk.APP_LIMITED], stack[sk.NEXT_SEND] = 0, k
-        sk.mark_app_limited_by_ack(tables, 1, Sends(), False, ack, slots, stack)
+        slots[sk.APP_LIMITED], tcp.next_send = 0, k
+        sk.mark_app_limited_by_ack(tables, 1, Sends(), False, ack, slots, tcp)
         assert slots[sk.APP_LIMITED] > 0
     assert len(reads) < 10 * count
 
@@ -492,10 +492,10 @@ def test_acks_of_one_instant_are_not_read_again_with_every_one_of_them():
 
     ack = SimpleNamespace(**NEUTRAL)
     ack.delivered, ack.mss = 100, 1448
-    slots, stack = np.zeros(8, np.int64), np.zeros(sk.STACK_SIZE, np.int64)
-    slots[sk.CWND], stack[sk.NEXT_SEND], stack[sk.NEW_SENT] = 30, 1, 1
+    slots, tcp = np.zeros(8, np.int64), tcp_record()
+    slots[sk.CWND], tcp.next_send, tcp.new_data_end = 30, 1, 1
     for i in range(1, count):
         slots[sk.APP_LIMITED] = 0
-        sk.mark_app_limited_by_ack((Calls(), *others), i, send, False, ack, slots, stack)
+        sk.mark_app_limited_by_ack((Calls(), *others), i, send, False, ack, slots, tcp)
         assert slots[sk.APP_LIMITED] > 0
     assert len(reads) < 10 * count

@@ -13,19 +13,7 @@ from cctrace.replaying.engine.follow import Follower
 from cctrace.replaying.engine.likelihood import ANSWER_NS, RATES_APART, paced_send, paced_send_bound
 from cctrace.replaying.engine.loop import starts_probe_rtt
 from cctrace.replaying.engine.script import Best
-from cctrace.replaying.engine.stack import (
-    ACKED_NS,
-    CWND,
-    HZ,
-    MIN_RTT_US,
-    MSS,
-    NEXT_SEND,
-    PACING,
-    STACK_SIZE,
-    TICK_US,
-    WAS_FULL,
-    WSTAMP_NS,
-)
+from cctrace.replaying.engine.stack import CWND, PACING, STACK, TICK_US, tcp_of
 from cctrace.replaying.engine.together import next_tick
 from cctrace.replaying.inference.ahead import LEFT, Ahead
 from cctrace.replaying.inference.hypotheses import LARGEST_DRAW, Inference
@@ -34,6 +22,7 @@ from cctrace.replaying.inference.probes import AT_ONCE, REFILL, Probes
 from cctrace.replaying.inference.tick_offsets import TickOffsets
 from cctrace.replaying.inference.ticks import CLEARLY, CONFIG_HZ, Phases, likeliest_ticks
 from cctrace.replaying.inference.waits import Waits
+from tests.build_stack import tcp_record
 
 MARGIN = 20.0
 NEVER = {"rounds_since_probe": -(1 << 20), "probe_wait_us": 1 << 40}  # waits of a BBRv3 that do not end
@@ -50,7 +39,7 @@ LEADS = range(0, 4000, 200)
 
 def alone(run, leads, rows):
     """Return how likely each of some leads of ticks at 250 Hz is."""
-    changes = [{run.slot("hz"): -750, -1 - HZ: -750, -1 - TICK_US: lead} for lead in leads]
+    changes = [{run.slot("hz"): -750, -1 - STACK.names.index("hz"): -750, -1 - TICK_US: lead} for lead in leads]
     return run.trials(rows, changes=changes, score=cx.FULL_FLIGHTS)[0]
 
 
@@ -138,7 +127,7 @@ def test_ends_of_a_wait_that_cannot_be_the_likeliest_are_not_tried_to_the_end(lo
         assert (found[others] > alone[others] + 1).any()  # that ended early
     assert run.row == before[0]
     assert np.array_equal(run.slots, before[1])
-    assert np.array_equal(run.marks[: run.stack[NEXT_SEND]], marks[: run.stack[NEXT_SEND]])
+    assert np.array_equal(run.marks[: run.tcp.next_send], marks[: run.tcp.next_send])
 
 
 def test_rounds_count_a_pause_as_one():
@@ -152,9 +141,9 @@ def test_rounds_count_a_pause_as_one():
 
 def test_a_start_of_probe_rtt_is_found_at_its_row_and_no_other():
     starts = [3, 4, 9]
-    ctx, stack = np.zeros(cx.CONTEXT_SIZE + len(starts), np.int64), np.zeros(STACK_SIZE, np.int64)
+    ctx, tcp = np.zeros(cx.CONTEXT_SIZE + len(starts), np.int64), tcp_record()
     ctx[cx.PROBE_RTTS], ctx[cx.CONTEXT_SIZE :] = len(starts), starts
-    assert [row for row in (0, 2, 3, 5, 6, 9, 10, 11) if starts_probe_rtt(ctx, row, stack)] == [3, 9]  # 4 is no ACK
+    assert [row for row in (0, 2, 3, 5, 6, 9, 10, 11) if starts_probe_rtt(ctx, row, tcp)] == [3, 9]  # 4 is no ACK
 
 
 @pytest.mark.parametrize("remembers", [0, 1])
@@ -166,19 +155,19 @@ def test_a_branch_ends_where_it_has_come_to_a_known_state(monkeypatch, remembers
         calls.append(i)
         likelihood[0] -= float(slots[0] * (i % 7) + slots[1] * (i % 2))
         slots[0] >>= 1
-        stack[NEXT_SEND] = i
+        tcp_of(stack).next_send = i
         if ctx[cx.STORES_BOUNDS]:
             likelihood[1 + i] = 1000.0  # what a send could add at most: no branch is refuted
 
     monkeypatch.setattr(branches, "call_row", call_row)
-    starts, start_states, stored = branches.scratch(size + STACK_SIZE, rows)
+    starts, start_states, stored = branches.scratch(size + len(STACK), rows)
     starts[0, :50] = np.arange(50) * 20
     starts[1, 0] = branches.BEGIN
     stored[0][:-1] = np.linspace(0, rows, branches.CHECKS, False)
     ctx, out = np.zeros(cx.CONTEXT_SIZE, np.int64), np.zeros((50, 3))
     ctx[cx.LAST], ctx[cx.HYPOTHESES], ctx[cx.REACHED], ctx[cx.LOWER] = rows, 50, -cx.NO_MARGIN, 1000
     likelihood, marks = np.zeros(rows + 2), np.zeros(rows, np.uint8)
-    state = [np.zeros(words, np.int64) for words in (size, STACK_SIZE, size, STACK_SIZE)]
+    state = [np.zeros(words, np.int64) for words in (size, len(STACK), size, len(STACK))]
     changes = np.array([[0, 128], [1, remembers]])
     replay = ctx, None, None, marks, None, likelihood
     branches.scan(replay, None, starts, *state[:2], changes, start_states, stored, *state[2:], out)
@@ -296,16 +285,16 @@ def test_no_trial_times_a_super_packet_better_than_the_bound(time_error):
     for since_ns, length_ns in (np.exp(rng.uniform(0, 18, (3000, 2))) + 1).astype(np.int64).tolist():
         sends.tx_ns, sends.begins, sends.segments = [0, since_ns], 1, 2
         sends.retransmitted[1] = rng.integers(2)
-        stack, slots = np.zeros(STACK_SIZE, np.int64), np.zeros(8, np.int64)
-        stack[WSTAMP_NS], stack[MSS], stack[MIN_RTT_US] = length_ns, 1448, 1 << 20
+        tcp, slots = tcp_record(), np.zeros(8, np.int64)
+        tcp.wstamp_ns, tcp.mss, tcp.min_rtt_us = length_ns, 1448, 1 << 20
         slots[CWND], slots[PACING] = 10, 1_000_000
-        stack[ACKED_NS] = since_ns - int(np.exp(rng.uniform(0, 18)))
-        most, found = paced_send_bound(sends[1], stack, time_error), []
-        for length in (since_ns - 1, since_ns - stack[ACKED_NS], *(length_ns * np.geomspace(1 / RATES_APART, 9, 20))):
-            stack[WSTAMP_NS] = max(int(length), length_ns // RATES_APART + 1)
-            for stack[WAS_FULL] in (0, 1):
-                found.append(paced_send(sends, 1, slots, stack, -1, 2, time_error))
+        tcp.acked_ns = since_ns - int(np.exp(rng.uniform(0, 18)))
+        most, found = paced_send_bound(sends[1], tcp, time_error), []
+        for length in (since_ns - 1, since_ns - tcp.acked_ns, *(length_ns * np.geomspace(1 / RATES_APART, 9, 20))):
+            tcp.wstamp_ns = max(int(length), length_ns // RATES_APART + 1)
+            for tcp.cwnd_was_full in (0, 1):
+                found.append(paced_send(sends, 1, slots, tcp, -1, 2, time_error))
         assert max(found) <= most + 1e-9
-        if since_ns > length_ns and since_ns - stack[ACKED_NS] > ANSWER_NS * time_error:
+        if since_ns > length_ns and since_ns - tcp.acked_ns > ANSWER_NS * time_error:
             tight.append(most - max(found))
     assert np.median(tight) < 1e-3  # the greatest that there is

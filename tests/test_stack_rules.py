@@ -15,11 +15,10 @@ from cctrace.flows.state import EVENT, SENT
 from cctrace.replaying.engine import context as cx
 from cctrace.replaying.engine import stack, waiting
 from cctrace.replaying.engine.follow import Follower
-from cctrace.replaying.engine.stack import TICK_US
 from cctrace.replaying.inference import ticks
 from cctrace.replaying.inference.infer import infer
 from cctrace.replaying.run import replay
-from tests.build_stack import NEUTRAL
+from tests.build_stack import NEUTRAL, tcp_record
 from tests.conversation import MSS, Conversation
 
 OPEN, DISORDER, CWR, RECOVERY, LOSS = range(5)
@@ -207,15 +206,15 @@ def test_a_controller_with_on_ack_keeps_its_window_in_a_recovery():
 
 @pytest.mark.parametrize(("rtts", "done", "reached"), [(1, 0, False), (3, 0, True), (3, 77, False)])
 def test_probe_rtt_reaches_its_flight_within_two_rtts_where_flights_are_estimates(rtts, done, reached):
-    memory, ack = np.zeros(stack.STACK_SIZE, np.int64), SimpleNamespace(**NEUTRAL)
+    tcp, ack = tcp_record(), SimpleNamespace(**NEUTRAL)
     ack.now_us, ack.srtt_us8, ack.packets_out = 5_000_000, 8 * 40_000, 30
-    stack.reach_probe_rtt(True, done, memory, ack)
+    stack.reach_probe_rtt(True, done, tcp, ack)
     assert stack.packets_in_flight(ack) == 30
     ack.now_us += rtts * 40_000
-    stack.reach_probe_rtt(False, done, memory, ack)
+    stack.reach_probe_rtt(False, done, tcp, ack)
     assert (stack.packets_in_flight(ack) == 0) == reached
     ack.packets_out = 30  # only once: PROBE_RTT then lasts for 200 ms
-    stack.reach_probe_rtt(False, done, memory, ack)
+    stack.reach_probe_rtt(False, done, tcp, ack)
     assert stack.packets_in_flight(ack) == 30
 
 
@@ -252,7 +251,7 @@ def test_ticks_are_found_where_the_sender_that_they_drove_had_them(cubic_flow, s
     cls, params = controller_named("cubic6")[0], {"hz": HZ}
     for phase_us in (700, 2900):
         known = Follower(Events(rows, cubic_flow.facts), None, cls, params, ["snd_cwnd"])
-        known.stack[TICK_US] = phase_us
+        known.tcp.tick_us = phase_us
         known.run()
         before = np.maximum(np.searchsorted(rows["time_ns"], rows["time_ns"]) - 1, 0)
         made = rows.copy()
@@ -298,11 +297,11 @@ def test_a_window_filled_in_two_bursts_upon_one_ack_is_limited_by_the_receiver_a
 )
 def test_an_ack_that_stays_unanswered_for_long_is_enough(waited_us, in_flight, window, marked):
     ctx, slots = np.zeros(cx.CONTEXT_SIZE, np.int64), np.zeros(stack.APP_LIMITED + 1, np.int64)
-    memory = np.zeros(stack.STACK_SIZE, np.int64)
+    tcp = tcp_record()
     ctx[cx.OWN_MIN_RTT], slots[stack.CWND], slots[stack.PACING] = -1, 30, 1_000_000
-    memory[stack.MSS], memory[stack.MIN_RTT_US], memory[stack.WAITING] = 1448, 60_000, 1
-    waiting.note_unanswered(ctx, outstanding(in_flight, window), None, waited_us * 1000, slots, memory)
-    assert memory[stack.UNANSWERED] == marked
+    tcp.mss, tcp.min_rtt_us, tcp.silent_since_ack = 1448, 60_000, 1
+    waiting.note_unanswered(ctx, outstanding(in_flight, window), None, waited_us * 1000, slots, tcp)
+    assert tcp.unanswered_acks == marked
 
 
 def outstanding(segments, window):
@@ -321,10 +320,10 @@ def test_an_unpaced_sender_that_leaves_an_ack_unanswered_has_nothing_to_send(pac
     In a receive window of 128 kB, all of a CUBIC's rates were application-limited in the replay, and none in the kernel
     (seed 338566).
     """
-    slots, memory = np.zeros(stack.APP_LIMITED + 1, np.int64), np.zeros(stack.STACK_SIZE, np.int64)
-    slots[stack.CWND], memory[stack.MSS], memory[stack.WAITING] = 30, 1448, 1
-    waiting.note_unanswered_unpaced(outstanding(packets_out, window), None, waited_us * 1000, slots, memory)
-    assert memory[stack.UNANSWERED] == marked
+    slots, tcp = np.zeros(stack.APP_LIMITED + 1, np.int64), tcp_record()
+    slots[stack.CWND], tcp.mss, tcp.silent_since_ack = 30, 1448, 1
+    waiting.note_unanswered_unpaced(outstanding(packets_out, window), None, waited_us * 1000, slots, tcp)
+    assert tcp.unanswered_acks == marked
 
 
 def test_ticks_are_tried_with_as_many_rows_as_decide():

@@ -7,17 +7,17 @@ import types
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from cctrace.cc.base import find_method
 from cctrace.lang.accesses import MAX_NATURAL, Accesses, canonical
 from cctrace.lang.definitions import value_of
 from cctrace.lang.emit import LLVM, Array, Record, Scalar, Several, Shape, Value, described, number
 from cctrace.lang.fields import VIEW_COLUMNS
 from cctrace.lang.intrinsics import INTRINSICS
-from cctrace.lang.memory import ArrayAt
+from cctrace.lang.memory import ArrayAt, RecordIn
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from cctrace.lang.lower import Lowered, Module
 
 MISSING = object()
@@ -356,7 +356,9 @@ class Expressions(Accesses):
         owner, function = self.step(node.func)
         me = [self.expr(ast.Name("self", ast.Load()))] if owner else []
         function = function if owner else self.static(node.func)
-        is_known = isinstance(function, types.FunctionType | ArrayAt) or (callable(function) and function in INTRINSICS)
+        is_known = isinstance(function, types.FunctionType | ArrayAt | RecordIn) or (
+            callable(function) and function in INTRINSICS
+        )
         if not is_known or any(isinstance(a, ast.Starred) for a in node.args):
             self.refuse(f"calls {ast.unparse(node.func)}, which is not compiled")
         args = me + [self.expr(a) for a in node.args]
@@ -365,6 +367,10 @@ class Expressions(Accesses):
             if node.keywords or not least <= len(args) <= most:
                 self.refuse(f"calls {ast.unparse(node.func)} with {len(args)} arguments, or by keyword")
             return lowered(self, *args)
+        if isinstance(function, RecordIn):
+            if not isinstance(args[0], Array) or args[0].dtype != np.int64:
+                self.refuse(f"takes {described(args[0])} for a record; it is in an array of int64")
+            return Record(function.dtype, args[0].text)
         if isinstance(function, ArrayAt):
             return Array(function.dtype, self.op(f"inttoptr i64 {self.convert(args[0], 'int').text} to ptr"), (None,))
         names, defaults = function.__code__.co_varnames[: function.__code__.co_argcount], function.__defaults__ or ()

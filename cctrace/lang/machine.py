@@ -36,8 +36,6 @@ code that checks every index where the length is known (IndexError, with file an
 from __future__ import annotations
 
 import ctypes
-import functools
-import operator
 import os
 import struct
 import threading
@@ -49,7 +47,7 @@ import numpy as np
 
 from cctrace.lang import cache, objects
 from cctrace.lang.fingerprint import Fingerprint, dtype_text
-from cctrace.lang.memory import address_of
+from cctrace.lang.memory import address_of, with_fields
 
 _MODE = os.environ.get("CCTRACE_MACHINE", "")
 INTERPRETED = _MODE == "interpreted"  # then nothing compiled may be handed to a function that is not
@@ -68,22 +66,6 @@ class Prepared:
 
 def _plain(args: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(arg.arg if isinstance(arg, Prepared) else arg for arg in args)
-
-
-@functools.lru_cache(maxsize=256)
-def _records(dtype: np.dtype) -> np.dtype:
-    """Return records of this dtype with fields as attributes that hide numpy's: TCP's segments have `flags`, too."""
-    fields = {name: property(operator.itemgetter(name), _setter(name)) for name in dtype.names or ()}
-    return np.dtype((type("Record", (np.void,), {"__slots__": (), **fields}), dtype))
-
-
-def _setter(name: str) -> Callable[[Any, Any], None]:
-    return lambda record, value: record.__setitem__(name, value)
-
-
-def with_fields(records: np.ndarray) -> np.ndarray:
-    """Return an array of records, the same memory, whose elements have their fields as attributes."""
-    return records.view(np.ndarray).view(_records(records.dtype))
 
 
 def named(arg: Any) -> Any:

@@ -1,6 +1,7 @@
 """Arrays and functions by address, so that compiled and interpreted code alike can pass them as integers.
 
     words(address)[k]                   an array of int64; `naturals`: uint64, `reals`: float64, `ArrayAt(dtype)`: any
+    RecordIn(dtype)(array)              the record that an array of int64 holds
     call(address, event, state, ack)    a function of three words that returns one, like `Compiled.address`
     big64(array, at), little64(…)       eight bytes of an array of bytes as a signed number, highest or lowest first
 
@@ -9,7 +10,9 @@ registered by `callback`; other functions are called where they are, as a compil
 """
 
 import ctypes
+import functools
 import itertools
+import operator
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -54,6 +57,22 @@ def forget(addresses: Iterable[int]) -> None:
         _functions.pop(address, None)
 
 
+@functools.lru_cache(maxsize=256)
+def _records(dtype: np.dtype) -> np.dtype:
+    """Return records of this dtype with fields as attributes that hide numpy's: TCP's segments have `flags`, too."""
+    fields = {name: property(operator.itemgetter(name), _setter(name)) for name in dtype.names or ()}
+    return np.dtype((type("Record", (np.void,), {"__slots__": (), **fields}), dtype))
+
+
+def _setter(name: str) -> Callable[[Any, Any], None]:
+    return lambda record, value: record.__setitem__(name, value)
+
+
+def with_fields(records: np.ndarray) -> np.ndarray:
+    """Return an array of records, the same memory, whose elements have their fields as attributes."""
+    return records.view(np.ndarray).view(_records(records.dtype))
+
+
 class ArrayAt:
     """Return the array at an address, with elements of `dtype`; the caller must know its length."""
 
@@ -66,6 +85,17 @@ class ArrayAt:
         # Records of one origin share the tuple of names; to compare all fields takes longer than what is done with one.
         is_same = array.dtype.names is self.dtype.names is not None or array.dtype == self.dtype
         return array if is_same else array.view(self.dtype)
+
+
+class RecordIn:
+    """Return the record of `dtype` that an array of int64 holds, in the same memory."""
+
+    def __init__(self, dtype: DTypeLike) -> None:
+        self.dtype = np.dtype(dtype)
+
+    def __call__(self, words: Any) -> Any:
+        """Return the record, its fields as attributes."""
+        return with_fields(words.view(self.dtype))[0]
 
 
 words = ArrayAt(np.int64)

@@ -44,10 +44,10 @@ def save_state(state, slots, stack):
 
 def load_state(state, slots, stack):
     """Copy slots and stack from `state`."""
-    size, own = slots.size, stack[sk.STATE]
+    size, own = slots.size, stack[sk.SLOTS_ADDRESS]
     slots[:] = state[:size]
     stack[:] = state[size:]
-    stack[sk.STATE] = own
+    stack[sk.SLOTS_ADDRESS] = own
 
 
 def is_state(state, slots, stack):
@@ -57,7 +57,7 @@ def is_state(state, slots, stack):
         if state[k] != slots[k]:
             return False
     for k in range(stack.size):  # noqa: SIM110 - compiled
-        if state[size + k] != stack[k] and k != sk.STATE:
+        if state[size + k] != stack[k] and k != sk.SLOTS_ADDRESS:
             return False
     return True
 
@@ -91,9 +91,9 @@ def scan(replay, draws, starts, base_slots, base_stack, changes, start_states, s
     """
     ctx, _, _, marks, _, likelihood = replay
     _, _, rest, stored_marks = stored
-    first_send = base_stack[sk.NEXT_SEND]
+    first_send = sk.tcp_of(base_stack).next_send
     total = run_base(replay, draws, starts, base_slots, base_stack, start_states, stored, results)
-    last_send = base_stack[sk.NEXT_SEND]
+    last_send = sk.tcp_of(base_stack).next_send
     sum_bounds(first_send, last_send, likelihood)
     copy(stored_marks[0], marks, first_send, last_send)
     best, lower = ctx[cx.REACHED] / 1000.0, ctx[cx.LOWER] / 1000.0
@@ -196,7 +196,7 @@ def run_rows(replay, draws, first, last, slots, stack, least):
         call_row(replay, draws, i, slots, stack)
         if ctx[cx.STORES_BOUNDS] != 0:
             likelihood[0] += before
-        elif likelihood[0] + likelihood[1 + stack[sk.NEXT_SEND]] < least:
+        elif likelihood[0] + likelihood[1 + sk.tcp_of(stack).next_send] < least:
             return False
     return True
 
@@ -217,7 +217,7 @@ def run_branch(replay, draws, first, stored, other, own, first_send, slots, stac
             for n in range(2 if other > 0 else 1):
                 known = n * other
                 same = rest[known, c] < UNKNOWN and is_state(states[known * CHECKS + c], slots, stack)
-                if same and are_equal(stored_marks[known], marks, first_send, stack[sk.NEXT_SEND]):
+                if same and are_equal(stored_marks[known], marks, first_send, sk.tcp_of(stack).next_send):
                     likelihood[0] += rest[known, c]
                     return False
             save_state(states[own * CHECKS + c], slots, stack)
@@ -225,7 +225,7 @@ def run_branch(replay, draws, first, stored, other, own, first_send, slots, stac
             c += 1
         stop = next_check(ctx, checks, c)
         if not run_rows(replay, draws, i, stop, slots, stack, least):
-            likelihood[0] += likelihood[1 + stack[sk.NEXT_SEND]]
+            likelihood[0] += likelihood[1 + sk.tcp_of(stack).next_send]
             return False
         i = stop
     return True

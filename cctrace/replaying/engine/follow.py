@@ -81,10 +81,11 @@ class Follower:
         self.may_draw = bool(cls.phase_choices or cls.probe_draws)
         self.ack = self._machine.ack
         self.likelihood = np.zeros(2 + (len(self.sends) if self.may_draw or not cls.has_on_ack else 0))
-        self.stack = np.zeros(sk.STACK_SIZE, np.int64)
-        self.stack[sk.MSS] = max(events.meta["mss"], 1)
-        self.stack[[sk.HZ, sk.GSO_MAX]] = params["hz"], params.get("gso_max_bytes", 0)
-        self.stack[[sk.STATE, sk.RESTART_CWND]] = self.slots.ctypes.data, restart_window(events, sends)
+        self.stack = np.zeros(len(sk.STACK), np.int64)
+        self.tcp = sk.tcp_of(self.stack)
+        self.tcp.mss, self.tcp.restart_cwnd = max(events.meta["mss"], 1), restart_window(events, sends)
+        self.tcp.hz, self.tcp.gso_max_bytes = params["hz"], params.get("gso_max_bytes", 0)
+        self.tcp.slots_address = self.slots.ctypes.data
         self.slots[sk.CWND] = first_window(events, self.slots[sk.CWND])
         self.ctx = new_context(cls, params, events, self.sends, self._machine, self.slot)
         self.ctx[cx.MARKED] = self.is_marked
@@ -205,7 +206,7 @@ class Follower:
         round of a BBRv2, which reads the stamps, may begin an ACK sooner or later.
         """
         while self.run(stop, score, function) < stop:
-            k = int(self.stack[sk.NEXT_DRAW])
+            k = int(self.tcp.next_draw)
             if k < len(self.draws):
                 self.draws[k, 0] = self.row
             else:
@@ -234,12 +235,12 @@ class Follower:
     def set_gso(self, gso_max_bytes: int) -> None:
         """Set how long super-packets of BBRv2 would be at a min_rtt of 0."""
         self.set_parameter("gso_max_bytes", gso_max_bytes)
-        self.stack[sk.GSO_MAX] = gso_max_bytes
+        self.tcp.gso_max_bytes = gso_max_bytes
 
     def set_ticks(self, hz: int, tick_us: int) -> None:
         """Set the kernel's tick rate, and the lead of its ticks over the connection's clock."""
         self.set_parameter("hz", hz)
-        self.stack[sk.HZ], self.stack[sk.TICK_US] = hz, tick_us
+        self.tcp.hz, self.tcp.tick_us = hz, tick_us
 
     def edit(self, edit: Edit) -> None:
         """Make an edit at its row."""
@@ -307,7 +308,7 @@ class Follower:
         self._set_changes(changes or [{}] * number)
         self._start_stack[:] = self.stack
         self._start_stack[sk.NEXT_DRAW] = 0
-        self._trial_stack[sk.STATE] = self._trial_slots.ctypes.data
+        self._trial_stack[sk.SLOTS_ADDRESS] = self._trial_slots.ctypes.data
         self.ask(self.row, min(last, len(self.rows)), score, number, watch)
         self.ctx[cx.MARGIN], self.ctx[cx.BASE_KNOWN] = cx.thousandths(margin), 0
         self.likelihood[0] = 0.0
@@ -326,8 +327,8 @@ class Follower:
         """
         number = len(starts)
         self._start_slots[:], self._start_stack[:] = self.slots, self.stack
-        self._start_stack[sk.STATE], self._start_stack[sk.NEXT_DRAW] = self._start_slots.ctypes.data, 0
-        self._trial_stack[sk.STATE] = self._trial_slots.ctypes.data
+        self._start_stack[sk.SLOTS_ADDRESS], self._start_stack[sk.NEXT_DRAW] = self._start_slots.ctypes.data, 0
+        self._trial_stack[sk.SLOTS_ADDRESS] = self._trial_slots.ctypes.data
         self._set_changes([base])
         trying.change(self._changes[0], self._start_slots, self._start_stack)
         self._set_changes([change])
@@ -347,7 +348,7 @@ class Follower:
         """Return the base's state before each start of the last scan, and the `total` of a scan that begins there."""
         number, size = int(self.ctx[cx.HYPOTHESES]), self.slots.size
         states = self._start_states[:number].copy()
-        states[:, [size + sk.STATE, size + sk.NEXT_DRAW]] = self.stack[[sk.STATE, sk.NEXT_DRAW]]
+        states[:, [size + sk.SLOTS_ADDRESS, size + sk.NEXT_DRAW]] = self.stack[[sk.SLOTS_ADDRESS, sk.NEXT_DRAW]]
         rows, totals = self._starts[0, :number].tolist(), self._results[:number, 1].tolist()
         draws = self.draws[: self.drawn].copy()
         before = [(row, state[:size], state[size:], draws) for row, state in zip(rows, states, strict=True)]
@@ -363,7 +364,7 @@ class Follower:
     @property
     def key(self) -> tuple[object, ...]:
         """What the calls depend on besides the events: the controller's code, parameters and ticks."""
-        return self._machine.key, *sorted(self.params.items()), int(self.stack[sk.TICK_US])
+        return self._machine.key, *sorted(self.params.items()), int(self.tcp.tick_us)
 
     @property
     def now_us(self) -> Ints:

@@ -13,7 +13,7 @@ from cctrace.flows.sender.continuing import decide
 from cctrace.flows.sender.reenact import ASKS, PAUSED, reenact
 from cctrace.replaying.engine import context as cx
 from cctrace.replaying.engine.loop import call_row
-from cctrace.replaying.engine.stack import CWND, DRAWS, NEXT_DRAW, NEXT_SEND, PACING, usual_burst
+from cctrace.replaying.engine.stack import CWND, DRAWS, PACING, tcp_of, usual_burst
 
 NOT_YET = 1 << 60  # row of a packet that has not been sent
 # State of a pass.
@@ -64,7 +64,7 @@ def decide_rows(
     replay = (ctx, rows, sends, marks, acks, likelihood)
     draws, edits, next_draw = script
     calls, states, _ = rows
-    size = slots.size
+    tcp, size = tcp_of(stack), slots.size
     ctx[cx.OBSERVED] = -1  # the states may have been written anew
     if tp.sent < sends.size:
         # What will be handed over next is not known, whatever an earlier trial left there.
@@ -77,7 +77,7 @@ def decide_rows(
         time_ns = states[calls[i].of].time_ns
         make_edits(edits, state, time_ns, slots)
         give_draw(draws, state, i, time_ns, next_draw)
-        stack[NEXT_DRAW] = 0
+        tcp.next_draw = 0
         if call_row(replay, next_draw, i, slots, stack) and state[STOPS] != 0:
             slots[:] = checkpoint[:size]
             stack[:] = checkpoint[size:]
@@ -89,13 +89,13 @@ def decide_rows(
         decided[i, 1] = max(slots[PACING], 0) if state[SETS_RATE] != 0 else 0
         probes_rtt = state[MODE_SLOT] >= 0 and slots[state[MODE_SLOT]] == state[PROBE_RTT]
         decided[i, 3] = 1 if probes_rtt else 0
-        decided[i, 4] = usual_burst(slots, stack, ctx[cx.OWN_MIN_RTT], ctx[cx.SLOW_BURST])
+        decided[i, 4] = usual_burst(slots, tcp, ctx[cx.OWN_MIN_RTT], ctx[cx.SLOW_BURST])
         decided[i, 5] = state[OVERHEAD]
         decide(tp, decided, i)
         if state[WATCH_SLOT] >= 0 and slots[state[WATCH_SLOT]] == state[WATCH_VALUE]:
             at.led_rows = i + 1
             return WATCHED
-        if state[LEAST] > -cx.NO_MARGIN and likelihood[0] + likelihood[1 + stack[NEXT_SEND]] < state[LEAST] / 1000.0:
+        if state[LEAST] > -cx.NO_MARGIN and likelihood[0] + likelihood[1 + tcp.next_send] < state[LEAST] / 1000.0:
             at.led_rows = i + 1
             return ENDED
     at.led_rows = tp.rows

@@ -1,9 +1,10 @@
 """How likely the recorded sends are under a replayed controller: log likelihoods of departure times and sizes.
 
 A super-packet is due when the one before it has been paced (its length over the pacing rate, `stack.pace_skb`) and cwnd
-has room; if the replayed cwnd was full, at the ACK that made room (`stack.WAS_FULL`). (ACKs arrive at the bottleneck's
-rate, so what they release would otherwise look paced at a gain of 1.) It is late if something else held it back, or if
-the timer or the CPU was late; it is early only by an error of the replayed rate. The density of its lateness is
+has room; if the replayed cwnd was full, at the ACK that made room (`stack.cwnd_was_full`). (ACKs arrive at the
+bottleneck's rate, so what they release would otherwise look paced at a gain of 1.) It is late if something else held it
+back, or if the timer or the CPU was late; it is early only by an error of the replayed rate. The density of its
+lateness is
 
     EXACT / (2 s) exp(-|late| / s)  +  ROUGH / (2 S) exp(-|late| / S)  +  HELD length / (length + late)^2   if late > 0
                                                                           EARLY / length                    if late < 0
@@ -32,7 +33,7 @@ AS_LONG, SHORTER, LONGER = 0.7, 0.25, 0.05  # likelihood of a super-packet's siz
 LOG_AS_LONG = math.log(AS_LONG)  # computed once, as most super-packets have that size
 UNIT_US = 1000.0  # unit of the densities of time
 WHATEVER = 1e-4  # density of any time, per UNIT_US: bounds the weight of outliers
-OTHER_LIMIT = 2  # `stack.WAS_FULL`: the recorded sender waited for the receive window or for the application
+OTHER_LIMIT = 2  # `stack.cwnd_was_full`: the recorded sender waited for the receive window or for the application
 LONGEST = 45  # segments of a super-packet, at most
 NOT_FULL = 0.1 / 0.9  # likelihood that a cwnd-limited sender misses cwnd by up to NEAR segments, relative to filling it
 FAR_FROM_FULL = 0.01 / 0.9  # the same of missing it by more, or exceeding it
@@ -43,17 +44,17 @@ RATES_APART = 4
 ALMOST_FULL = 0.01  # likelihood that the super-packet of an unpaced sender misses cwnd by 1 to NEAR segments
 
 
-def paced_send(sends, k, slots, stack, own_min_rtt, slow_burst, time_error):
+def paced_send(sends, k, slots, tcp, own_min_rtt, slow_burst, time_error):
     """Log likelihood of the super-packet that begins with send `k`; for the last three, see `context`."""
     rate = slots[sk.PACING]
     send = sends[k]
-    if rate <= 0 or stack[sk.WSTAMP_NS] <= stack[sk.SKB_NS]:
+    if rate <= 0 or tcp.wstamp_ns <= tcp.skb_ns:
         return 0.0
-    length_us = (stack[sk.WSTAMP_NS] - stack[sk.SKB_NS]) / 1000.0
-    due_ns = stack[sk.WSTAMP_NS]
-    held = stack[sk.WAS_FULL] != 0 or (k > 0 and sends[k - 1].fills_window != 0) or send.retransmitted != 0
-    if held and send.tx_ns - stack[sk.ACKED_NS] <= ANSWER_NS * time_error:
-        due_ns = max(due_ns, stack[sk.ACKED_NS])
+    length_us = (tcp.wstamp_ns - tcp.skb_ns) / 1000.0
+    due_ns = tcp.wstamp_ns
+    held = tcp.cwnd_was_full != 0 or (k > 0 and sends[k - 1].fills_window != 0) or send.retransmitted != 0
+    if held and send.tx_ns - tcp.acked_ns <= ANSWER_NS * time_error:
+        due_ns = max(due_ns, tcp.acked_ns)
     late_us = (send.tx_ns - due_ns) / 1000.0
     exact_us, rough_us = EXACT_US * time_error, ROUGH_US * time_error
     density = EXACT / (2 * exact_us) * math.exp(-abs(late_us) / exact_us)
@@ -70,24 +71,24 @@ def paced_send(sends, k, slots, stack, own_min_rtt, slow_burst, time_error):
         total += math.log(BEYOND_CWND)
     if time_error > 1:
         return total
-    expected = sk.usual_burst(slots, stack, own_min_rtt, slow_burst)
+    expected = sk.usual_burst(slots, tcp, own_min_rtt, slow_burst)
     if 0 < room < expected:  # what cwnd cuts is as long as it allows
         expected = room
     return total + size_likelihood(segments_of(sends, k), expected)
 
 
-def paced_send_bound(send, stack, time_error):
+def paced_send_bound(send, tcp, time_error):
     """Upper bound of `paced_send` for a super-packet in any trial with at most RATES_APART times the rate.
 
     Whatever the rate, the time since the super-packet before it is the length of that plus its own lateness. If an ACK
     released it, its lateness is the time since the ACK, whatever the length.
     """
-    length_us = (stack[sk.WSTAMP_NS] - stack[sk.SKB_NS]) / 1000.0
+    length_us = (tcp.wstamp_ns - tcp.skb_ns) / 1000.0
     if length_us <= 0:
         return 0.0
     exact_us, rough_us = EXACT_US * time_error, ROUGH_US * time_error
     exact, rough, short = EXACT / (2 * exact_us), ROUGH / (2 * rough_us), HELD * RATES_APART / length_us
-    since_us, acked_us = (send.tx_ns - stack[sk.SKB_NS]) / 1000.0, (send.tx_ns - stack[sk.ACKED_NS]) / 1000.0
+    since_us, acked_us = (send.tx_ns - tcp.skb_ns) / 1000.0, (send.tx_ns - tcp.acked_ns) / 1000.0
     density = exact + rough + (min(HELD / since_us, short) if since_us > 0 else short)
     if acked_us * 1000 <= ANSWER_NS * time_error:
         acked_us = max(acked_us, 0.0)  # exp(-x) <= 1 / (1 + x)
@@ -96,7 +97,7 @@ def paced_send_bound(send, stack, time_error):
     return most if send.retransmitted != 0 or time_error > 1 else most + LOG_AS_LONG
 
 
-def any_send(sends, k, slots, stack, gap_us, srtt_us8, own_min_rtt, slow_burst):
+def any_send(sends, k, slots, tcp, gap_us, srtt_us8, own_min_rtt, slow_burst):
     """Log likelihood of the super-packet that begins with send `k`, under any controller, paced or not.
 
     It is due when pacing allows it and, if the replayed cwnd was full, not before the ACK that made room. An unpaced
@@ -105,19 +106,19 @@ def any_send(sends, k, slots, stack, gap_us, srtt_us8, own_min_rtt, slow_burst):
     super-packets.
     """
     send = sends[k]
-    if is_written(send, stack) or is_by_timer(sends, k, stack[sk.ACKED_NS], srtt_us8):
+    if is_written(send, tcp) or is_by_timer(sends, k, tcp.acked_ns, srtt_us8):
         return 0.0
     # If nothing was sent after several ACKs, although pacing and cwnd allowed it, the last one made room in the send
     # buffer. A retransmission waited for the ACK that showed its loss.
-    held = stack[sk.WAS_FULL] != 0 or stack[sk.UNANSWERED] >= sk.FEW_UNANSWERED or send.retransmitted != 0
-    total = send_time(send.tx_ns, held, slots, stack, gap_us)
-    if send.retransmitted != 0 or stack[sk.CA_STATE] > CA_DISORDER or stack[sk.WAS_FULL] == OTHER_LIMIT:
+    held = tcp.cwnd_was_full != 0 or tcp.unanswered_acks >= sk.FEW_UNANSWERED or send.retransmitted != 0
+    total = send_time(send.tx_ns, held, slots, tcp, gap_us)
+    if send.retransmitted != 0 or tcp.ca_state > CA_DISORDER or tcp.cwnd_was_full == OTHER_LIMIT:
         return total
     room = slots[sk.CWND] - (np.int64(send.in_flight) - np.int64(send.segments))
     segments = segments_of(sends, k)
-    expected = sk.usual_burst(slots, stack, own_min_rtt, slow_burst)
+    expected = sk.usual_burst(slots, tcp, own_min_rtt, slow_burst)
     if slots[sk.PACING] <= 0:
-        filled = segments == room or is_rest_deferred(sends, k, room - segments, expected, srtt_us8, slots, stack)
+        filled = segments == room or is_rest_deferred(sends, k, room - segments, expected, srtt_us8, slots, tcp)
         if filled and segments > expected:  # several super-packets that left together
             return total + LOG_AS_LONG
         if not filled and abs(segments - room) <= NEAR:
@@ -127,9 +128,9 @@ def any_send(sends, k, slots, stack, gap_us, srtt_us8, own_min_rtt, slow_burst):
     return total + size_likelihood(segments, min(room, expected))
 
 
-def is_written(send, stack):
+def is_written(send, tcp):
     """Whether the application determined when a super-packet left, and its size."""
-    return send.app_limited != 0 or (send.ends_write != 0 and send.payload < stack[sk.MSS])
+    return send.app_limited != 0 or (send.ends_write != 0 and send.payload < tcp.mss)
 
 
 def is_by_timer(sends, k, acked_ns, srtt_us8):
@@ -147,23 +148,23 @@ def is_by_timer(sends, k, acked_ns, srtt_us8):
     return silent_ns > 2 * srtt_ns and send.in_flight > send.segments and segments_of(sends, k) == 1
 
 
-def is_rest_deferred(sends, k, rest, expected, srtt_us8, slots, stack):
+def is_rest_deferred(sends, k, rest, expected, srtt_us8, slots, tcp):
     """Whether TCP defers the `rest` segments for which cwnd has room after the super-packet of send `k` [Linux618]
     tcp_tso_should_defer.
     """
-    oldest = sk.oldest_outstanding(sends, k, stack)
+    oldest = sk.oldest_outstanding(sends, k, tcp)
     age_ns = sends[k].tx_ns - sends[oldest].tx_ns
-    mss = stack[sk.MSS]
+    mss = tcp.mss
     third = slots[sk.CWND] * mss // TSO_WIN_DIVISOR
     return rest > 0 and waits_for_ack(rest * mss, expected * mss, third, np.int64(0), age_ns, np.int64(srtt_us8) * 125)
 
 
-def send_time(tx_ns, held, slots, stack, gap_us):
+def send_time(tx_ns, held, slots, tcp, gap_us):
     """Log likelihood of a super-packet's departure time, as in `any_send`; `held`: not due before the last ACK."""
-    paced = slots[sk.PACING] > 0 and stack[sk.WSTAMP_NS] > stack[sk.SKB_NS]
-    due_ns = stack[sk.WSTAMP_NS] if paced else stack[sk.SKB_NS]
+    paced = slots[sk.PACING] > 0 and tcp.wstamp_ns > tcp.skb_ns
+    due_ns = tcp.wstamp_ns if paced else tcp.skb_ns
     if held:
-        due_ns = max(due_ns, stack[sk.ACKED_NS])
+        due_ns = max(due_ns, tcp.acked_ns)
     off_us = abs(tx_ns - due_ns) / 1000.0
     density = EXACT / (2 * EXACT_US) * math.exp(-off_us / EXACT_US)
     density += ROUGH / (2 * ROUGH_US) * math.exp(-off_us / ROUGH_US)
@@ -171,11 +172,11 @@ def send_time(tx_ns, held, slots, stack, gap_us):
     return math.log(density * UNIT_US + WHATEVER)
 
 
-def timed_send(sends, k, slots, stack, gap_us):
+def timed_send(sends, k, slots, tcp, gap_us):
     """Log likelihood of a super-packet's departure time, and of its room in cwnd, whatever its size."""
     send = sends[k]
-    total = send_time(send.tx_ns, stack[sk.WAS_FULL] != 0, slots, stack, gap_us)
-    open_window = send.retransmitted == 0 and stack[sk.CA_STATE] <= CA_DISORDER and stack[sk.WAS_FULL] != OTHER_LIMIT
+    total = send_time(send.tx_ns, tcp.cwnd_was_full != 0, slots, tcp, gap_us)
+    open_window = send.retransmitted == 0 and tcp.ca_state <= CA_DISORDER and tcp.cwnd_was_full != OTHER_LIMIT
     if open_window and np.int64(send.in_flight) - np.int64(send.segments) >= slots[sk.CWND]:
         total += math.log(BEYOND_CWND)
     return total

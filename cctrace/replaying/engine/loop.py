@@ -17,7 +17,7 @@ Plain functions over numpy records, interpreted or compiled (`cctrace.lang.machi
       likelihood   [0]: log likelihood of the sends so far; [1 + k]: the most that sends from `k` on can add
     draws    the known random numbers: rows of (row of the call, four raw 32-bit numbers)
     slots    the controller's fields, 64-bit words
-    stack    the stack's own state (`stack`)
+    stack    the stack's own state, 64-bit words; `tcp` is the same as a record (`stack.STACK`)
 """
 
 import numpy as np
@@ -97,42 +97,42 @@ def observe_call(call, row, rest, ack):
     ack.skb_tx_app_limited = rest.skb_tx_app_limited
 
 
-def process_send(replay, handed_over_ns, srtt_us8, slots, stack):
+def process_send(replay, handed_over_ns, srtt_us8, slots, tcp):
     """Process the next packet: score it, mark it, and compute when pacing releases the one after it.
 
     `handed_over_ns`: the time by which TCP had passed it to the qdisc. `srtt_us8`: the smoothed RTT before it.
     """
     ctx, _, sends, marks, _, likelihood = replay
-    k = stack[sk.NEXT_SEND]
+    k = tcp.next_send
     send = sends[k]
     if ctx[cx.STORES_BOUNDS] != 0:
-        likelihood[1 + k] = paced_send_bound(send, stack, ctx[cx.TIME_ERROR]) if send.begins != 0 else 0.0
+        likelihood[1 + k] = paced_send_bound(send, tcp, ctx[cx.TIME_ERROR]) if send.begins != 0 else 0.0
     if send.begins != 0:
         if ctx[cx.SCORE] == cx.PACED_SENDS and (ctx[cx.UNTIL_NS] == 0 or send.tx_ns < ctx[cx.UNTIL_NS]):
             likelihood[0] += paced_send(
-                sends, k, slots, stack, ctx[cx.OWN_MIN_RTT], ctx[cx.SLOW_BURST], ctx[cx.TIME_ERROR]
+                sends, k, slots, tcp, ctx[cx.OWN_MIN_RTT], ctx[cx.SLOW_BURST], ctx[cx.TIME_ERROR]
             )
         elif ctx[cx.SCORE] == cx.ALL_SENDS:
             gap_us = ctx[cx.USUAL_GAP_US]
-            likelihood[0] += any_send(sends, k, slots, stack, gap_us, srtt_us8, ctx[cx.OWN_MIN_RTT], ctx[cx.SLOW_BURST])
-        elif ctx[cx.SCORE] == cx.TIMED_SENDS or (ctx[cx.SCORE] == cx.OWN_SENDS and not is_written(send, stack)):
-            likelihood[0] += timed_send(sends, k, slots, stack, ctx[cx.USUAL_GAP_US])
-        sk.begin_skb(send.tx_ns, handed_over_ns, stack)
+            likelihood[0] += any_send(sends, k, slots, tcp, gap_us, srtt_us8, ctx[cx.OWN_MIN_RTT], ctx[cx.SLOW_BURST])
+        elif ctx[cx.SCORE] == cx.TIMED_SENDS or (ctx[cx.SCORE] == cx.OWN_SENDS and not is_written(send, tcp)):
+            likelihood[0] += timed_send(sends, k, slots, tcp, ctx[cx.USUAL_GAP_US])
+        sk.begin_skb(send.tx_ns, handed_over_ns, tcp)
     if ctx[cx.MARKED] == 0:
         marks[k] = 1 if slots[sk.APP_LIMITED] != 0 else 0
     segments = np.int64(send.segments)
-    sk.pace_skb(np.int64(send.payload) + segments * ctx[cx.OVERHEAD], segments, slots[sk.PACING], stack)
-    stack[sk.NEXT_SEND] = k + 1
+    sk.pace_skb(np.int64(send.payload) + segments * ctx[cx.OVERHEAD], segments, slots[sk.PACING], tcp)
+    tcp.next_send = k + 1
     if send.retransmitted == 0:
-        stack[sk.UNANSWERED], stack[sk.NEW_SENT] = 0, k + 1
+        tcp.unanswered_acks, tcp.new_data_end = 0, k + 1
     if k + 1 == sends.size or sends[k + 1].begins != 0:
         free = slots[sk.CWND] - np.int64(send.in_flight)
         limited = free <= 0 if is_limit_replayed(ctx, sends, slots) else free * TSO_WIN_DIVISOR < slots[sk.CWND]
-        sk.validate_cwnd(limited, np.int64(send.packets_out), send.snd_nxt, stack[sk.SND_UNA], stack)
-    stack[sk.WAITING] = 0
+        sk.validate_cwnd(limited, np.int64(send.packets_out), send.snd_nxt, tcp.snd_una, tcp)
+    tcp.silent_since_ack = 0
 
 
-def process_sends(replay, i, slots, stack):
+def process_sends(replay, i, slots, tcp):
     """Process all packets sent before row `i`.
 
     To a sender behind fq, a packet that leaves after its departure time is not late if TCP had handed it over by then.
@@ -143,15 +143,15 @@ def process_sends(replay, i, slots, stack):
     clock_ns = sk.state_of(rows, i).time_ns - ctx[cx.START_NS] + schema.CLOCK_START_US * 1000
     prior = sk.state_of(rows, max(i - 1, 0))
     may_wait_in_fq = ctx[cx.HANDS_OVER] != 0 and ctx[cx.SCORE] < cx.TIMED_SENDS
-    while stack[sk.NEXT_SEND] < sends.size and sends[stack[sk.NEXT_SEND]].row <= i:
-        send = sends[stack[sk.NEXT_SEND]]
+    while tcp.next_send < sends.size and sends[tcp.next_send].row <= i:
+        send = sends[tcp.next_send]
         if i > 0:
-            sk.mark_app_limited(send, np.int64(prior.delivered), slots, stack, ctx[cx.BY_ACKS] != 0)
+            sk.mark_app_limited(send, np.int64(prior.delivered), slots, tcp, ctx[cx.BY_ACKS] != 0)
         handed_over_ns = clock_ns if may_wait_in_fq else np.int64(send.tx_ns)
-        process_send(replay, handed_over_ns, prior.srtt_us8, slots, stack)
+        process_send(replay, handed_over_ns, prior.srtt_us8, slots, tcp)
 
 
-def read_row(replay, i, slots, stack):
+def read_row(replay, i, slots, tcp):
     """Fill `ack` with what the controller reads in the call of row `i`."""
     ctx, rows, sends, marks, acks, _ = replay
     calls, states, steady = rows
@@ -163,26 +163,26 @@ def read_row(replay, i, slots, stack):
         observe(row, rest, ctx[cx.START_NS], ack)
         ctx[cx.OBSERVED] = call.of
     observe_call(call, row, rest, ack)
-    hz = stack[sk.HZ]
-    ack.wstamp_ns = max(ack.clock_ns, stack[sk.WSTAMP_NS])
-    ack.jiffies = schema.JIFFIES_START + (ack.now_us + stack[sk.TICK_US]) * hz // 1_000_000
-    ack.lsndtime = schema.JIFFIES_START + (row.lsndtime_us + stack[sk.TICK_US]) * hz // 1_000_000
-    ack.prior_cwnd_tp = stack[sk.PRIOR_CWND]
+    hz = tcp.hz
+    ack.wstamp_ns = max(ack.clock_ns, tcp.wstamp_ns)
+    ack.jiffies = schema.JIFFIES_START + (ack.now_us + tcp.tick_us) * hz // 1_000_000
+    ack.lsndtime = schema.JIFFIES_START + (row.lsndtime_us + tcp.tick_us) * hz // 1_000_000
+    ack.prior_cwnd_tp = tcp.prior_cwnd
     ack.ecn_ok = ctx[cx.ECN_OK]
     if ctx[cx.PARTS_AS_V2] != 0:
         ack.rs_tx_in_flight, ack.skb_tx_in_flight = row.rs_tx_in_flight_v2, rest.skb_tx_in_flight_v2
-    doubted = stack[sk.IS_CWND_LIMITED] == 0 and is_flag_doubted(row)
+    doubted = tcp.is_cwnd_limited == 0 and is_flag_doubted(row)
     if doubted or is_limit_replayed(ctx, sends, slots):
-        ack.is_cwnd_limited, ack.max_packets_out = stack[sk.IS_CWND_LIMITED], stack[sk.MAX_PACKETS_OUT]
+        ack.is_cwnd_limited, ack.max_packets_out = tcp.is_cwnd_limited, tcp.max_packets_out
     if ctx[cx.TIME_ERROR] > 1 and ctx[cx.GAIN_SLOT] >= 0:
         sk.lean(slots[ctx[cx.GAIN_SLOT]], is_overlong_phase(ctx, slots, ack), ack)
     if ctx[cx.DRAINS_END] != 0:
-        sk.end_drain(slots[ctx[cx.GAIN_SLOT]], stack, ack)
+        sk.end_drain(slots[ctx[cx.GAIN_SLOT]], tcp, ack)
     if ctx[cx.STAMP_SLOT] >= 0 and call.event == schema.ON_ACK:
-        starts = starts_probe_rtt(ctx, i, stack)
+        starts = starts_probe_rtt(ctx, i, tcp)
         slots[ctx[cx.STAMP_SLOT]] = ack.jiffies - (LONG_AGO if starts else 0)
         if ctx[cx.DONE_SLOT] >= 0:
-            sk.reach_probe_rtt(starts, slots[ctx[cx.DONE_SLOT]], stack, ack)
+            sk.reach_probe_rtt(starts, slots[ctx[cx.DONE_SLOT]], tcp, ack)
     if row.rs_send >= 0:
         marked = marks[row.rs_send] & cx.APP_LIMITED
         if call.event == schema.SKB_MARKED_LOST:
@@ -191,12 +191,12 @@ def read_row(replay, i, slots, stack):
             ack.rs_is_app_limited = marked
 
 
-def starts_probe_rtt(ctx, i, stack):
+def starts_probe_rtt(ctx, i, tcp):
     """Whether the recorded sender was seen to enter PROBE_RTT at row `i`; must be called in order of rows."""
-    k = stack[sk.NEXT_PROBE_RTT]
+    k = tcp.next_probe_rtt
     while k < ctx[cx.PROBE_RTTS] and ctx[cx.CONTEXT_SIZE + k] < i:
         k += 1
-    stack[sk.NEXT_PROBE_RTT] = k
+    tcp.next_probe_rtt = k
     return k < ctx[cx.PROBE_RTTS] and ctx[cx.CONTEXT_SIZE + k] == i
 
 
@@ -207,12 +207,12 @@ def is_overlong_phase(ctx, slots, ack):
     return ack.delivered_mstamp_us - slots[ctx[cx.CYCLE_SLOT]] > LONG_PHASE_RTTS * slots[ctx[cx.MIN_RTT_SLOT]]
 
 
-def set_random_numbers(ctx, draws, i, stack, ack):
+def set_random_numbers(ctx, draws, i, tcp, ack):
     """Set the random numbers that the call of row `i` may take; return whether they are known."""
-    k = stack[sk.NEXT_DRAW]
+    k = tcp.next_draw
     if k < draws.shape[0] and draws[k, 0] == i:
         ack.rand0, ack.rand1, ack.rand2, ack.rand3 = draws[k, 1], draws[k, 2], draws[k, 3], draws[k, 4]
-        stack[sk.NEXT_DRAW] = k + 1
+        tcp.next_draw = k + 1
         return True
     unknown = ctx[cx.UNKNOWN_DRAW]
     ack.rand0, ack.rand1, ack.rand2, ack.rand3 = unknown, unknown, unknown, unknown
@@ -222,58 +222,58 @@ def set_random_numbers(ctx, draws, i, stack, ack):
 def call_row(replay, draws, i, slots, stack):
     """Process row `i` and the packets sent before it; return whether the controller took an unknown random number."""
     ctx, rows, sends, marks, acks, likelihood = replay
-    ack = acks[0]
-    if stack[sk.NEXT_SEND] < sends.size and sends[stack[sk.NEXT_SEND]].row <= i:
-        process_sends(replay, i, slots, stack)
+    ack, tcp = acks[0], sk.tcp_of(stack)
+    if tcp.next_send < sends.size and sends[tcp.next_send].row <= i:
+        process_sends(replay, i, slots, tcp)
     calls, states, _ = rows
     call = calls[i]
     if i > 0 and call.of != calls[i - 1].of:
         later_ns = states[call.of].time_ns - states[calls[i - 1].of].time_ns
         if later_ns != 0:
-            stack[sk.BEFORE] = i - 1
+            tcp.earlier_row = i - 1
         if later_ns > 0:
-            take_waiting(ctx, rows, i, sends, marks, slots, stack)
+            take_waiting(ctx, rows, i, sends, marks, slots, tcp)
     event = np.int64(call.event)
     has_entry = ctx[cx.ENTRIES] >> event & 1
     if not has_entry and (event >= schema.SKB_MARKED_LOST or event == schema.INIT):
         return False
     row = states[call.of]
-    read_row(replay, i, slots, stack)
+    read_row(replay, i, slots, tcp)
     starts = event == schema.CWND_EVENT and (call.arg == EVENT_TX_START or call.arg == EVENT_CWND_RESTART)
-    if starts and stack[sk.NEXT_SEND] < sends.size:
-        sk.mark_app_limited(sends[stack[sk.NEXT_SEND]], ack.delivered, slots, stack, ctx[cx.BY_ACKS] != 0)
+    if starts and tcp.next_send < sends.size:
+        sk.mark_app_limited(sends[tcp.next_send], ack.delivered, slots, tcp, ctx[cx.BY_ACKS] != 0)
     if event == schema.ON_ACK:
         if ctx[cx.BY_ACKS] != 0:
-            sk.mark_app_limited_by_ack(rows, i, sends, ctx[cx.HANDS_OVER] != 0, ack, slots, stack)
+            sk.mark_app_limited_by_ack(rows, i, sends, ctx[cx.HANDS_OVER] != 0, ack, slots, tcp)
         if ctx[cx.SCORE] == cx.FULL_FLIGHTS:
             likelihood[0] += full_flight(row, slots[sk.CWND])
-        stack[sk.ACKED_NS], stack[sk.WAITING] = ack.clock_ns, 1
+        tcp.acked_ns, tcp.silent_since_ack = ack.clock_ns, 1
         if ctx[cx.SCORE] != cx.NOTHING:
-            stack[sk.WAS_FULL] = was_full(ctx, row, ack, slots, stack)
-    sk.before_call(event, ack, slots, stack, ctx[cx.REDUCES])
+            tcp.cwnd_was_full = was_full(ctx, row, ack, slots, tcp)
+    sk.before_call(event, ack, slots, tcp, ctx[cx.REDUCES])
     if event == schema.ON_ACK:
-        stack[sk.SND_UNA] = ack.snd_una
-    ack.prior_cwnd_tp = stack[sk.PRIOR_CWND]
-    is_known = set_random_numbers(ctx, draws, i, stack, ack)
+        tcp.snd_una = ack.snd_una
+    ack.prior_cwnd_tp = tcp.prior_cwnd
+    is_known = set_random_numbers(ctx, draws, i, tcp, ack)
     slots[sk.DRAWS] = 0
     returned = slots[sk.SSTHRESH] if event == schema.SSTHRESH else slots[sk.CWND]
     if has_entry:
-        answer = call_compiled(ctx[cx.ADDRESS], event, stack[sk.STATE], ctx[cx.ACK])
+        answer = call_compiled(ctx[cx.ADDRESS], event, tcp.slots_address, ctx[cx.ACK])
         slots[slots.size - 1] = answer  # `fields.RETURNED`
         if ctx[cx.RETURNS] >> event & 1:
             returned = answer
         elif event == schema.UNDO_CWND:
             returned = slots[sk.CWND]
-    sk.after_call(event, ack, slots, stack, ctx[cx.REDUCES], stack[sk.HZ], returned)
+    sk.after_call(event, ack, slots, tcp, ctx[cx.REDUCES], tcp.hz, returned)
     if ctx[cx.PACED_SLOT] >= 0:
-        sk.update_pacing_rate(event, ack, slots, stack, is_paced(ctx, slots), slots[ctx[cx.MAX_RATE_SLOT]])
-    stack[sk.CA_STATE] = ack.ca_state
-    stack[sk.MIN_RTT_US] = ack.tcp_min_rtt_us
+        sk.update_pacing_rate(event, ack, slots, tcp, is_paced(ctx, slots), slots[ctx[cx.MAX_RATE_SLOT]])
+    tcp.ca_state = ack.ca_state
+    tcp.min_rtt_us = ack.tcp_min_rtt_us
     return slots[sk.DRAWS] > 0 and not is_known
 
 
-def was_full(ctx, row, ack, slots, stack):
-    """Whether an ACK found no room in cwnd for what waits to be sent, see `sk.WAS_FULL`.
+def was_full(ctx, row, ack, slots, tcp):
+    """Whether an ACK found no room in cwnd for what waits to be sent, see `stack.cwnd_was_full`.
 
     Before Recovery, TCP waits for room for a super-packet [Linux618] tcp_tso_should_defer, at most a third of cwnd.
     """
@@ -282,7 +282,7 @@ def was_full(ctx, row, ack, slots, stack):
     room = slots[sk.CWND] - ack.rs_prior_in_flight
     if room <= 0 or ack.ca_state >= CA_RECOVERY or room * TSO_WIN_DIVISOR >= slots[sk.CWND]:
         return 1 if room <= 0 else 0
-    return 1 if room < sk.least_burst(slots, stack, ctx[cx.OWN_MIN_RTT], ctx[cx.SLOW_BURST]) else 0
+    return 1 if room < sk.least_burst(slots, tcp, ctx[cx.OWN_MIN_RTT], ctx[cx.SLOW_BURST]) else 0
 
 
 def run(replay, draws, slots, stack, checkpoint, recording):

@@ -33,18 +33,18 @@ def are_same(slots, stack, other_slots, other_stack):
     for k in range(slots.size):
         if slots[k] != other_slots[k]:
             return False
-    for k in range(stack.size):  # noqa: SIM110 - compiled
-        if stack[k] != other_stack[k] and k != sk.STATE and k != sk.TICK_US:
+    for k in range(stack.size):
+        if stack[k] != other_stack[k] and k != sk.SLOTS_ADDRESS and k != sk.TICK_US:
             return False
     return True
 
 
 def copy_state(slots, stack, other_slots, other_stack):
     """Copy another state to `slots` and `stack`."""
-    own = stack[sk.STATE]
+    own = stack[sk.SLOTS_ADDRESS]
     slots[:] = other_slots
     stack[:] = other_stack
-    stack[sk.STATE] = own
+    stack[sk.SLOTS_ADDRESS] = own
 
 
 def set_range(which, groups, ends, first):
@@ -113,7 +113,7 @@ def run_group(replay, draws, i, first, which, groups, states, stacks, before, en
     ctx, rows, _, _, _, likelihood = replay
     slots, stack = before
     h, offset_us, high_us, last = which[first], groups[LOW, first], groups[HIGH, first], groups[END, first]
-    hz, group, place = stacks[h, sk.HZ], first, first
+    hz, group, place = sk.tcp_of(stacks[h]).hz, first, first
     next_us = next_offset(ctx, rows, i, offset_us, high_us, hz) if offset_us < high_us else high_us + 1
     if next_us <= high_us:
         copy_state(slots, stack, states[h], stacks[h])

@@ -24,8 +24,8 @@ def trial(replay, draws, first, last, slots, stack, least):
             return i + 1, 0
         if ctx[cx.WATCH_SLOT] >= 0 and slots[ctx[cx.WATCH_SLOT]] == ctx[cx.WATCH_VALUE]:
             return i + 1, 1
-        if least > LOWEST and likelihood[0] + likelihood[1 + stack[sk.NEXT_SEND]] < least:
-            likelihood[0] += likelihood[1 + stack[sk.NEXT_SEND]]
+        if least > LOWEST and likelihood[0] + likelihood[1 + sk.tcp_of(stack).next_send] < least:
+            likelihood[0] += likelihood[1 + sk.tcp_of(stack).next_send]
             return last, 0
     return last, 0
 
@@ -56,7 +56,7 @@ def trials(replay, draws, start_slots, start_stack, changes, slots, stack, resul
         results[h, 0], results[h, 1], results[h, 2] = likelihood[0], end, watched
         if margin < cx.NO_MARGIN and h == 0 and end == ctx[cx.LAST] and ctx[cx.BASE_KNOWN] == 0:
             least = likelihood[0] + margin / 1000.0
-            sum_bounds(start_stack[sk.NEXT_SEND], stack[sk.NEXT_SEND], likelihood)
+            sum_bounds(sk.tcp_of(start_stack).next_send, sk.tcp_of(stack).next_send, likelihood)
         elif least > LOWEST:
             least = max(least, likelihood[0] + min(margin, 0) / 1000.0)
 
@@ -71,9 +71,9 @@ def sum_bounds(first, last, likelihood):
 def begin(start_slots, start_stack, changes, slots, stack):
     """Start a hypothesis: copy a state and change it."""
     slots[:] = start_slots
-    own = stack[sk.STATE]
+    own = stack[sk.SLOTS_ADDRESS]
     stack[:] = start_stack
-    stack[sk.STATE] = own
+    stack[sk.SLOTS_ADDRESS] = own
     change(changes, slots, stack)
 
 

@@ -152,14 +152,14 @@ def is_paced(ctx, slots):
     return ctx[cx.PACED_SLOT] >= 0 and slots[ctx[cx.PACED_SLOT]] != 0
 
 
-def is_deferred(rows, sends, room, burst, slots, stack):
+def is_deferred(rows, sends, room, burst, slots, tcp):
     """Whether data for which cwnd has `room` wait for a super-packet of `burst` segments [Linux618]
     tcp_tso_should_defer.
 
     They would fill the room, and the ACK that enlarges it releases them; data written later find more room.
     """
     calls, states, _ = rows
-    k = stack[sk.NEXT_SEND]
+    k = tcp.next_send
     if k == sends.size or not 0 < sends[k].row <= calls.size or segments_of(sends, k) < room:
         return False
     later = slots[sk.CWND] - (np.int64(sends[k].in_flight) - np.int64(sends[k].segments))
@@ -167,24 +167,24 @@ def is_deferred(rows, sends, room, burst, slots, stack):
     return later - (np.int64(states[call.of].rs_acked_sacked) if call.sampled else 0) < burst
 
 
-def awaits_more(ctx, row, sends, room, clock_ns, slots, stack):
+def awaits_more(ctx, row, sends, room, clock_ns, slots, tcp):
     """Whether TCP, which hands over to fq, waits after `row` for the next ACK, as cwnd has too little `room`.
 
     Not for what is left of an skb, which may grow into the room but no further [Linux618] tcp_grow_skb. It decides
     with the ACK and, if TCP Small Queues hold it back then, when a packet leaves, last before `clock_ns`: it may leave
     up to fq's slack after its time.
     """
-    last = stack[sk.NEXT_SEND] - 1
-    k = sk.oldest_outstanding(sends, last, stack)
+    last = tcp.next_send - 1
+    k = sk.oldest_outstanding(sends, last, tcp)
     if k > last or 0 < sends[last].skb_left <= room:
         return False
     start_ns = ctx[cx.START_NS] - CLOCK_START_US * 1000
     while last > k and sends[last].time_ns - start_ns >= clock_ns:
         last -= 1
-    now_ns, mss = max(stack[sk.ACKED_NS], sends[last].time_ns - start_ns), stack[sk.MSS]
-    longest = sk.usual_burst(slots, stack, ctx[cx.OWN_MIN_RTT], ctx[cx.SLOW_BURST]) * mss
+    now_ns, mss = max(tcp.acked_ns, sends[last].time_ns - start_ns), tcp.mss
+    longest = sk.usual_burst(slots, tcp, ctx[cx.OWN_MIN_RTT], ctx[cx.SLOW_BURST]) * mss
     third = slots[sk.CWND] * mss // TSO_WIN_DIVISOR
-    idle_ns, age_ns = now_ns - stack[sk.WSTAMP_NS], now_ns - sends[k].tx_ns
+    idle_ns, age_ns = now_ns - tcp.wstamp_ns, now_ns - sends[k].tx_ns
     return waits_for_ack(room * mss, longest, third, idle_ns, age_ns, np.int64(row.srtt_us8) * 125)
 
 
@@ -198,7 +198,7 @@ def window_left(row, snd_nxt):
     return row.snd_una + np.int64(row.snd_wnd) - snd_nxt
 
 
-def take_held(ctx, rows, i, sends, marks, clock_ns, slots, stack):
+def take_held(ctx, rows, i, sends, marks, clock_ns, slots, tcp):
     """The pacing timer expired before `clock_ns` and nothing was sent: because of cwnd, if it has no room for a
     super-packet.
 
@@ -208,81 +208,81 @@ def take_held(ctx, rows, i, sends, marks, clock_ns, slots, stack):
     one segment, or all that waits.
     """
     row = sk.state_of(rows, i)
-    if (stack[sk.WSTAMP_NS] > clock_ns and ctx[cx.HANDS_OVER] == 0) or stack[sk.NEXT_SEND] == 0:
+    if (tcp.wstamp_ns > clock_ns and ctx[cx.HANDS_OVER] == 0) or tcp.next_send == 0:
         return
-    waiting = marks[stack[sk.NEXT_SEND] - 1] >> cx.WAITS if ctx[cx.MARKED] != 0 else cx.MANY
+    waiting = marks[tcp.next_send - 1] >> cx.WAITS if ctx[cx.MARKED] != 0 else cx.MANY
     if waiting == 0:
         return
-    if stack[sk.WAITING] != 0:
+    if tcp.silent_since_ack != 0:
         packets_out, snd_nxt, in_flight = np.int64(row.packets_out), row.snd_nxt, sk.flight_of(row)
     else:
-        send = sends[stack[sk.NEXT_SEND] - 1]
+        send = sends[tcp.next_send - 1]
         packets_out, snd_nxt, in_flight = np.int64(send.packets_out), send.snd_nxt, np.int64(send.in_flight)
     room = slots[sk.CWND] - in_flight
     if ctx[cx.HANDS_OVER] != 0:
-        short = awaits_more(ctx, row, sends, room, clock_ns, slots, stack)
+        short = awaits_more(ctx, row, sends, room, clock_ns, slots, tcp)
     else:
-        burst = sk.least_burst(slots, stack, ctx[cx.OWN_MIN_RTT], ctx[cx.SLOW_BURST])
+        burst = sk.least_burst(slots, tcp, ctx[cx.OWN_MIN_RTT], ctx[cx.SLOW_BURST])
         paced = ctx[cx.PACED] != 0 or is_paced(ctx, slots)
-        short = room < burst and (paced or is_deferred(rows, sends, room, burst, slots, stack))
-    short = short and is_more_waiting(waiting, room) and room * stack[sk.MSS] < window_left(row, snd_nxt)
-    if room <= 0 or (stack[sk.CA_STATE] < CA_RECOVERY and short):
-        sk.validate_cwnd(True, packets_out, snd_nxt, stack[sk.SND_UNA], stack)
+        short = room < burst and (paced or is_deferred(rows, sends, room, burst, slots, tcp))
+    short = short and is_more_waiting(waiting, room) and room * tcp.mss < window_left(row, snd_nxt)
+    if room <= 0 or (tcp.ca_state < CA_RECOVERY and short):
+        sk.validate_cwnd(True, packets_out, snd_nxt, tcp.snd_una, tcp)
 
 
-def note_unanswered(ctx, prior, last, clock_ns, slots, stack):
+def note_unanswered(ctx, prior, last, clock_ns, slots, tcp):
     """Nothing was sent after `last` by `clock_ns`: count it if neither pacing nor a window explains that.
 
     The ACK before may just cross what it releases, unless the silence lasts. Sends that are ACK-clocked were not paced,
     so another controller sent them, and its cwnd may explain the silence. While losses are repaired only the kernels of
     BBRv2 and v3 mark it, which ask with every ACK.
     """
-    late_ns = clock_ns - max(stack[sk.WSTAMP_NS], stack[sk.ACKED_NS])
+    late_ns = clock_ns - max(tcp.wstamp_ns, tcp.acked_ns)
     silent = late_ns > SILENT_NS and ctx[cx.ACK_CLOCKED] == 0
-    unanswered = stack[sk.WAITING] != 0 and clock_ns >= stack[sk.WSTAMP_NS] + SOON_NS
+    unanswered = tcp.silent_since_ack != 0 and clock_ns >= tcp.wstamp_ns + SOON_NS
     if not (silent or unanswered):
         return
-    needed = sk.least_burst(slots, stack, ctx[cx.OWN_MIN_RTT], ctx[cx.SLOW_BURST])
-    if stack[sk.CA_STATE] > CA_DISORDER:
+    needed = sk.least_burst(slots, tcp, ctx[cx.OWN_MIN_RTT], ctx[cx.SLOW_BURST])
+    if tcp.ca_state > CA_DISORDER:
         if ctx[cx.BY_ACKS] == 0:
             return
-        if stack[sk.CA_STATE] >= CA_RECOVERY:  # in which nothing waits for more room [Linux618] tcp_tso_should_defer
+        if tcp.ca_state >= CA_RECOVERY:  # in which nothing waits for more room [Linux618] tcp_tso_should_defer
             needed = np.int64(1)
-    if room_after(prior, last, slots, stack) >= needed:
-        stack[sk.UNANSWERED] += sk.FEW_UNANSWERED if silent else 1
+    if room_after(prior, last, slots, tcp) >= needed:
+        tcp.unanswered_acks += sk.FEW_UNANSWERED if silent else 1
 
 
-def room_after(prior, last, slots, stack):
+def room_after(prior, last, slots, tcp):
     """Segments for which both windows have room after row `prior`, or after the send `last` if that follows it."""
-    if stack[sk.WAITING] != 0:
+    if tcp.silent_since_ack != 0:
         in_flight, snd_nxt = sk.flight_of(prior), prior.snd_nxt
     else:
         in_flight, snd_nxt = np.int64(last.in_flight), last.snd_nxt
-    return min(slots[sk.CWND] - in_flight, window_left(prior, snd_nxt) // stack[sk.MSS])
+    return min(slots[sk.CWND] - in_flight, window_left(prior, snd_nxt) // tcp.mss)
 
 
-def note_unanswered_unpaced(prior, last, clock_ns, slots, stack):
+def note_unanswered_unpaced(prior, last, clock_ns, slots, tcp):
     """The same without pacing: a sender does not wait for more room than a third of the smaller window.
 
     It responds at once, and many receivers acknowledge two segments at a time, so the second such ACK is decisive.
     """
-    window = min(slots[sk.CWND], np.int64(prior.snd_wnd) // stack[sk.MSS])
-    room, late = room_after(prior, last, slots, stack), clock_ns - stack[sk.ACKED_NS] > ANSWERED_NS
-    if late and stack[sk.CA_STATE] <= CA_DISORDER and room * TSO_WIN_DIVISOR > window:
-        stack[sk.UNANSWERED] += 2
+    window = min(slots[sk.CWND], np.int64(prior.snd_wnd) // tcp.mss)
+    room, late = room_after(prior, last, slots, tcp), clock_ns - tcp.acked_ns > ANSWERED_NS
+    if late and tcp.ca_state <= CA_DISORDER and room * TSO_WIN_DIVISOR > window:
+        tcp.unanswered_acks += 2
 
 
-def take_waiting(ctx, rows, i, sends, marks, slots, stack):
+def take_waiting(ctx, rows, i, sends, marks, slots, tcp):
     """Time passes before row `i`: attribute the absence of sends to cwnd or the application."""
     prior, row = sk.state_of(rows, i - 1), sk.state_of(rows, i)
     clock_ns = row.time_ns - ctx[cx.START_NS] + CLOCK_START_US * 1000
     paced = is_paced(ctx, slots)
     if is_limit_replayed(ctx, sends, slots) and row.is_cwnd_limited != 0:
-        take_held(ctx, rows, i - 1, sends, marks, clock_ns, slots, stack)
-    if row.is_cwnd_limited != 0 and stack[sk.NEXT_SEND] > 0:
-        last = sends[stack[sk.NEXT_SEND] - 1]
+        take_held(ctx, rows, i - 1, sends, marks, clock_ns, slots, tcp)
+    if row.is_cwnd_limited != 0 and tcp.next_send > 0:
+        last = sends[tcp.next_send - 1]
         if ctx[cx.PACED] != 0 or paced:
-            note_unanswered(ctx, prior, last, clock_ns, slots, stack)
-        elif ctx[cx.HANDS_OVER] == 0 and stack[sk.WAITING] != 0:
-            note_unanswered_unpaced(prior, last, clock_ns, slots, stack)
-    stack[sk.WAITING] = 0
+            note_unanswered(ctx, prior, last, clock_ns, slots, tcp)
+        elif ctx[cx.HANDS_OVER] == 0 and tcp.silent_since_ack != 0:
+            note_unanswered_unpaced(prior, last, clock_ns, slots, tcp)
+    tcp.silent_since_ack = 0

@@ -18,7 +18,7 @@ from cctrace.replaying.engine import context as cx
 from cctrace.replaying.engine.branches import save_state
 from cctrace.replaying.engine.follow import CHANGES, Follower
 from cctrace.replaying.engine.loop import run
-from cctrace.replaying.engine.stack import NEXT_DRAW, NEXT_SEND, STATE
+from cctrace.replaying.engine.stack import SLOTS_ADDRESS, tcp_of
 from cctrace.replaying.engine.trying import sum_bounds, trials
 from cctrace.replaying.inference.hypotheses import State
 from cctrace.tcp.sequence import first_not_below
@@ -114,7 +114,7 @@ def run_base(at: Any, sums: Any, base: Any, replay: Any, draws: Any, state: Any,
     if at[NEXT] != at[ROW] or at[RAN] > at[STOP]:
         copy_state(start[0], start[1], state)
         at[RAN], sums[BEFORE], sums[TOTAL] = at[ROW], 0.0, 0.0
-    first, sent = start[1][NEXT_SEND], stack[NEXT_SEND]
+    first, sent = tcp_of(start[1]).next_send, tcp_of(stack).next_send
     likelihood[0] = sums[TOTAL]
     ctx[cx.STORES_BOUNDS], ctx[cx.SCORE] = 1, cx.PACED_SENDS
     ctx[cx.FIRST], ctx[cx.LAST] = at[RAN], at[STOP]
@@ -127,7 +127,7 @@ def run_base(at: Any, sums: Any, base: Any, replay: Any, draws: Any, state: Any,
     ctx[cx.STORES_BOUNDS] = 0
     if reached < at[END]:
         return 0
-    last = stack[NEXT_SEND]
+    last = tcp_of(stack).next_send
     bounds[sent:last] = likelihood[1 + sent : 1 + last]
     base_marks[first:last] = marks[first:last]
     of_base = likelihood[0] - sums[BEFORE]
@@ -146,12 +146,12 @@ def compare(at: Any, sums: Any, base: Any, tried: Any, replay: Any, state: Any) 
     start, stop, _, base_marks = base
     of_base, likeliest, best = likelihood[0], likelihood[0], -1
     start_stack[:] = start[1]
-    start_stack[NEXT_DRAW] = 0
+    tcp_of(start_stack).next_draw = 0
     for h in range(shifts.size):
         changes[h, 0, 0], changes[h, 0, 1] = at[CYCLE], np.int64(shifts[h] * start[0][at[MIN_RTT]])
     ctx[cx.FIRST], ctx[cx.LAST] = at[ROW], at[END]
     trials(replay, no_draws, start[0], start_stack, changes, trial_slots, trial_stack, results)
-    first, last = start[1][NEXT_SEND], state[1][NEXT_SEND]
+    first, last = tcp_of(start[1]).next_send, tcp_of(state[1]).next_send
     marks[first:last] = base_marks[first:last]
     comparable = 1
     for h in range(shifts.size):
@@ -199,7 +199,7 @@ class Ahead:
         start, stop = ((np.zeros_like(follower.slots), np.zeros_like(follower.stack)) for _ in range(2))
         base = start, stop, np.zeros(len(follower.sends)), np.zeros(len(follower.sends), np.uint8)
         slots, stack = np.zeros_like(follower.slots), np.zeros_like(follower.stack)
-        stack[STATE] = slots.ctypes.data
+        stack[SLOTS_ADDRESS] = slots.ctypes.data
         no_draws, changes = np.full((many, 1, 5), -1, np.int64), np.zeros((many, CHANGES, 2), np.int64)
         tried = np.array(self.shifts), no_draws, np.zeros_like(stack), changes, slots, stack, np.zeros((many, 3))
         state = follower.slots, follower.stack, follower.checkpoint

@@ -25,7 +25,6 @@ from cctrace.replaying.engine import context as cx
 from cctrace.replaying.engine import midflow
 from cctrace.replaying.engine.follow import Follower
 from cctrace.replaying.engine.script import Edit, Script
-from cctrace.replaying.engine.stack import TICK_US
 from cctrace.replaying.inference.cycle import Cycle
 from cctrace.replaying.inference.hypotheses import FALSE_ALARM, Inferred, Progress
 from cctrace.replaying.inference.hz import TickTest, WrongTicksError
@@ -135,7 +134,7 @@ def _with_expiry(
 def _infer_draws(follower: Follower, given: Given, gso: int | None) -> Inferred:
     """Infer draws, ticks and whether the socket paced; `gso`: the ``gso_max_bytes`` inferred before, if any."""
     cls = follower.cls
-    hz, tick_us = follower.params["hz"], int(follower.stack[TICK_US])
+    hz, tick_us = follower.params["hz"], int(follower.tcp.tick_us)
     inference: Cycle | Probes | None = None
     paced = None
     if "paced" not in given.params and follower.may_pace and len(follower.sends):
@@ -177,7 +176,7 @@ def _infer_draws(follower: Follower, given: Given, gso: int | None) -> Inferred:
 def _take_over(follower: Follower, inference: Cycle | Probes, progress: Progress) -> None:
     """Go to where an inference with other ticks had come, with its results, if the same calls take draws until then."""
     before = follower.save()
-    ticks = {"hz": follower.params["hz"], "tick_us": int(follower.stack[TICK_US])}
+    ticks = {"hz": follower.params["hz"], "tick_us": int(follower.tcp.tick_us)}
     if follower.play(progress.script._replace(**ticks), progress.row):
         inference.phases, inference.edits = progress.phases, list(progress.script.edits)
         inference.compared, inference.in_step = progress.compared, progress.in_step

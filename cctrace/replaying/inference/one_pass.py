@@ -43,7 +43,6 @@ from cctrace.replaying.engine.leading import (
     lead,
 )
 from cctrace.replaying.engine.script import BEST, Best, Changes, Edit, Passed, Script
-from cctrace.replaying.engine.stack import NEXT_SEND
 from cctrace.replaying.inference.hypotheses import LARGEST_DRAW
 from cctrace.replaying.inference.timed import Timed
 from cctrace.schema import CLOCK_START_US, ON_ACK
@@ -256,7 +255,7 @@ class Leader:
         """
         tp = self._final[0]
         ends = [tp["rows"], tp["states"], tp["steady"], tp["sent"], tp["sent"], tp["rows"]]
-        nexts = [*ends[:4], self.control.stack[NEXT_SEND], self._reenactment.at["led_rows"][0]]
+        nexts = [*ends[:4], self.control.tcp.next_send, self._reenactment.at["led_rows"][0]]
         return self._tables, np.array([nexts, ends], np.int64)
 
     # ---- trials -----------------------------------------------------------------------------------------------------
@@ -320,7 +319,7 @@ class Leader:
         self._change(base)
         branches, written, totals = {}, {}, {}
         self.likelihood[0], ctx[cx.STORES_BOUNDS] = total, 1
-        sent, firsts = int(self.control.stack[NEXT_SEND]), self.written()[1][0]
+        sent, firsts = int(self.control.tcp.next_send), self.written()[1][0]
         for place in np.unique(np.append(starts, end)).tolist():
             self._go(place, cx.PACED_SENDS)
             totals[place] = float(self.likelihood[0])
@@ -351,7 +350,7 @@ class Leader:
             self._pass[LEAST] = cx.thousandths(min(most * best.lower, most / best.lower) - TIE + beyond)
             self.likelihood[0] = 0.0
             ended = self._go(end, cx.PACED_SENDS) == ENDED
-            rest = self.likelihood[1 + self.control.stack[NEXT_SEND]] if ended else 0.0
+            rest = self.likelihood[1 + self.control.tcp.next_send] if ended else 0.0
             ratios[k] = self.likelihood[0] + rest - beyond
             near = k if near < 0 or ratios[k] > ratios[near] else near
             most = max(most, float(ratios[k]))
@@ -369,7 +368,7 @@ class Leader:
         What leaves after the last ACK before packet `end` adds nothing to the bounds: how much of it a branch scores
         depends on what the branch handed over by then.
         """
-        last = int(self.control.stack[NEXT_SEND])
+        last = int(self.control.tcp.next_send)
         acks = np.flatnonzero(self.is_ack[:end])
         until_ns = int(self.now_us[acks[-1]]) * 1000 - TIMER_SLACK_NS if len(acks) else 0
         most = self.likelihood[1 + first : 1 + last]

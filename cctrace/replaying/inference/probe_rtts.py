@@ -15,7 +15,7 @@ from cctrace.replaying.engine import context as cx
 from cctrace.replaying.engine import midflow
 from cctrace.replaying.engine.follow import Follower
 from cctrace.replaying.engine.script import Script
-from cctrace.replaying.engine.stack import STATE
+from cctrace.replaying.engine.stack import SLOTS_ADDRESS
 from cctrace.replaying.inference.hypotheses import Inference, State
 from cctrace.replaying.inference.one_pass import Leader
 from cctrace.replaying.inference.probes import PROBE_RTTS, PROBING
@@ -76,9 +76,9 @@ class RowReplay(Inference):
 
     def go_to(self, state: State, marks: NDArray[np.uint8]) -> None:
         """Go to a state of another replay of the same script; `marks`: of its sends."""
-        follower, own = self.follower, int(self.follower.stack[STATE])
+        follower, own = self.follower, int(self.follower.stack[SLOTS_ADDRESS])
         follower.row, follower.slots[:], follower.stack[:] = state
-        follower.stack[STATE], follower.marks[:] = own, marks
+        follower.stack[SLOTS_ADDRESS], follower.marks[:] = own, marks
 
     def probing(self, first: int) -> tuple[Ints, Bools]:
         """Return the times of the calls from the `first` on, us, and whether they left the controller in PROBE_RTT."""

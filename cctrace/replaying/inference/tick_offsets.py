@@ -92,10 +92,12 @@ class TickOffsets:
             return
         follower = self._follower
         self._states[places], self._stacks[places] = follower.slots, follower.stack
-        self._states[places, follower.slot("hz")] = self._stacks[places, sk.HZ] = self._hz
-        self._stacks[places, sk.TICK_US] += np.fromiter(self._places, np.int64, len(self._places))[places]
-        self._stacks[places, sk.NEXT_DRAW] = 0
-        self._stacks[places, sk.STATE] = self._states.ctypes.data + places * self._states.strides[0]
+        self._states[places, follower.slot("hz")] = self._hz
+        tcp = self._stacks.view(sk.STACK)[:, 0]
+        tcp["hz"][places] = self._hz
+        tcp["tick_us"][places] += np.fromiter(self._places, np.int64, len(self._places))[places]
+        tcp["next_draw"][places] = 0
+        tcp["slots_address"][places] = self._states.ctypes.data + places * self._states.strides[0]
         self._ends[places], self._totals[places] = RUNS, 0.0
         if len(self._marks) > 1:
             self._marks[places] = follower.marks

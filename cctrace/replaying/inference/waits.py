@@ -52,9 +52,9 @@ def ends(replay, draws, fields, start_slots, start_stack, slots, stack, waits, r
     number = ctx[cx.HYPOTHESES]
     for h in range(2 * number):
         slots[:] = start_slots
-        own = stack[sk.STATE]
+        own = stack[sk.SLOTS_ADDRESS]
         stack[:] = start_stack
-        stack[sk.STATE] = own
+        stack[sk.SLOTS_ADDRESS] = own
         for k in range(results.shape[1]):
             results[h, k] = 0
         run_rows(replay, draws, ctx[cx.FIRST], 1, slots, stack, waits, recording, h)
@@ -111,7 +111,7 @@ def finish(replay, draws, fields, slots, stack, waits, recording, h):
 def is_alike(state, other, fields, size):
     """Whether two states differ in nothing but `fields`, and their own address and place in the draws."""
     for k in range(state.size):
-        if state[k] != other[k] and k != size + sk.STATE and k != size + sk.NEXT_DRAW:
+        if state[k] != other[k] and k != size + sk.SLOTS_ADDRESS and k != size + sk.NEXT_DRAW:
             is_field = False
             for j in range(fields.shape[0]):
                 is_field = is_field or fields[j, 0] == k
@@ -173,7 +173,7 @@ def resume(fields, waits, slots, stack, asked, drawn_now, state):
         for k in range(fields.shape[0]):
             slot = fields[k, 0]
             state[slot] += drawn_now[slot] - drawn[parent, slot] + (fields[k, 1] if asked[1] != 0 else 0)
-        state[size + sk.STATE], state[size + sk.NEXT_DRAW] = stack[sk.STATE], stack[sk.NEXT_DRAW]
+        state[size + sk.SLOTS_ADDRESS], state[size + sk.NEXT_DRAW] = stack[sk.SLOTS_ADDRESS], stack[sk.NEXT_DRAW]
     return row
 
 
@@ -224,7 +224,7 @@ class Waits:
         follower = self._follower
         self._start_stack[:] = follower.stack
         self._start_stack[sk.NEXT_DRAW] = 0
-        self._stack[sk.STATE] = self._slots.ctypes.data
+        self._stack[sk.SLOTS_ADDRESS] = self._slots.ctypes.data
         self._draws[:, 0, 0] = follower.row
         last = min(last, len(follower.rows))
         self._room = follower.room(follower.row, last)
@@ -304,9 +304,9 @@ class LedWaits:
         """Go to the latest saved state of the wait that has just been drawn, if there is one."""
         leader = self._leader
         if self._saved and (parents := self._parents(self._end_no_later(drawn := self._words()))):
-            was_full = leader.control.stack[sk.WAS_FULL]
+            was_full = leader.control.tcp.cwnd_was_full
             leader.restore(self._state_of(parents[-1], drawn, leader.drew()))
-            leader.control.stack[sk.WAS_FULL] = was_full  # which is set only where sends are scored
+            leader.control.tcp.cwnd_was_full = was_full  # which is set only where sends are scored
 
     def _begin(self, h: int) -> tuple[np.ndarray, Any]:
         """Draw wait `h`; return slots and stack then, and the draws."""
