@@ -15,7 +15,7 @@ from cctrace.lang.definitions import value_of
 from cctrace.lang.emit import LLVM, Array, Record, Scalar, Several, Shape, Value, described, number
 from cctrace.lang.fields import VIEW_COLUMNS
 from cctrace.lang.intrinsics import INTRINSICS
-from cctrace.lang.memory import ArrayAt, RecordIn
+from cctrace.lang.memory import ArrayAt, RecordOf
 
 if TYPE_CHECKING:
     from cctrace.lang.lower import Lowered, Module
@@ -356,7 +356,7 @@ class Expressions(Accesses):
         owner, function = self.step(node.func)
         me = [self.expr(ast.Name("self", ast.Load()))] if owner else []
         function = function if owner else self.static(node.func)
-        is_known = isinstance(function, types.FunctionType | ArrayAt | RecordIn) or (
+        is_known = isinstance(function, types.FunctionType | ArrayAt | RecordOf) or (
             callable(function) and function in INTRINSICS
         )
         if not is_known or any(isinstance(a, ast.Starred) for a in node.args):
@@ -367,7 +367,7 @@ class Expressions(Accesses):
             if node.keywords or not least <= len(args) <= most:
                 self.refuse(f"calls {ast.unparse(node.func)} with {len(args)} arguments, or by keyword")
             return lowered(self, *args)
-        if isinstance(function, RecordIn):
+        if isinstance(function, RecordOf):
             if not isinstance(args[0], Array) or args[0].dtype != np.int64:
                 self.refuse(f"takes {described(args[0])} for a record; it is in an array of int64")
             return Record(function.dtype, args[0].text)

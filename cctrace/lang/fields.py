@@ -20,6 +20,7 @@ from cctrace.errors import ArgumentError, CompileError
 
 EVENTS = {"linux": schema.LINUX_EVENTS, "quic": schema.QUIC_EVENTS}
 VIEW_COLUMNS = {"linux": schema.names(schema.LINUX_VIEW), "quic": schema.names(schema.QUIC_VIEW)}
+_ACKS = {view: np.dtype([(name, np.int64) for name in names]) for view, names in VIEW_COLUMNS.items()}
 MODES = ("compiled", "interpreted", "debug")  # of running a controller; debug checks what is assigned to fields
 RETURNED = "o_ret"  # the value that the last call returned; recordable like a field
 DTYPES = {"int": np.int64, "float": np.float64, "f32": np.float32, "bool": np.bool_}
@@ -95,7 +96,7 @@ def _record_dtype(cls: type[Controller]) -> np.dtype:
 
 def ack_dtype(cls: type[Controller]) -> np.dtype:
     """Return the record of all columns of the view that a controller class reads."""
-    return np.dtype([(name, np.int64) for name in VIEW_COLUMNS[cls.view]])
+    return _ACKS[cls.view]
 
 
 def recordable(cls: type[Controller], name: str) -> tuple[int, np.dtype]:

@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from cctrace.cc import asking, cmath
-from cctrace.lang.memory import ArrayAt, RecordIn
+from cctrace.lang.memory import ArrayAt, RecordOf
 
 _ABSENT = object()
 _BUILTINS = frozenset(vars(builtins))  # hidden by a global of the same name
@@ -95,7 +95,7 @@ class Fingerprint:
             if value.__module__.startswith(_OURS) or value.__module__ in (cmath.__name__, asking.__name__):
                 return value.__name__
             return f"function {self.function(value)}"
-        if isinstance(value, ArrayAt | RecordIn):
+        if isinstance(value, ArrayAt | RecordOf):
             return f"{type(value).__name__} {dtype_text(value.dtype)}"
         if isinstance(value, types.ModuleType):  # those of its names that the function uses
             if value.__name__.partition(".")[0] in ("math", "numpy") or value.__name__.startswith(_OURS):

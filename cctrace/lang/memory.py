@@ -1,7 +1,7 @@
 """Arrays and functions by address, so that compiled and interpreted code alike can pass them as integers.
 
     words(address)[k]                   an array of int64; `naturals`: uint64, `reals`: float64, `ArrayAt(dtype)`: any
-    RecordIn(dtype)(array)              the record that an array of int64 holds
+    RecordOf(dtype)(array)              the record that an array of int64 holds
     call(address, event, state, ack)    a function of three words that returns one, like `Compiled.address`
     big64(array, at), little64(…)       eight bytes of an array of bytes as a signed number, highest or lowest first
 
@@ -87,7 +87,7 @@ class ArrayAt:
         return array if is_same else array.view(self.dtype)
 
 
-class RecordIn:
+class RecordOf:
     """Return the record of `dtype` that an array of int64 holds, in the same memory."""
 
     def __init__(self, dtype: DTypeLike) -> None:

@@ -39,7 +39,7 @@ import numpy as np
 
 from cctrace import schema
 from cctrace.cc import linux
-from cctrace.lang.memory import RecordIn
+from cctrace.lang.memory import RecordOf
 from cctrace.tcp import pacing
 from cctrace.tcp.prr import prr_cwnd
 from cctrace.tcp.rate import app_limited_after, app_limited_until
@@ -88,7 +88,7 @@ _FIELDS = (
     "slots_address",  # address of `slots`
 )
 STACK = np.dtype([(name, np.int64) for name in _FIELDS])
-tcp_of = RecordIn(STACK)
+tcp_of = RecordOf(STACK)
 # Words of a state that are not compared with those of another one, or are changed in a copy.
 NEXT_DRAW, TICK_US, SLOTS_ADDRESS = map(_FIELDS.index, ("next_draw", "tick_us", "slots_address"))
 
