@@ -21,7 +21,7 @@ from cctrace.io.source import open_source
 from cctrace.lang import elf, entry, machine, objects
 from cctrace.lang.fingerprint import Fingerprint
 from cctrace.lang.machine import Machine, Prepared
-from cctrace.lang.memory import ArrayAt, address_of, big64, call, callback, forget, little64, place, words
+from cctrace.lang.memory import ArrayAt, RecordOf, address_of, big64, call, callback, forget, little64, place, words
 from tests.places import REPOSITORY
 
 ROW = np.dtype([("code_kind", "u1"), ("big", "?"), ("bytes", "i4"), ("rate", "f8"), ("column", "i8"), ("callee", "i8")])
@@ -601,3 +601,21 @@ def test_listing_flows_imports_no_compiler_and_no_pandas():
     for _ in range(2):  # the first may have to compile
         done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert not {"cctrace.lang.lower", "pandas", "scipy"} & set(done.stdout.splitlines()[-1].split())
+
+
+counters_of = RecordOf([("sent", np.int64), ("lost", np.int64)])
+
+
+def count_loss(state, other):
+    counters_of(state).lost += 2
+    other[:] = state
+    return counters_of(other).lost - counters_of(other).sent
+
+
+def test_an_array_of_words_is_a_record_in_the_same_memory():
+    for function in (count_loss, Machine(count_loss)):
+        state, other = np.array([3, 4]), np.zeros(2, np.int64)
+        assert function(state, other) == 3
+        assert state.tolist() == other.tolist() == [3, 6]
+    with pytest.raises(CompileError, match="only an array of int64"):
+        Machine(count_loss)(np.zeros(2), np.zeros(2))

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from cctrace.lang.emit import LLVM, Array, Emitter, Record, Scalar, Shape, Value, kind_of_dtype
+from cctrace.lang.emit import LLVM, Array, Emitter, Record, Scalar, Shape, Value, described, kind_of_dtype
+from cctrace.lang.memory import ArrayAt, RecordOf
 
 MAX_NATURAL = (1 << 62) - 1  # the sum of two is a natural number of 64 bits, too
 _dtypes: dict[Any, Any] = {}
@@ -85,6 +86,14 @@ class Accesses(Emitter):
         place = f"{canonical(dtype)}" if _share_bytes(dtype) else f"{canonical(dtype)}.{offset}"
         kind = f'!{{!"{place}", !{{!"memory"}}, i64 0}}'
         return f", !tbaa !{{{kind}, {kind}, i64 0}}"
+
+    def in_memory(self, what: ArrayAt | RecordOf, source: Value) -> Value:
+        """Return the array at an address, or the record that an array of int64 holds."""
+        if isinstance(what, ArrayAt):
+            return Array(what.dtype, self.op(f"inttoptr i64 {self.convert(source, 'int').text} to ptr"), (None,))
+        if not isinstance(source, Array) or source.dtype != np.int64:
+            self.refuse(f"takes {described(source)} for a record, which only an array of int64 holds")
+        return Record(what.dtype, source.text)
 
     def element(self, array: Array, places: Sequence[Value], checked: bool) -> tuple[np.dtype, str, Shape]:
         """Return (dtype, pointer) of an element, or of a row of an array of two dimensions."""

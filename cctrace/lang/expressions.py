@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ast
+import functools
 import types
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from cctrace.cc.base import find_method
 from cctrace.lang.accesses import MAX_NATURAL, Accesses, canonical
@@ -18,6 +17,8 @@ from cctrace.lang.intrinsics import INTRINSICS
 from cctrace.lang.memory import ArrayAt, RecordOf
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from cctrace.lang.lower import Lowered, Module
 
 MISSING = object()
@@ -152,10 +153,7 @@ class Expressions(Accesses):
             lengths = [Scalar("int", str(n)) for n in base.shape]
             if node.attr == "shape":
                 return Several(tuple(lengths))
-            size = lengths[0]
-            for length in lengths[1:]:
-                size = self.binary("*", size, length)
-            return size
+            return functools.reduce(functools.partial(self.binary, "*"), lengths)
         return self.refuse(f"reads the attribute {node.attr!r} of {described(base)}")
 
     def _of_Subscript(self, node: Any) -> Value:
@@ -356,9 +354,8 @@ class Expressions(Accesses):
         owner, function = self.step(node.func)
         me = [self.expr(ast.Name("self", ast.Load()))] if owner else []
         function = function if owner else self.static(node.func)
-        is_known = isinstance(function, types.FunctionType | ArrayAt | RecordOf) or (
-            callable(function) and function in INTRINSICS
-        )
+        known = types.FunctionType, ArrayAt, RecordOf
+        is_known = isinstance(function, known) or (callable(function) and function in INTRINSICS)
         if not is_known or any(isinstance(a, ast.Starred) for a in node.args):
             self.refuse(f"calls {ast.unparse(node.func)}, which is not compiled")
         args = me + [self.expr(a) for a in node.args]
@@ -367,12 +364,8 @@ class Expressions(Accesses):
             if node.keywords or not least <= len(args) <= most:
                 self.refuse(f"calls {ast.unparse(node.func)} with {len(args)} arguments, or by keyword")
             return lowered(self, *args)
-        if isinstance(function, RecordOf):
-            if not isinstance(args[0], Array) or args[0].dtype != np.int64:
-                self.refuse(f"takes {described(args[0])} for a record; it is in an array of int64")
-            return Record(function.dtype, args[0].text)
-        if isinstance(function, ArrayAt):
-            return Array(function.dtype, self.op(f"inttoptr i64 {self.convert(args[0], 'int').text} to ptr"), (None,))
+        if isinstance(function, ArrayAt | RecordOf):
+            return self.in_memory(function, args[0])
         names, defaults = function.__code__.co_varnames[: function.__code__.co_argcount], function.__defaults__ or ()
         given = dict(zip(names, args, strict=False)) | {k.arg: self.expr(k.value) for k in node.keywords}
         given = dict(zip(names[len(names) - len(defaults) :], map(number, defaults), strict=True)) | given

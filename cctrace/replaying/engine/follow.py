@@ -85,8 +85,7 @@ class Follower:
         self.tcp = sk.tcp_of(self.stack)
         self.tcp.mss, self.tcp.restart_cwnd = max(events.meta["mss"], 1), restart_window(events, sends)
         self.tcp.hz, self.tcp.gso_max_bytes = params["hz"], params.get("gso_max_bytes", 0)
-        self.tcp.slots_address = self.slots.ctypes.data
-        self.slots[sk.CWND] = first_window(events, self.slots[sk.CWND])
+        self.tcp.slots_address, self.slots[sk.CWND] = self.slots.ctypes.data, first_window(events, self.slots[sk.CWND])
         self.ctx = new_context(cls, params, events, self.sends, self._machine, self.slot)
         self.ctx[cx.MARKED] = self.is_marked
         # The argument `replay` of the functions of `loop`.
