@@ -50,7 +50,7 @@ def ask(address: int, numbers: Any) -> float:
 
 
 def raise_kept() -> None:
-    """Raise what a function that compiled code asked has raised, if any has."""
+    """Raise the first exception of the functions that compiled code asked, if any failed."""
     if _raised:
         error = _raised[0]
         _raised.clear()

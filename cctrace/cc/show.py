@@ -7,6 +7,7 @@ of the text, with what each cites.
 
 import ast
 import inspect
+import itertools
 import re
 import textwrap
 from pathlib import Path
@@ -37,12 +38,12 @@ def resolved(name: str) -> list[dict[str, Any]]:
     """
     cls, _ = controller(name)
     events = schema.LINUX_EVENTS if cls.view == "linux" else schema.QUIC_EVENTS
-    found: list[dict] = []
-    shown: set = set()
+    steps: list[dict[str, Any]] = []
+    shown: set[FunctionType] = set()
     for event in events:
         if callable(getattr(cls, event, None)):
-            _follow(cls, *find_method(cls, event), 0, found, shown)
-    return found
+            _follow(cls, *find_method(cls, event), 0, steps, shown)
+    return steps
 
 
 def _follow(
@@ -50,15 +51,15 @@ def _follow(
     owner: type | None,
     function: FunctionType,
     depth: int,
-    found: list[dict[str, Any]],
-    shown: set[Any],
+    steps: list[dict[str, Any]],
+    shown: set[FunctionType],
 ) -> None:
-    """Append a function and the functions that it calls, in the order of its text."""
+    """Append the step of a function, then those of what it calls, in the order of its text."""
     first = function not in shown
     shown.add(function)
     source = textwrap.dedent(inspect.getsource(function))
     file, line = inspect.getsourcefile(function) or "", function.__code__.co_firstlineno
-    found.append(
+    steps.append(
         {
             "step": function.__name__,
             "depth": depth,
@@ -71,22 +72,21 @@ def _follow(
         }
     )
     for where, called in _calls(cls, function, owner, source) if first else ():
-        _follow(cls, where, called, depth + 1, found, shown)
+        _follow(cls, where, called, depth + 1, steps, shown)
 
 
 def _calls(cls: type[Controller], function: FunctionType, owner: type | None, source: str) -> list[tuple[Any, Any]]:
     """Return (class that defines it, function) of each call of a step, in the order of the text; helpers included."""
     nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
     nodes.sort(key=lambda node: (node.func.end_lineno, node.func.end_col_offset))
-    found = []
+    calls = []
     for node in nodes:
         target = node.func
         if isinstance(target, ast.Attribute) and (of := ast.unparse(target.value)) in ("self", "super()"):
-            found.append(find_method(cls, target.attr, owner if of == "super()" else None))
+            calls.append(find_method(cls, target.attr, owner if of == "super()" else None))
         elif isinstance(target, ast.Name) and _is_helper(function.__globals__.get(target.id)):
-            found.append((None, function.__globals__[target.id]))
-    found = [one for one in found if isinstance(one[1], FunctionType)]
-    return [one for at, one in enumerate(found) if not at or one != found[at - 1]]
+            calls.append((None, function.__globals__[target.id]))
+    return [call for call, _ in itertools.groupby(call for call in calls if isinstance(call[1], FunctionType))]
 
 
 def _is_helper(thing: object) -> bool:

@@ -89,11 +89,6 @@ def batches_of_file(file: str, **options: Any) -> Iterable[list[Flow] | list[Cou
     return [bulk_or_largest(data)]
 
 
-def bulk_of_file(file: str, **options: Any) -> Iterable[Flow | CounterFlow]:
-    """Return the flows of `batches_of_file`, of a large capture one by one."""
-    return itertools.chain.from_iterable(batches_of_file(file, **options))
-
-
 def bulk_flows(source: Any, **options: Any) -> Iterator[Flow]:
     """Yield the flows of `bulk_batches`, which takes the same options."""
     return itertools.chain.from_iterable(bulk_batches(source, **options))

@@ -1,4 +1,4 @@
-"""What a replayed controller held, in words: names and units instead of its own fields and fixed-point numbers."""
+"""The state of a replayed controller as text: names and units instead of its own fields and fixed-point numbers."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ UNBOUNDED = 0x3FFFFFFF  # Linux writes ~0U or 0x7fffffff where there is no bound
 
 
 def in_words(controller: type[Controller], state: dict[str, Any], mss: int | None) -> list[tuple[str, str]]:
-    """Return what a controller's state says, a list of (name, text).
+    """Return a controller's state as text, a list of (name, value with unit).
 
     `state`: its fields, as `Run.state`. `mss`: payload of a full segment, bytes; None unknown.
 
@@ -20,8 +20,8 @@ def in_words(controller: type[Controller], state: dict[str, Any], mss: int | Non
     >>> in_words(controller("cubic")[0], {"snd_cwnd": 26, "snd_ssthresh": 0x7FFFFFFF, "pacing_rate": -1}, 1448)
     [('congestion window', '26 segments (37.6 kB)'), ('ssthresh', 'none yet')]
     """
-    found = _quic(state) if controller.view == "quic" else _linux(state, mss)
-    return [*found, *_model(controller, state, mss)]
+    outputs = _quic(state) if controller.view == "quic" else _linux(state, mss)
+    return [*outputs, *_model(controller, state, mss)]
 
 
 def time_in_words(time_ns: int, first_ns: int) -> str:
@@ -36,50 +36,50 @@ def _segments(count: float, mss: int | None) -> str:
 
 
 def _linux(state: dict[str, Any], mss: int | None) -> list[tuple[str, str]]:
-    found = [("congestion window", _segments(state["snd_cwnd"], mss))]
+    lines = [("congestion window", _segments(state["snd_cwnd"], mss))]
     if "snd_ssthresh" in state:
-        found.append(("ssthresh", _segments(state["snd_ssthresh"], mss)))
+        lines.append(("ssthresh", _segments(state["snd_ssthresh"], mss)))
     if state.get("pacing_rate", -1) > 0:
-        found.append(("pacing rate", format_rate(state["pacing_rate"] * 8)))
-    return found
+        lines.append(("pacing rate", format_rate(state["pacing_rate"] * 8)))
+    return lines
 
 
 def _quic(state: dict[str, Any]) -> list[tuple[str, str]]:
-    found = [("congestion window", format_size(state["cwnd"]))]
+    lines = [("congestion window", format_size(state["cwnd"]))]
     if "ssthresh" in state:
-        found.append(("ssthresh", "none yet" if state["ssthresh"] < 0 else format_size(state["ssthresh"])))
+        lines.append(("ssthresh", "none yet" if state["ssthresh"] < 0 else format_size(state["ssthresh"])))
     if state.get("pacing_rate", 0) > 0:
-        found.append(("pacing rate", format_rate(state["pacing_rate"] * 8)))
-    return found
+        lines.append(("pacing rate", format_rate(state["pacing_rate"] * 8)))
+    return lines
 
 
 def _model(controller: type[Controller], state: dict[str, Any], mss: int | None) -> list[tuple[str, str]]:
-    found = []
+    lines = []
     if "mode" in state:
-        found.append(("mode", _mode(controller, state)))
+        lines.append(("mode", _mode(controller, state)))
     bandwidth = _bandwidth(controller, state)
     if bandwidth is not None:
         is_bytes = controller.view == "quic" or "bw_shortterm" in state
         in_bytes = is_bytes or mss is not None
         rate = format_rate(bandwidth * 8 * (1 if is_bytes else mss or 1))
         text = rate if in_bytes else f"{format_number(bandwidth)} segments/s"
-        found.append(("bandwidth estimate", text if bandwidth else "none yet"))
+        lines.append(("bandwidth estimate", text if bandwidth else "none yet"))
     for name, factor in (("min_rtt_us", 1e3), ("min_rtt_ms", 1e6)):
         if name in state:
             known = 0 < state[name] < UNBOUNDED
-            found.append(("min_rtt", format_time(state[name] * factor) if known else "none yet"))
+            lines.append(("min_rtt", format_time(state[name] * factor) if known else "none yet"))
     unit = _gain_unit(controller, state)
-    found += [
+    lines += [
         (name.replace("_", " "), format_number(state[name] / unit, 4))
         for name in ("pacing_gain", "cwnd_gain")
         if name in state
     ]
-    found += [
+    lines += [
         (name, _segments(state[name], mss))
         for name in ("inflight_hi", "inflight_lo", "inflight_longterm", "inflight_shortterm")
         if name in state and controller.view == "linux"
     ]
-    return found
+    return lines
 
 
 def _mode(controller: type[Controller], state: dict[str, Any]) -> str:
@@ -105,9 +105,9 @@ def _bandwidth(controller: type[Controller], state: dict[str, Any]) -> float | N
     if controller.view == "quic" or "bw_shortterm" in state:
         return state.get("bw")
     if "bw_hi0" in state:
-        found = min(max(state["bw_hi0"], state["bw_hi1"]), state["bw_lo"])
+        bandwidth = min(max(state["bw_hi0"], state["bw_hi1"]), state["bw_lo"])
     elif "bw_v" in state:
-        found = state["lt_bw"] if state.get("lt_use_bw") else state["bw_v"][0]
+        bandwidth = state["lt_bw"] if state.get("lt_use_bw") else state["bw_v"][0]
     else:
         return None
-    return found / BW_UNIT * 1e6
+    return bandwidth / BW_UNIT * 1e6
