@@ -2,8 +2,9 @@
 
 replay    calls a second of `cct.replay(flow, name)`, from the flow to the table of decisions, all inference included:
           of the shipped BBR recording, and of a flow of 60 s that the controller itself sent (simulated, written as a
-          capture, read back), without reading and re-enacting it; CPU time of one core, best of five
-length    the same for flows of 5, 50 and 500 s of one path: seconds a million calls, which must not grow
+          capture, read back), without reading and re-enacting it; on the clock, and a second of CPU time (a second
+          core helps to find what no capture contains); best of five
+length    CPU time of the same for flows of 5, 50 and 500 s of one path: seconds a million calls, which must not grow
 commands  whole processes, warm: `cctrace analyze` of the shipped recording (asked: 3 s), of a capture of a million
           packets (10 s), `cctrace validate` of the shipped recordings; wall and CPU seconds and memory, best of three
 
@@ -48,7 +49,7 @@ def sent_by(name, duration, folder, **path):
 
 
 def seconds(file, name, times=5):
-    """Return calls, and the CPU seconds of a replay, best of several.
+    """Return calls, and the seconds of a replay, on the clock and of CPU time, each best of several.
 
     The first one loads what is compiled; each is of a flow just read, as what was inferred of a flow is remembered.
     """
@@ -56,20 +57,24 @@ def seconds(file, name, times=5):
     for _ in range(times + 1):
         flow = cct.read(file).flow(0)
         calls = len(flow.events)
-        start = time.process_time()
+        start = time.perf_counter(), time.process_time()
         cct.replay(flow, name)
-        taken.append(time.process_time() - start)
-    return calls, min(taken[1:])
+        taken.append((time.perf_counter() - start[0], time.process_time() - start[1]))
+    return calls, *map(min, zip(*taken[1:], strict=True))
 
 
 def replay():
     """Print calls a second of each variant."""
-    print(f"{'replay':12}{'shipped':>12}{'its own, 60 s':>20}{'calls':>10}   million calls a second")
+    print(f"{'':12}{'shipped':>12}{'':>8}{'its own, 60 s':>20}{'':>8}{'':>10}   million calls a second")
+    print(f"{'replay':12}{'clock':>12}{'CPU':>8}{'clock':>20}{'CPU':>8}{'calls':>10}")
     with tempfile.TemporaryDirectory() as folder:
         for name in VARIANTS:
             files = SHIPPED / "sender.pcap.zst", sent_by(name, "60s", folder)
-            (shipped, took), (own, own_took) = (seconds(file, name) for file in files)
-            print(f"{name:12}{shipped / took / 1e6:12.2f}{own / own_took / 1e6:20.2f}{own:10}", flush=True)
+            rates = []
+            for file in files:
+                calls, clock, cpu = seconds(file, name)
+                rates += [calls / clock / 1e6, calls / cpu / 1e6]
+            print("{:12}{:12.2f}{:8.2f}{:20.2f}{:8.2f}{:10}".format(name, *rates, calls), flush=True)
 
 
 def length():
@@ -79,7 +84,7 @@ def length():
         for name in ("bbr2022", "bbr2", "cubic6"):
             taken = []
             for duration in ("5s", "50s", "500s"):
-                calls, took = seconds(sent_by(name, duration, folder), name, 2)
+                calls, _, took = seconds(sent_by(name, duration, folder), name, 2)
                 taken.append(took / calls * 1e6)
             print(f"{name:12}" + "".join(f"{value:10.2f}" for value in taken), flush=True)
 

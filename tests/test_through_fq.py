@@ -489,7 +489,7 @@ def test_dctcp_is_tried_again_when_more_marks_have_come(monkeypatch):
     run = cct.simulate(path, cct.Sender("dctcp", ecn=True, ack_every=2), "4s", seed=5, packets=True)
     tried = []
 
-    def preferring_reno(beginning, known, senders, rounds, is_start, compared):
+    def preferring_reno(beginning, known, senders, rounds, is_start, compared, directly):
         tried.append(senders)
         return Passage(None, None, 1.0), ("reno",)
 
@@ -817,7 +817,7 @@ def test_orca_with_a_policy_is_the_users_class_not_the_registered_one_which_has_
 def test_what_was_open_is_asked_again_for_the_sender_that_was_identified_since(monkeypatch):
     flow, asked = cct.read(RECORDINGS / "fq_cubic" / "sender.pcap.zst").flow(0), []
 
-    def unknown(_flow, believed=None, alone=False):
+    def unknown(_flow, believed=None, alone=False, directly=None):
         asked.append((believed, alone))
         return through_fq.UNKNOWN
 

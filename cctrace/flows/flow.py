@@ -73,7 +73,8 @@ class Flow(Carded):
         kept = ("tcpinfo", "alignment", "through_fq", "_kept", "row", *enacted)
         vars(other).update({name: mine[name] for name in kept if name in mine} | changes)
         if "_reenacted" in mine and all(getattr(other, name) is mine[name] for name in enacted):
-            vars(other)["_reenacted"] = self._reenacted  # whose result depends on these alone
+            shared = ("_reenacted", "events")[: 2 if bool(other.through_fq) == bool(self.through_fq) else 1]
+            vars(other).update({name: mine[name] for name in shared if name in mine})  # they depend on these alone
         return other
 
     @functools.cached_property

@@ -1,5 +1,6 @@
 """Replay of a Linux controller over a flow's recorded events, with what they do not record inferred from the sends."""
 
+import functools
 from collections.abc import Container, Sequence
 from typing import Any
 
@@ -10,7 +11,9 @@ from cctrace.arguments import check_choice
 from cctrace.cc.base import Controller
 from cctrace.flows.flow import Flow
 from cctrace.flows.source import Streamed
+from cctrace.flows.state import DIRECTLY
 from cctrace.lang.fields import MODES
+from cctrace.lang.threads import Guess
 from cctrace.replaying.engine import context as cx
 from cctrace.replaying.engine import midflow
 from cctrace.replaying.engine.follow import Follower
@@ -37,14 +40,33 @@ def replay_events(
     Returns the stream that was replayed (a flow sent through fq as TCP handed it over, at the HZ of its sender), the
     follower at its end, and the inferred values.
     """
-    captured = None  # the flow as captured, if it was sent through fq
-    if isinstance(source, Flow):
-        handed = at_hand_over(source, cls)
-        if handed.through_fq:
-            captured = source if handed is not source else None
-            settled = {name: value for name, value in behind_fq(cls).items() if name not in given}
-            params, given = params | settled, given | set(settled)
-        source = handed
+    if not isinstance(source, Flow):
+        return _replay_sent(source, None, cls, params, record, mode, hz_known, given)
+    directly = Guess(functools.partial(_replay_sent, source, None, cls, params, record, mode, hz_known, given))
+    with directly:
+        handed = at_hand_over(source, cls, directly if mode == "compiled" else None)
+        if not handed.through_fq:
+            sent, follower, inferred = directly.result()
+            if handed is not source and isinstance(sent, Flow):  # the same, now known to be sent without fq
+                sent = handed if sent is source else sent.paced_by(DIRECTLY)
+            return sent, follower, inferred
+    settled = {name: value for name, value in behind_fq(cls).items() if name not in given}
+    params, given = params | settled, given | set(settled)
+    captured = source if handed is not source else None
+    return _replay_sent(handed, captured, cls, params, record, mode, hz_known, given)
+
+
+def _replay_sent(
+    source: Streamed,
+    captured: Flow | None,
+    cls: type[Controller],
+    params: dict[str, Any],
+    record: Sequence[str],
+    mode: str,
+    hz_known: bool,
+    given: set[str],
+) -> tuple[Streamed, Follower, Inferred]:
+    """Replay as `replay_events` does, a flow in its sender's view; `captured`: as captured, if sent through fq."""
     if hz_known or cls.interpreted_only or not (cls.phase_choices or cls.probe_draws):
         return source, *follow(source, cls, params, record, mode, hz_known, given)
     tick_test: TickTest | None = TickTest(source, captured, cls)

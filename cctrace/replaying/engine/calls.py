@@ -17,6 +17,7 @@ from cctrace.lang.compile import Compiled, compiled
 from cctrace.lang.fields import RETURNED, ack_dtype, debug_class, fields_of, mistyped, record_dtype
 from cctrace.lang.fingerprint import Fingerprint
 from cctrace.lang.memory import callback
+from cctrace.lang.threads import check_wanted
 
 _RETURNING = ("ssthresh", "undo_cwnd")
 _ROW: Any = namedtuple("Ack", schema.names(schema.LINUX_VIEW))  # type: ignore[misc]  # its fields are the schema's
@@ -69,8 +70,9 @@ class CompiledCalls:
         self.key = self.code.key
 
     def check(self) -> None:
-        """Raise the error of a failed call, if any."""
+        """Raise the error of a failed call, if any, or that no more calls are wanted."""
         self.code.check()
+        check_wanted()
 
     def get(self, name: str) -> Any:
         """Return the value of a field."""

@@ -19,7 +19,7 @@ import hashlib
 import math
 import weakref
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,7 @@ from cctrace.flows.flow import Flow
 from cctrace.flows.sender.handover import PATIENCE_NS
 from cctrace.flows.state import DIRECTLY, LATE_TIMER, THROUGH_FQ
 from cctrace.io.counters.tcpinfo import TcpInfo
+from cctrace.lang.threads import Guess
 from cctrace.replaying.engine.stream import stream_of
 from cctrace.replaying.inference.block_replay import BlockReplay, block_us, replay_in_blocks
 from cctrace.replaying.inference.echoed import waits_in_queue
@@ -87,12 +88,13 @@ class _Compared(NamedTuple):
     passages: dict[Sender, tuple[float, Passage]]
 
 
-def at_hand_over(flow: Flow, believed: type[Controller] | None = None) -> Flow:
+def at_hand_over(flow: Flow, believed: type[Controller] | None = None, directly: Guess[Any] | None = None) -> Flow:
     """Return a captured flow in its sender's view: packets sent through fq count from their hand-over by TCP.
 
     `believed`: the presumed Linux controller; others are tried if it does not explain the sends, or is a user's class,
     which may not compile. ``through_fq`` of the result tells what was found; unless that is True, its events are those
     of `flow`. If that was None for other senders, it is tried again for one that has been identified since.
+    `directly`: what is needed if there was no fq; begun as soon as the flow as captured looks like its own sender.
     """
     if flow.through_fq is not None:
         return flow
@@ -101,9 +103,11 @@ def at_hand_over(flow: Flow, believed: type[Controller] | None = None) -> Flow:
     again = flow in _found and _found[flow].through_fq is None and name is not None and name not in asked
     if flow not in _found or again:
         asked.add(name)
-        passed = passage(flow, believed, alone=again)
+        passed = passage(flow, believed, again, directly)
         sender = passed.controller or registered(believed)
         if passed.through_fq and sender is not None:
+            if directly is not None:
+                directly.give_up()
             _found[flow] = _handed_over(flow, sender, passed.alike)
         else:
             _found[flow] = flow if passed.through_fq is None else flow.paced_by(DIRECTLY)
@@ -175,10 +179,12 @@ def forget(flow: Flow) -> None:
     _compared.pop(flow, None)
 
 
-def passage(flow: Flow, believed: type[Controller] | None = None, alone: bool = False) -> Passage:
+def passage(
+    flow: Flow, believed: type[Controller] | None = None, alone: bool = False, directly: Guess[Any] | None = None
+) -> Passage:
     """Return the `Passage` of a captured flow: whether it was sent through fq, by the best controller.
 
-    `alone`: no other than the presumed one is tried.
+    `alone`: no other than the presumed one is tried. `directly`: see `at_hand_over`.
     """
     if not _may_tell(flow):
         return UNKNOWN
@@ -190,7 +196,7 @@ def passage(flow: Flow, believed: type[Controller] | None = None, alone: bool = 
         # Shown by later marks.
         heeding = [one for one in senders_of(beginning) if one == "dctcp" and one not in senders and not alone]
         compared = _compared.setdefault(flow, {}).setdefault(packets, _Compared({}, {}, {}))
-        passed, senders = _passage(beginning, known, (*senders, *heeding), rounds, stage == 0, compared)
+        passed, senders = _passage(beginning, known, (*senders, *heeding), rounds, stage == 0, compared, directly)
         if passed.through_fq is not None or passed.likelihood <= 0:
             break
     if passed.through_fq is None and not alone and waits_in_queue(flow):
@@ -236,6 +242,7 @@ def _passage(
     rounds: int,
     is_start: bool,
     compared: _Compared,
+    directly: Guess[Any] | None,
 ) -> tuple[Passage, tuple[Sender, ...]]:
     """Return the `Passage` of a beginning, and those of `senders` that are still possible with more of the flow."""
     passed = UNKNOWN
@@ -249,6 +256,8 @@ def _passage(
         if not some:
             continue
         likeliest = max(mean(one) for one in some)
+        if some is known and likeliest > OWN_SENDER_FITS and directly is not None:
+            directly.begin()
         close = [one for one in some if mean(one) > likeliest - CLOSE]
         passages = {one: comparison(one) for one in close}
         explained = max(found[0] for found in passages.values())

@@ -11,6 +11,7 @@ import numpy as np
 
 from cctrace.columns import Bools, Floats, Ints
 from cctrace.lang.machine import Machine
+from cctrace.replaying.engine import context as cx
 from cctrace.replaying.engine import stack as sk
 from cctrace.replaying.engine.follow import Follower
 from cctrace.replaying.engine.together import OUT, RUNS, together
@@ -29,7 +30,7 @@ class TickOffsets:
     """
 
     def __init__(self, follower: Follower, hz: int, score: int, most: int) -> None:
-        self._follower, self._hz, self._score = follower, hz, score
+        self._follower, self._hz = follower, hz
         self._states = np.empty((most, follower.slots.size), np.int64)
         self._stacks = np.empty((most, follower.stack.size), np.int64)
         own_marks = any(MARK_COLUMNS.intersection(columns) for columns in follower.reads.values())
@@ -39,7 +40,10 @@ class TickOffsets:
         self._which, self._least = np.zeros(most, np.int64), np.zeros(1)
         before = np.zeros_like(follower.slots), np.zeros_like(follower.stack)
         likelihood = np.zeros_like(follower.likelihood)
-        replay = follower.ctx, follower.stream.tables, follower.sends, self._marks, follower.ack, likelihood
+        # Its own context and record, as another thread may run the offsets of another rate.
+        self._ctx, ack = follower.ctx.copy(), follower.ack.copy()
+        self._ctx[[cx.ACK, cx.SCORE, cx.WATCH_SLOT, cx.UNKNOWN_DRAW]] = ack.ctypes.data, score, -1, 0
+        replay = self._ctx, follower.stream.tables, follower.sends, self._marks, ack, likelihood
         no_draws, groups = np.full((1, 5), -1, np.int64), np.empty((4, most), np.int64)
         self._call = _together.bind(
             replay, no_draws, self._which, groups, self._states, self._stacks, before,
@@ -105,11 +109,11 @@ class TickOffsets:
 
     def _run(self, places: Ints, first: int, rows: int, least: float) -> None:
         """Run offsets on from row `first`; store the log likelihoods of those not ruled out."""
-        self._follower.ask(first, rows, self._score, len(places))
+        self._ctx[[cx.FIRST, cx.LAST, cx.HYPOTHESES]] = first, rows, len(places)
         self._which[: len(places)] = places[np.argsort(self._stacks[places, sk.TICK_US], kind="stable")]
         self._least[0] = least
         self._call()
-        self._follower.check()
         self._rows[places] = rows
         through = places[self._ends[places] != OUT]
         self._known[rows][through] = self._totals[through]
+        self._follower.check()

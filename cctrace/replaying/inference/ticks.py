@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import math
+import threading
 from collections.abc import Sequence
 
 import numpy as np
@@ -20,6 +21,7 @@ import numpy as np
 from cctrace import schema
 from cctrace.cc.linux import CA_DISORDER
 from cctrace.columns import Floats
+from cctrace.lang.threads import Guess
 from cctrace.replaying.engine import context as cx
 from cctrace.replaying.engine.follow import Follower
 from cctrace.replaying.engine.likelihood import NOT_FULL
@@ -68,12 +70,16 @@ def likeliest_ticks(follower: Follower, rates: Sequence[int]) -> tuple[int, int]
     number = limited_flights(follower, LAST_ROWS)
     first, *others = [Phases(follower, rate) for rate in rates]
     first.begin(number, others)
-    best = first
-    for phases in others:
-        if best.is_settled and _fits(best.low, number):
-            break
-        if phases.is_likelier(best):
-            best = phases
+    best, last = first, others[-1]
+    with Guess(functools.partial(last.is_likelier, first)) as is_last:  # mostly the first rate remains the best
+        if len(others) > 1 and not first.fits(number) and len(follower.rows) > LAST_ROWS:
+            is_last.begin()
+        for phases in others:
+            if best.fits(number):
+                break
+            if is_last.result() if phases is last and best is first else phases.is_likelier(best):
+                best = phases
+                is_last.stop()  # it compares with another
     return best.hz, best.chosen()
 
 
@@ -118,6 +124,7 @@ class Phases:
         self._is_short = len(follower.rows) <= FIRST_ROWS
         self.low = self.high = -math.inf
         self.is_settled = False
+        self._settling = threading.Lock()  # two threads may compare rates with this one
 
     @functools.cached_property
     def _full(self) -> TickOffsets:
@@ -173,9 +180,17 @@ class Phases:
 
     def settle(self) -> None:
         """Choose a phase; `low` and `high` are both its likelihood then."""
-        if not self.is_settled:
-            self.low = self.high = self._most([self.chosen()], LAST_ROWS)
-            self.is_settled = True
+        with self._settling:
+            if not self.is_settled:
+                self.low = self.high = self._most([self.chosen()], LAST_ROWS)
+                self.is_settled = True
+
+    def fits(self, flights: int) -> bool:
+        """Return whether a phase is chosen, and no other rate need be tried.
+
+        `begin` leaves it open only where no phase between its bounds fits, so it does not matter when it is settled.
+        """
+        return self.is_settled and _fits(self.low, flights)
 
     def is_likelier(self, other: Phases) -> bool:
         """Return whether this rate is clearly likelier than another, whose phase is chosen if that matters."""
