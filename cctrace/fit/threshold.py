@@ -108,17 +108,17 @@ def simulated_threshold(
     low, high = _bracket(search, _FIRST_SD * most_us, most_us)
     if high is None or low is None:
         bound, runs, queue_us = float(np.exp(search.log_sds[-1])), len(search.log_sds), search.queue_us[-1]
-        tried, collapsed = _at_now(search, now_us, bound)
-        found = Threshold(None, 0.0, const.CLOSE_LOG_SD, None, None, runs, queue_us, tried, collapsed, search.trials)
-        return found._replace(least_us=bound) if high is None else found._replace(most_us=bound)
+        least, most = (bound, None) if high is None else (None, bound)
+        at_now = _at_now(search, now_us, bound)
+        return Threshold(None, 0.0, const.CLOSE_LOG_SD, least, most, runs, queue_us, *at_now, search.trials)
     with ahead(importlib.import_module, "scipy.optimize"):  # runs leave one core to what the curve needs
         about = _narrowed(search, low, high, most_us)
     x, error, spread = _curve(search, about)
     below = [k for k in range(len(search.log_sds)) if search.share[k] >= 0.5]
     nearest = min(below, key=lambda k: abs(search.log_sds[k] - x), default=0)
     runs, queue_us = len(search.log_sds), search.queue_us[nearest]
-    tried = _at_now(search, now_us, np.exp(x))
-    found = Threshold(float(np.exp(x)), error, spread, None, None, runs, queue_us, *tried, search.trials)
+    at_now = _at_now(search, now_us, np.exp(x))
+    found = Threshold(float(np.exp(x)), error, spread, None, None, runs, queue_us, *at_now, search.trials)
     if x <= np.log(most_us):
         return found
     # Beyond the range: only the lower end of the curve is known.
