@@ -19,8 +19,8 @@ from cctrace.diagnosis.diagnose import diagnose
 from cctrace.diagnosis.remedies import REMEDIES, commands, questions, remedies
 from cctrace.fit import Estimate
 from cctrace.refusals import Refusal
+from cctrace.report.effects import whatif_card
 from cctrace.report.overview import write_report
-from cctrace.report.whatif import whatif_card
 from cctrace.tcp.wire import PACKET_BYTES
 
 LOSSY = "loss_cubic_1pct"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cctrace.sim.jitter import Jitter
-from cctrace.sim.path import Path
+from cctrace.sim.path import Path, steps_of_lists
 from cctrace.sim.sender import Sender
 from cctrace.sim.simulate import simulate
 from cctrace.tcp.wire import MSS_BYTES, WIRE_PER_PAYLOAD
@@ -68,16 +68,11 @@ def simulation(
 
 def path_of(fields: dict[str, Any]) -> Path:
     """Return the `Path` described by plain values."""
-    fields = {name: _tuples(value) for name, value in fields.items()}
+    fields = {name: steps_of_lists(value) for name, value in fields.items()}
     for name in ("jitter", "jitter_before"):
         if isinstance(fields.get(name), dict):
             fields[name] = Jitter(**fields[name])
     return Path(**fields)
-
-
-def _tuples(value: Any) -> Any:
-    """Return steps and pairs as `Path` takes them; JSON has lists only."""
-    return [tuple(v) if isinstance(v, list) else v for v in value] if isinstance(value, list) else value
 
 
 def _number(value: float) -> float | None:

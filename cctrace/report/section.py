@@ -15,11 +15,10 @@ from cctrace.plot.limits import LIMITS, limit_words
 from cctrace.plot.packets import KIND_WORDS, KINDS
 from cctrace.plot.panels import PHASE_COLOURS
 from cctrace.plot.states import STATE_COLOURS
-from cctrace.report.effects import effects_card
+from cctrace.report.effects import effects_card, whatif_card
 from cctrace.report.elements import card, figures, remarks, table
 from cctrace.report.forecast import forecast_section
 from cctrace.report.reverse import reverse_card
-from cctrace.report.whatif import whatif_card
 from cctrace.units import format_share
 
 if TYPE_CHECKING:

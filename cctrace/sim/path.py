@@ -327,3 +327,8 @@ class Path(Public):
             words[k] = time, shift, jitter is not None and jitter.reorder, *integers, address, samples
             reals[k] = [drawn.get(f"jitter_{name}", 0.0) for name in ("rho", "a", "b", "floor")]
         return words, reals
+
+
+def steps_of_lists(value: Any) -> Any:
+    """Return the lists of TOML or JSON as the tuples in which `Path` takes steps and pairs."""
+    return [tuple(step) if isinstance(step, list) else step for step in value] if isinstance(value, list) else value

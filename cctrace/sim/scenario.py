@@ -25,7 +25,7 @@ from typing import Any
 from cctrace.documents import toml_file
 from cctrace.errors import ArgumentError, check_keys
 from cctrace.files import write_text
-from cctrace.sim.path import Path
+from cctrace.sim.path import Path, steps_of_lists
 from cctrace.sim.sender import Sender
 
 _KEYS = ("duration", "seed", "path", "senders")
@@ -136,9 +136,4 @@ def _made(kind: Any, table: Mapping[str, Any]) -> Any:
     missing = {"cc"} - set(table) if kind is Sender else set()
     if missing:
         raise ArgumentError('[[senders]] needs cc, for example "bbr2022"')
-    return kind(**{name: _pairs(value) for name, value in table.items()})
-
-
-def _pairs(value: Any) -> Any:
-    """Return TOML's lists of two as the pairs that steps are."""
-    return [tuple(one) if isinstance(one, list) else one for one in value] if isinstance(value, list) else value
+    return kind(**{name: steps_of_lists(value) for name, value in table.items()})
