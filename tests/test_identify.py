@@ -187,7 +187,7 @@ def test_a_flow_that_nobody_explains_is_tried_as_one_of_a_kernel_that_misses_mar
 
     def at_first_nobody(record):
         tried.append(record)
-        return judged(record)._replace(known=-500.0 if len(tried) == 1 else 500.0)
+        return judged(record)._replace(known_log_odds=-500.0 if len(tried) == 1 else 500.0)
 
     monkeypatch.setattr(identify_module, "_of_packets", at_first_nobody)
     monkeypatch.setattr(identify_module, "may_miss_marks", lambda flow: may_miss)
@@ -203,7 +203,7 @@ def test_what_confirms_the_counters_name_is_as_much_of_the_capture_as_it_takes(m
 
     def later(record):
         tried.append(record)
-        return judged(record)._replace(known=500.0 if len(tried) >= explained else -500.0)
+        return judged(record)._replace(known_log_odds=500.0 if len(tried) >= explained else -500.0)
 
     monkeypatch.setattr(identify_module, "_of_packets", later)
     monkeypatch.setattr(identify_module.const, "CHECKED_ROWS", 4000)
