@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from cctrace import schema
-from cctrace.replaying.engine.stack import STACK, tcp_of
+from cctrace.replaying.engine.stack import STACK_WORDS, tcp_of
 
 NEUTRAL = dict.fromkeys(schema.names(schema.LINUX_VIEW), 0) | {
     "mss": 1448,
@@ -21,7 +21,7 @@ NEUTRAL = dict.fromkeys(schema.names(schema.LINUX_VIEW), 0) | {
 
 def tcp_record():
     """Return the state of a replayed stack (`engine.stack`), all zeros."""
-    return tcp_of(np.zeros(len(STACK), np.int64))
+    return tcp_of(np.zeros(STACK_WORDS, np.int64))
 
 
 class Stack:

@@ -13,7 +13,7 @@ from cctrace.replaying.engine.follow import Follower
 from cctrace.replaying.engine.likelihood import ANSWER_NS, RATES_APART, paced_send, paced_send_bound
 from cctrace.replaying.engine.loop import starts_probe_rtt
 from cctrace.replaying.engine.script import Best
-from cctrace.replaying.engine.stack import CWND, PACING, STACK, TICK_US, tcp_of
+from cctrace.replaying.engine.stack import CWND, PACING, STACK, STACK_WORDS, TICK_US, tcp_of
 from cctrace.replaying.engine.together import next_tick
 from cctrace.replaying.inference.ahead import LEFT, Ahead
 from cctrace.replaying.inference.hypotheses import LARGEST_DRAW, Inference
@@ -160,14 +160,14 @@ def test_a_branch_ends_where_it_has_come_to_a_known_state(monkeypatch, remembers
             likelihood[1 + i] = 1000.0  # what a send could add at most: no branch is refuted
 
     monkeypatch.setattr(branches, "call_row", call_row)
-    starts, start_states, stored = branches.scratch(size + len(STACK), rows)
+    starts, start_states, stored = branches.scratch(size + STACK_WORDS, rows)
     starts[0, :50] = np.arange(50) * 20
     starts[1, 0] = branches.BEGIN
     stored[0][:-1] = np.linspace(0, rows, branches.CHECKS, False)
     ctx, out = np.zeros(cx.CONTEXT_SIZE, np.int64), np.zeros((50, 3))
     ctx[cx.LAST], ctx[cx.HYPOTHESES], ctx[cx.REACHED], ctx[cx.LOWER] = rows, 50, -cx.NO_MARGIN, 1000
     likelihood, marks = np.zeros(rows + 2), np.zeros(rows, np.uint8)
-    state = [np.zeros(words, np.int64) for words in (size, len(STACK), size, len(STACK))]
+    state = [np.zeros(words, np.int64) for words in (size, STACK_WORDS, size, STACK_WORDS)]
     changes = np.array([[0, 128], [1, remembers]])
     replay = ctx, None, None, marks, None, likelihood
     branches.scan(replay, None, starts, *state[:2], changes, start_states, stored, *state[2:], out)

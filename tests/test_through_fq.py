@@ -58,6 +58,7 @@ from cctrace.replaying.senders import registered
 from cctrace.report.overview import write_report
 from cctrace.tcp.pacing import waits_for_ack
 from cctrace.tcp.small_queue import SKB_OVERHEAD_BYTES, is_throttled
+from tests.build_stack import tcp_record
 from tests.places import RECORDINGS
 
 NOTHING_TOLD = np.zeros(0, np.uint8), np.zeros((0, 2), np.int64)
@@ -320,12 +321,12 @@ def test_what_small_queues_hold_back_until_the_next_ack_is_near_is_limited_by_cw
     sends.skb_left = [0, 0, skb_left]
     ctx, slots = np.zeros(cx.CONTEXT_SIZE, np.int64), np.zeros(stack.APP_LIMITED + 1, np.int64)
     ctx[cx.OWN_MIN_RTT], slots[stack.CWND], slots[stack.PACING] = -1, 20, 1_000_000
-    memory = np.zeros(stack.STACK_SIZE, np.int64)
-    memory[stack.MSS], memory[stack.NEXT_SEND], memory[stack.SND_UNA] = 1448, 3, 1448
-    memory[stack.ACKED_NS], memory[stack.MIN_RTT_US], memory[stack.WSTAMP_NS] = acked_ns, 10_000, acked_ns + 9 * ms
+    tcp = tcp_record()
+    tcp.mss, tcp.next_send, tcp.snd_una = 1448, 3, 1448
+    tcp.acked_ns, tcp.min_rtt_us, tcp.wstamp_ns = acked_ns, 10_000, acked_ns + 9 * ms
     row = SimpleNamespace(srtt_us8=80_000)
-    assert waiting.awaits_more(ctx, row, sends, 1, acked_ns + 4 * ms, slots, memory) == waits
-    assert memory[stack.OLDEST] == 1
+    assert waiting.awaits_more(ctx, row, sends, 1, acked_ns + 4 * ms, slots, tcp) == waits
+    assert tcp.oldest_send == 1
 
 
 @pytest.mark.parametrize(("name", "overhead"), [("fq_v2_probe_rtt", 1280), ("fq_v3_down", 896)])

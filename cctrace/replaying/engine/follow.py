@@ -81,7 +81,7 @@ class Follower:
         self.may_draw = bool(cls.phase_choices or cls.probe_draws)
         self.ack = self._machine.ack
         self.likelihood = np.zeros(2 + (len(self.sends) if self.may_draw or not cls.has_on_ack else 0))
-        self.stack = np.zeros(len(sk.STACK), np.int64)
+        self.stack = np.zeros(sk.STACK_WORDS, np.int64)
         self.tcp = sk.tcp_of(self.stack)
         self.tcp.mss, self.tcp.restart_cwnd = max(events.meta["mss"], 1), restart_window(events, sends)
         self.tcp.hz, self.tcp.gso_max_bytes = params["hz"], params.get("gso_max_bytes", 0)

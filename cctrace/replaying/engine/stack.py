@@ -87,6 +87,7 @@ _FIELDS = (
     "restart_cwnd",  # to which idle times let cwnd fall, see `initial.restart_window`; 0: they do not
     "slots_address",  # address of `slots`
 )
+STACK_WORDS = len(_FIELDS)
 STACK = np.dtype([(name, np.int64) for name in _FIELDS])
 tcp_of = RecordOf(STACK)
 # Words of a state that are not compared with those of another one, or are changed in a copy.
