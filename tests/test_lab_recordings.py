@@ -2,7 +2,8 @@
 
 User Mode Linux in time-travel mode, HZ = 250: BBRv3 (a patched 6.12.117), BBRv2 (6.1.192), BBRv1 and CUBIC (6.12.117);
 path and seed are in scenario.json. Those of the send buffer, of DCTCP, `lab_v2_window`, `lab_v3_pauses`,
-`lab_v3_filled` and `lab_cubic_app` showed what was wrong; each other was made after the rules that it tests.
+`lab_v3_max_rate`, `lab_v3_filled` and `lab_cubic_app` showed what was wrong; each other was made after the rules that
+it tests.
 """
 
 import functools
@@ -22,6 +23,7 @@ SENDERS = {
     "lab_v2_window": "BBR2",  # the edge of the receive window cuts a super-packet
     "lab_v3_pauses": "BBR3",  # waits for a probe that end before a pause
     "lab_v3_filled": "BBR3",  # writes that fill an empty queue at once, and a round of STARTUP that does not count
+    "lab_v3_max_rate": "BBR3",  # an SO_MAX_PACING_RATE that lets two segments fly
     "lab_v1_sndbuf": "BBR2022",  # a send buffer of 24 kB
     "lab_cubic_app": "Cubic6",  # chunks, between which nothing fills the window
     "lab_cubic": "Cubic6",
@@ -64,10 +66,10 @@ def test_the_replay_is_the_kernels_after_its_first_sample(shares):
     assert min(replayed.values()) >= 0.99  # a poll may come while the kernel is at work
 
 
-@pytest.mark.parametrize("agreement", ["lab_v1_sndbuf", "lab_v3_app"], indirect=True)
+@pytest.mark.parametrize("agreement", ["lab_v1_sndbuf", "lab_v3_app", "lab_v3_max_rate"], indirect=True)
 @pytest.mark.usefixtures("agreement")
 def test_rate_samples_that_the_application_limits_are_the_kernels(shares):
-    """Behind a small send buffer; and where ACKs come while only the short end of a chunk waits."""
+    """Behind a small send buffer; where ACKs come while the short end of a chunk waits, or pacing empties the pipe."""
     assert min(shares["delivery_rate"], shares["app_limited"]) >= 0.99
 
 

@@ -6,8 +6,8 @@ showed what was wrong: CUBIC behind a send buffer; BBRv2 (Linux 6.1), whose PROB
 at 50 Mbit/s, whose DRAIN seemed to end early, because a super-packet made after it counted as handed over before; and
 BBRv2 at 3 Mbit/s, whose packets wait in fq for longer than a round trip takes, so that nothing was said of fq; and
 BBRv1 whose application writes while its last packets wait in fq, and BBRv3 whose receive window opens when everything
-is acknowledged, which counted as application-limited; and BBRv3 that begins to probe in a recovery, where only sends
-beyond cwnd tell when.
+is acknowledged, which counted as application-limited; BBRv3 that begins to probe in a recovery, where only sends
+beyond cwnd tell when; and CUBIC whose receive window limits it after 150 ms, so that it did not seem paced.
 """
 
 import contextlib
@@ -68,7 +68,7 @@ SENDERS |= {"fq_v2_short_rtt": "bbr2", "fq_v1_chunks": "bbr2022"}
 SENDERS |= {"fq_v3_recovery": "bbr3", "fq_v3_rwnd": "bbr3", "fq_v1_max_rate": "bbr2022"}
 # A rate that its samples take for a policer's, but for one that does not count; and a send buffer of 26 kB, which runs
 # empty while losses are repaired.
-SENDERS |= {"fq_v1_no_policer": "bbr2022", "fq_v2_recovery": "bbr2"}
+SENDERS |= {"fq_v1_no_policer": "bbr2022", "fq_v2_recovery": "bbr2", "fq_cubic_rwnd": "cubic6"}
 NO_FQ = {"single_bbr_1bdp": "bbr2022", "loss_cubic_1pct": "cubic6"}
 # The kernel tells these exactly; what is left are polls in the microseconds in which the stack is at work.
 SENDERS_VIEW = ("unacked", "delivery_rate", "app_limited", "rttvar")

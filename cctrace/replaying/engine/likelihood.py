@@ -52,7 +52,7 @@ def paced_send(sends, k, slots, tcp, own_min_rtt, slow_burst, time_error):
         return 0.0
     length_us = (tcp.wstamp_ns - tcp.skb_ns) / 1000.0
     due_ns = tcp.wstamp_ns
-    held = tcp.cwnd_was_full != 0 or (k > 0 and sends[k - 1].fills_window != 0) or send.retransmitted != 0
+    held = tcp.cwnd_was_full != 0 or waited_for_window(sends, k) or send.retransmitted != 0
     if held and send.tx_ns - tcp.acked_ns <= ANSWER_NS * time_error:
         due_ns = max(due_ns, tcp.acked_ns)
     late_us = (send.tx_ns - due_ns) / 1000.0
@@ -110,9 +110,10 @@ def any_send(sends, k, slots, tcp, gap_us, srtt_us8, own_min_rtt, slow_burst):
         return 0.0
     # If nothing was sent after several ACKs, although pacing and cwnd allowed it, the last one made room in the send
     # buffer. A retransmission waited for the ACK that showed its loss.
-    held = tcp.cwnd_was_full != 0 or tcp.unanswered_acks >= sk.FEW_UNANSWERED or send.retransmitted != 0
+    other = tcp.cwnd_was_full == OTHER_LIMIT or waited_for_window(sends, k)
+    held = tcp.cwnd_was_full != 0 or other or tcp.unanswered_acks >= sk.FEW_UNANSWERED or send.retransmitted != 0
     total = send_time(send.tx_ns, held, slots, tcp, gap_us)
-    if send.retransmitted != 0 or tcp.ca_state > CA_DISORDER or tcp.cwnd_was_full == OTHER_LIMIT:
+    if send.retransmitted != 0 or tcp.ca_state > CA_DISORDER or other:
         return total
     room = slots[sk.CWND] - (np.int64(send.in_flight) - np.int64(send.segments))
     segments = segments_of(sends, k)
@@ -126,6 +127,13 @@ def any_send(sends, k, slots, tcp, gap_us, srtt_us8, own_min_rtt, slow_burst):
     if room <= 0:
         return total + math.log(BEYOND_CWND / LONGEST)
     return total + size_likelihood(segments, min(room, expected))
+
+
+def waited_for_window(sends, k):
+    """Whether the receive window may have held back what begins with send `k`, so that an ACK released it [Linux618]
+    tcp_snd_wnd_test, tcp_tso_should_defer.
+    """
+    return k > 0 and sends[k - 1].fills_window != 0
 
 
 def is_written(send, tcp):
@@ -175,8 +183,9 @@ def send_time(tx_ns, held, slots, tcp, gap_us):
 def timed_send(sends, k, slots, tcp, gap_us):
     """Log likelihood of a super-packet's departure time, and of its room in cwnd, whatever its size."""
     send = sends[k]
-    total = send_time(send.tx_ns, tcp.cwnd_was_full != 0, slots, tcp, gap_us)
-    open_window = send.retransmitted == 0 and tcp.ca_state <= CA_DISORDER and tcp.cwnd_was_full != OTHER_LIMIT
+    other = tcp.cwnd_was_full == OTHER_LIMIT or waited_for_window(sends, k)
+    total = send_time(send.tx_ns, tcp.cwnd_was_full != 0 or other, slots, tcp, gap_us)
+    open_window = send.retransmitted == 0 and tcp.ca_state <= CA_DISORDER and not other
     if open_window and np.int64(send.in_flight) - np.int64(send.segments) >= slots[sk.CWND]:
         total += math.log(BEYOND_CWND)
     return total

@@ -145,7 +145,7 @@ def process_sends(replay, i, slots, tcp):
     may_wait_in_fq = ctx[cx.HANDS_OVER] != 0 and ctx[cx.SCORE] < cx.TIMED_SENDS
     while tcp.next_send < sends.size and sends[tcp.next_send].row <= i:
         send = sends[tcp.next_send]
-        if i > 0:
+        if i > 0 and not (send.app_limited != 0 and sk.waited_for_pacing(sends, tcp.next_send, tcp)):
             sk.mark_app_limited(send, np.int64(prior.delivered), slots, tcp, ctx[cx.BY_ACKS] != 0)
         handed_over_ns = clock_ns if may_wait_in_fq else np.int64(send.tx_ns)
         process_send(replay, handed_over_ns, prior.srtt_us8, slots, tcp)
@@ -240,8 +240,9 @@ def call_row(replay, draws, i, slots, stack):
     row = states[call.of]
     read_row(replay, i, slots, tcp)
     starts = event == schema.CWND_EVENT and (call.arg == EVENT_TX_START or call.arg == EVENT_CWND_RESTART)
-    if starts and tcp.next_send < sends.size:
-        sk.mark_app_limited(sends[tcp.next_send], ack.delivered, slots, tcp, ctx[cx.BY_ACKS] != 0)
+    k = tcp.next_send
+    if starts and k < sends.size and not sk.waited_for_pacing(sends, k, tcp):
+        sk.mark_app_limited(sends[k], ack.delivered, slots, tcp, ctx[cx.BY_ACKS] != 0)
     if event == schema.ON_ACK:
         if ctx[cx.BY_ACKS] != 0:
             sk.mark_app_limited_by_ack(rows, i, sends, ctx[cx.HANDS_OVER] != 0, ack, slots, tcp)

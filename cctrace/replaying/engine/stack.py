@@ -39,6 +39,7 @@ import numpy as np
 
 from cctrace import schema
 from cctrace.cc import linux
+from cctrace.flows.sender.tcp_sender import IDLE_US
 from cctrace.lang.memory import RecordOf
 from cctrace.tcp import pacing
 from cctrace.tcp.prr import prr_cwnd
@@ -258,6 +259,15 @@ def mark_app_limited(send, delivered, slots, tcp, by_acks):
     silent = tcp.unanswered_acks >= FEW_UNANSWERED and (by_acks or send.retransmitted == 0)
     if send.app_limited != 0 or silent:
         slots[APP_LIMITED] = app_limited_until(delivered, np.int64(send.in_flight) - np.int64(send.segments))
+
+
+def waited_for_pacing(sends, k, tcp):
+    """Whether pacing let the pipe run empty before send `k`, and not the application.
+
+    That happens below a SO_MAX_PACING_RATE with few segments in flight [Linux618] tcp_pacing_check.
+    """
+    is_paced = tcp.wstamp_ns > tcp.skb_ns and k > 0
+    return is_paced and sends[k - 1].ends_write == 0 and sends[k].tx_ns <= tcp.wstamp_ns + 1000 * IDLE_US
 
 
 def state_of(rows, i):

@@ -5,8 +5,10 @@
 `likely_paced`: whether the stack paces a controller that sets no rate. It does under fq, with SO_MAX_PACING_RATE, or
 after a BBR on the same socket: at twice cwnd / RTT in slow start and 1.2 times later [Linux618] tcp_update_pacing_rate.
 Otherwise what an ACK makes room for is sent at once. Both are replayed from the start and scored by departure times and
-room in cwnd (`likelihood.timed_send`), not by sizes of super-packets, which depend on more than this. Intervals of
-0.2 s count once. If the recorded sender ran another controller, neither explains the sends, and the answer is 0.
+room in cwnd (`likelihood.timed_send`), not by sizes of super-packets, which depend on more than this. Sends between two
+calls count together, and n calls in 0.2 s after which both differ as sqrt(n): where the receive window limits a sender
+after a short slow start, pacing shows in that alone. If the recorded sender ran another controller, neither explains
+the sends, and the answer is 0.
 
 `likely_gso`: which of two lengths the super-packets of a BBRv2 have, of kernels before and after Linux 5.19.
 
@@ -177,18 +179,22 @@ def likely_paced(follower: Follower) -> int:
     if shows_no_timer(follower.events, follower.sends):
         return 0
     own = own_sends(follower.events, follower.sends)  # the application timed the others
-    sent = np.diff(np.searchsorted(follower.sends["row"][own], stops), prepend=0)
-    if not sent.any():
+    rows, sent = np.unique(follower.sends["row"][own], return_counts=True)
+    rows, sent = rows[rows < stops[-1]], sent[rows < stops[-1]]
+    if not len(rows):
         return 0
     before, given = follower.save(), follower.params["paced"]
     likelihood = []
     for paced in (0, 1):
-        scores = follower.score(Script([], [], paced=paced), stops, cx.OWN_SENDS)
-        likelihood.append(scores[sent > 0] / sent[sent > 0])
+        likelihood.append(follower.score(Script([], [], paced=paced), rows + 1, cx.OWN_SENDS))
         follower.restore(before)
     follower.set_paced(given)
-    better = TEMPER * float(np.sum(likelihood[1] - likelihood[0]))
-    return int(better > math.log(1 / FALSE_ALARM) and float(np.mean(likelihood[1])) > EXPLAINED)
+    interval = np.searchsorted(stops, rows, side="right")
+    number, better = np.bincount(interval, sent), likelihood[1] - likelihood[0]
+    differing = np.maximum(np.bincount(interval, better != 0), 1)
+    ratio = TEMPER * float(np.sum(np.bincount(interval, better) / np.sqrt(differing)))
+    mean = np.bincount(interval, likelihood[1])[number > 0] / number[number > 0]
+    return int(ratio > math.log(1 / FALSE_ALARM) and float(np.mean(mean)) > EXPLAINED)
 
 
 def may_heed_marks(follower: Follower) -> bool:

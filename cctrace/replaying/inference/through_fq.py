@@ -35,7 +35,7 @@ from cctrace.replaying.inference.block_replay import BlockReplay, block_us, repl
 from cctrace.replaying.inference.echoed import waits_in_queue
 from cctrace.replaying.inference.handover_scripts import remember_script
 from cctrace.replaying.inference.hypotheses import FALSE_ALARM
-from cctrace.replaying.inference.paced import EXPLAINED, TEMPER
+from cctrace.replaying.inference.paced import EXPLAINED, TEMPER, socket_limit
 from cctrace.replaying.inference.renewals import hand_over
 from cctrace.replaying.senders import Sender, registered, senders_of
 
@@ -303,10 +303,21 @@ def _compare(
     sure = abs(ratio) > math.log(1 / FALSE_ALARM)
     far_better = through.mean - timer.mean > FAR_BETTER
     if ratio > 0:
-        sure &= through.mean > OWN_SENDER_FITS or far_better
-    elif ratio == 0:  # pacing limited too few blocks; in the others the timing may be wrong, but not by FAR_BETTER
-        sure = through.mean > OWN_SENDER_FITS and far_better
+        fits = through.mean > OWN_SENDER_FITS or far_better
+    else:  # 0: pacing limited too few blocks; in the others the timing may be wrong, but not by FAR_BETTER
+        fits = ratio < 0 or (through.mean > OWN_SENDER_FITS and far_better)
+    if ratio >= 0 and through.mean > max(BELIEVED, timer.mean):
+        fits = fits or _is_paced_by_stack(plain, flow)
+    sure = fits and (sure or ratio == 0)
     return max(timer.mean, through.mean), Passage(ratio >= 0 if sure else None, controller, ratio)
+
+
+def _is_paced_by_stack(plain: BlockReplay, flow: Flow) -> bool:
+    """Return whether the sends show that the stack paces a controller that sets no rate, below no limit of the socket.
+
+    Then it is fq that asks for pacing ([Linux618] fq_classify), unless a BBR had the same socket before.
+    """
+    return not plain.cls.sets_pacing_rate and plain.params.get("paced", 0) == 1 and socket_limit(flow) is None
 
 
 def _evidence(plain: BlockReplay, timer: BlockReplay, through: BlockReplay) -> float:
