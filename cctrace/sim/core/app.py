@@ -28,27 +28,7 @@ def application(w, f, now):
     if f.app_stage == structs.CONNECTING:
         connect(w, f, now)
     elif f.app_stage == structs.ESTABLISHED:
-        f.app_stage = structs.RUNNING
-        tap(f, now, structs.TAP_SYN_ACK, 0, 0)
-        handshake_rtt = f.now_us - f.start_ns // 1000
-        f.min_rtt = handshake_rtt
-        f.syn_ack_ns = now - f.rev_ns
-        f.heard_ms = (f.syn_ack_ns + f.rcv_clock_ns) // 1_000_000
-        if f.profile == structs.LINUX:  # tcp_init_buffer_space, as the handshake's ACK arrives
-            arrives = forward_bare(w, f, 0, now)
-            f.rcv_copied_us = arrives // 1000
-            f.rcv_last_ns = arrives  # tcp_create_openreq_child
-            f.rcv_first_rtt = (arrives - f.syn_ack_ns) // 1000  # tcp_synack_rtt_meas
-            draw_anew(f)
-        f.min_rtt_stamp = now
-        take_rtt(f, handshake_rtt)
-        if f.profile == structs.LINUX:
-            expand_sndbuf(f)  # tcp_init_buffer_space
-        call(w, f, INIT, 0, now)
-        if f.has_on_ack == 0 and (f.paced == 1 or f.profile == structs.LINUX):
-            # tcp_ack of the handshake: the first bursts have two segments, unless a peer is near
-            update_pacing_rate(w, f)
-        offer(w, f, now)
+        establish(w, f, now)
     elif now >= f.stop_ns:
         discard_unsent(f)
         f.app_stage = structs.STOPPED
@@ -71,6 +51,31 @@ def connect(w, f, now):
             leaves = max(now, w.free_at)
             f.app_at = leaves + forward_delay(w, f, leaves) + f.rev_ns
         draw_anew(f)
+
+
+def establish(w, f, now):
+    """The SYN-ACK arrives at a TCP sender: the handshake gives the first RTT, and the application may write."""
+    f.app_stage = structs.RUNNING
+    tap(f, now, structs.TAP_SYN_ACK, 0, 0)
+    handshake_rtt = f.now_us - f.start_ns // 1000
+    f.min_rtt = handshake_rtt
+    f.syn_ack_ns = now - f.rev_ns
+    f.heard_ms = (f.syn_ack_ns + f.rcv_clock_ns) // 1_000_000
+    if f.profile == structs.LINUX:  # tcp_init_buffer_space, as the handshake's ACK arrives
+        arrives = forward_bare(w, f, 0, now)
+        f.rcv_copied_us = arrives // 1000
+        f.rcv_last_ns = arrives  # tcp_create_openreq_child
+        f.rcv_first_rtt = (arrives - f.syn_ack_ns) // 1000  # tcp_synack_rtt_meas
+        draw_anew(f)
+    f.min_rtt_stamp = now
+    take_rtt(f, handshake_rtt)
+    if f.profile == structs.LINUX:
+        expand_sndbuf(f)  # tcp_init_buffer_space
+    call(w, f, INIT, 0, now)
+    if f.has_on_ack == 0 and (f.paced == 1 or f.profile == structs.LINUX):
+        # tcp_ack of the handshake: the first bursts have two segments, unless a peer is near
+        update_pacing_rate(w, f)
+    offer(w, f, now)
 
 
 def offer(w, f, now):

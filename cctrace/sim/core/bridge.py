@@ -22,6 +22,18 @@ def shared_fields(cls):
     return tuple(name for name in _FIELDS[cls.view] if hasattr(cls, name))
 
 
+def params_of_stack(cls, flow):
+    """The parameters of a controller that a flow's socket and kernel set, of those that the class has."""
+    values = {"hz": flow.hz, "resizes_packets": 0}
+    if flow.fq or flow.max_pacing_rate_Bps:
+        values["paced"] = 1  # fq and SO_MAX_PACING_RATE make every socket pace (fq_classify, sk_setsockopt)
+    if flow.fq:
+        values["internal_pacing"] = 0  # no timer of the stack's own
+    if flow.max_pacing_rate_Bps:
+        values["max_pacing_rate"] = flow.max_pacing_rate_Bps
+    return {name: value for name, value in values.items() if name in cls.params}
+
+
 def call_cc(w, f, event):
     """Call the entry point `event` of the flow's controller; returns what it returns, 0 for nothing."""
     return call(f.cc, event, f.state, f.cc_view)

@@ -33,15 +33,7 @@ def step(w, f, now):
     elif w.shared == 1 and f.ack_queued < f.ack_tail and acks(f.ack)[f.ack_queued & f.ack_mask].ns <= now:
         queue_ack(w, f, now)
     elif f.ack_head < f.ack_queued and acks(f.ack)[f.ack_head & f.ack_mask].ns <= now:
-        tap(f, now, TAP_ACK_ARRIVED, 0, told(f.told)[f.ack_head & f.ack_mask].id)
-        if f.profile == QUIC:
-            q_process_ack(w, f, now)
-        elif f.profile == LINUX:
-            linux_ack(w, f, now)
-        else:
-            process_ack(w, f, now)
-        if f.app_kind == REQUESTS and f.app_at == f.stop_ns and f.app_stage == RUNNING and all_delivered(f):
-            answered(f, now)
+        take_ack(w, f, now)
     elif f.dack_at <= now:
         delack_timer(w, f, now)
     elif f.delack_at <= now:
@@ -67,6 +59,19 @@ def step(w, f, now):
         q_probe(w, f, now)
     if has_small_queues(w, f) and f.wmem_leaving > 0 and f.left_at != now + 1:
         free_left(w, f, now)
+
+
+def take_ack(w, f, now):
+    """The next ACK on its way back reaches the sender."""
+    tap(f, now, TAP_ACK_ARRIVED, 0, told(f.told)[f.ack_head & f.ack_mask].id)
+    if f.profile == QUIC:
+        q_process_ack(w, f, now)
+    elif f.profile == LINUX:
+        linux_ack(w, f, now)
+    else:
+        process_ack(w, f, now)
+    if f.app_kind == REQUESTS and f.app_at == f.stop_ns and f.app_stage == RUNNING and all_delivered(f):
+        answered(f, now)
 
 
 def soft_timer(w, f, now):

@@ -99,7 +99,10 @@ def retransmit_skb(w, f, index, burst, now, probe=False):
 
 
 def transmit_new(w, f, burst, size, now):
-    """Send a super-packet of new data. Its last segment carries PSH; sent again alone, only if its skb does."""
+    """Send a super-packet of new data, an skb of Linux's.
+
+    Its last segment carries PSH; sent again alone, only if its skb does.
+    """
     pushed = f.profile == LINUX and pushes(f, size)
     f.burst_id += 1
     ends = f.nxt + burst
@@ -108,6 +111,12 @@ def transmit_new(w, f, burst, size, now):
     transmit(w, f, f.nxt, PUSHED if pushed or burst > 1 else 0, now, False, burst * f.mss - size)
     if pushed:
         segments(f.seg)[(f.nxt - 1) & f.mask].marks |= SKB_PUSHED
+    if f.profile == LINUX:
+        share_in_flight(f, burst, in_flight(f))
+        note_sent(f)
+        if has_small_queues(w, f):
+            hand_over(w, f, burst, now)
+        check_space(f, now)
 
 
 def push_new(w, f, sent, now, once=False, nagle=True, probe=False):
@@ -126,33 +135,16 @@ def push_new(w, f, sent, now, once=False, nagle=True, probe=False):
         if f.profile != LINUX and (window_bytes(f) < f.mss or must_wait(w, f, now)):
             break
         longest = tso_segments(w, f)
-        most = min(longest, quota)
         if f.profile == LINUX:
-            held = grow_skb(f, most * f.mss)
-            if window_bytes(f) < min(held, f.mss):  # tcp_snd_wnd_test: one segment of the skb
-                break
-            if not once and defers(w, f, quota, longest, held, now):
-                limited = quota * f.mss < min(window_bytes(f), held + 1)
-                break
-            most = min(most, max(words(f.state)[CWND] >> 1, 1))  # tcp_cwnd_test: at least two bursts in flight
-            size = split_point(f, held, most, nagle and not once)
+            size, limited = next_bytes(w, f, quota, longest, once, nagle, now)
             if size == 0:
-                break
-            if has_small_queues(w, f) and throttled(f, size, 0):
-                cut_head(f, size)
                 break
             burst = (size + f.mss - 1) // f.mss
         else:
-            burst = window_left(f, min(most, f.write_seq - f.nxt))
+            burst = window_left(f, min(min(longest, quota), f.write_seq - f.nxt))
             size = burst * f.mss
         prior = f.wstamp_ns
         transmit_new(w, f, burst, size, now)
-        if f.profile == LINUX:
-            share_in_flight(f, burst, in_flight(f))
-            note_sent(f)
-            if has_small_queues(w, f):
-                hand_over(w, f, burst, now)
-            check_space(f, now)
         update_pacing(w, f, burst, size, prior, now)
         sent += burst
         if once:
@@ -164,12 +156,23 @@ def push_new(w, f, sent, now, once=False, nagle=True, probe=False):
         if sent > 0 and not probe:
             schedule_loss_probe(f, False, now)
     elif sent > 0:
-        if not limited:
-            f.is_cwnd_limited = 0
-        elif f.nxt - f.una > f.max_packets_out or f.una >= f.max_packets_seq:
-            f.is_cwnd_limited = 1
-            f.max_packets_out = f.nxt - f.una
-            f.max_packets_seq = f.nxt
+        note_limit(f, limited)
+
+
+def next_bytes(w, f, quota, longest, once, nagle, now):
+    """Return how much of the next skb, bytes, Linux sends now, 0 if it waits; and whether it waits for cwnd to grow."""
+    most = min(longest, quota)
+    held = grow_skb(f, most * f.mss)
+    if window_bytes(f) < min(held, f.mss):  # tcp_snd_wnd_test: one segment of the skb
+        return 0, False
+    if not once and defers(w, f, quota, longest, held, now):
+        return 0, quota * f.mss < min(window_bytes(f), held + 1)
+    most = min(most, max(words(f.state)[CWND] >> 1, 1))  # tcp_cwnd_test: at least two bursts in flight
+    size = split_point(f, held, most, nagle and not once)
+    if size > 0 and has_small_queues(w, f) and throttled(f, size, 0):
+        cut_head(f, size)
+        return 0, False
+    return size, False
 
 
 def push_one(w, f, now):
@@ -213,6 +216,16 @@ def validate_cwnd(f, limited):
         f.max_packets_seq = f.nxt
 
 
+def note_limit(f, limited):
+    """tcp_cwnd_validate of the golden vectors' stack, after a send: one that cwnd did not limit ends what held."""
+    if not limited:
+        f.is_cwnd_limited = 0
+    elif f.nxt - f.una > f.max_packets_out or f.una >= f.max_packets_seq:
+        f.is_cwnd_limited = 1
+        f.max_packets_out = f.nxt - f.una
+        f.max_packets_seq = f.nxt
+
+
 def next_lost(w, f):
     """Return the first segment that is lost and not retransmitted, -1 if there is none; see `reduction.look_again`."""
     if f.retrans_again == 0:
@@ -244,13 +257,7 @@ def transmit(w, f, index, marks, now, probe=False, lacks=0):
     if f.ecn > 0:
         set_ecn(f, order, index)
     if index < f.nxt:
-        fragment(f, index)
-        if index + 1 < f.nxt:
-            fragment(f, index + 1)
-        seg.marks |= EVER_RETRANS
-        f.n_retx += 1
-        if not probe:
-            note_retransmission(f, seg)
+        note_retransmission(f, seg, index, probe)
     else:
         seg.marks = 0
     seg.order = order
@@ -275,8 +282,15 @@ def transmit(w, f, index, marks, now, probe=False, lacks=0):
         forward(w, f, order, now)
 
 
-def note_retransmission(f, seg):
-    """tcp_retransmit_skb."""
+def note_retransmission(f, seg, index, probe):
+    """tcp_retransmit_skb: a segment sent again is a super-packet of its own until it is joined with others."""
+    fragment(f, index)
+    if index + 1 < f.nxt:
+        fragment(f, index + 1)
+    seg.marks |= EVER_RETRANS
+    f.n_retx += 1
+    if probe:
+        return
     f.retrans_out += 0 if seg.marks & RETRANS else 1  # after an undo, a timeout may find it still outstanding
     seg.marks |= RETRANS
     f.undo_retrans = max(f.undo_retrans, 0) + 1

@@ -82,7 +82,7 @@ def plain_receive(w, f, order, segment, now):
 
 
 def linux_receive(w, f, order, segment, stamp_ms, echo_changed, now):
-    """tcp_data_queue and __tcp_ack_snd_check."""
+    """tcp_data_queue."""
     f.rcv_duplicate = 0
     f.ack_scheduled = 1
     f.rcv_mstamp = now
@@ -105,9 +105,13 @@ def linux_receive(w, f, order, segment, stamp_ms, echo_changed, now):
     if in_order and f.n_blocks > 0:
         forget_blocks(f)
     at_once = (f.ack_every == DELAYED and quick(f, segment)) or echo_changed
+    if not reported:
+        acknowledge(w, f, in_order, holes, at_once, now)
+
+
+def acknowledge(w, f, in_order, holes, at_once, now):
+    """__tcp_ack_snd_check, of a segment that may have come `in_order`, where there were `holes` or not."""
     disorder = f.rcv_high > f.rcv_nxt
-    if reported:
-        return
     if f.ack_slot_ns > 0:
         acknowledge_in_slot(f, now)
     elif not (holes or disorder or at_once) and (in_order or f.ack_every == DELAYED):  # as most: asked first
@@ -328,6 +332,11 @@ def send_ack(w, f, now):
         w.ack_loss_state = losing(w, w.ack_loss_state, w.ack_loss_p, w.ack_loss_r)
         if w.ack_loss_state == 1 and uniform(w, PATH_STREAM) < w.ack_loss:
             return
+    set_out_ack(w, f, duplicate, said, right, stamp_ms, now)
+
+
+def set_out_ack(w, f, duplicate, said, right, stamp_ms, now):
+    """Put an ACK on its way back: `said` are the marks that it echoes, `right` is the edge of its window."""
     late = lateness(w, f.ack_late_ns) if f.ack_late_ns > 0 and w.window_ns == 0 else 0
     at = step_up(w, now + f.rev_ns + late, structs.ACKS)
     if is_full(f.ack_mask, f.ack_head, f.ack_tail):

@@ -267,15 +267,7 @@ class World:
         f.has_on_ack, f.by_acks = int(cls.has_on_ack), int(cls.app_limited_by_acks)
         f.entries = sum(1 << code for name, code in schema.LINUX_EVENTS.items() if hasattr(cls, name))
         f.fq = int(flow.fq)
-        if (flow.fq or flow.max_pacing_rate_Bps) and "paced" in cls.params:
-            params |= {"paced": 1}  # fq and SO_MAX_PACING_RATE make every socket pace (fq_classify, sk_setsockopt)
-        if flow.fq and "internal_pacing" in cls.params:
-            params |= {"internal_pacing": 0}  # no timer of the stack's own
-        if flow.max_pacing_rate_Bps and "max_pacing_rate" in cls.params:
-            params |= {"max_pacing_rate": flow.max_pacing_rate_Bps}
-        if "resizes_packets" in cls.params:
-            params |= {"resizes_packets": 0}
-        self._set_controller(f, cls, params | ({} if quic else {"hz": flow.hz}))
+        self._set_controller(f, cls, params | bridge.params_of_stack(cls, flow))
         f.max_rate = flow.max_pacing_rate_Bps or f.max_rate
         f.rtt_tally = self.place(np.zeros(structs.TALLY_SIZE, np.int64))
         f.queue_tally = self.place(np.zeros(structs.TALLY_SIZE, np.int64))
