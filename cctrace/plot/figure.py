@@ -107,7 +107,7 @@ def log_axis(axis: XAxis | YAxis) -> None:
 
     axis.axes.set(**{f"{axis.axis_name}scale": "log"})
     axis.set_major_formatter(LogFormatter())
-    axis.set_minor_formatter(LogFormatter())
+    axis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))  # decades with some, with all of its numbers
 
 
 def finish(axes: Axes, **legend: Any) -> None:

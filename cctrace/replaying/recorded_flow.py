@@ -40,6 +40,7 @@ def replay_events(
     Returns the stream that was replayed (a flow sent through fq as TCP handed it over, at the HZ of its sender), the
     follower at its end, and the inferred values.
     """
+    check_choice("mode", mode, MODES)
     if not isinstance(source, Flow):
         return _replay_sent(source, None, cls, params, record, mode, hz_known, given)
     directly = Guess(functools.partial(_replay_sent, source, None, cls, params, record, mode, hz_known, given))
@@ -110,7 +111,6 @@ def follow(
     compiled code in every mode, so that an interpreted run makes each call once; for a class that cannot be compiled,
     nothing is inferred.
     """
-    check_choice("mode", mode, MODES)
     events = source.events
     hidden = cls.phase_choices or cls.probe_draws or not cls.has_on_ack
     inferred = Inferred.nothing()
