@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
+from cctrace.cc import is_model_based
 from cctrace.counterfactual.flow_model import FlowModel
 from cctrace.counterfactual.interventions import INTERVENTIONS, NOT_SIMULATED, Intervention, varies
 from cctrace.diagnosis import constants as const
@@ -67,6 +68,8 @@ def doubtful_verdicts(model: FlowModel, diagnosis: Diagnosis) -> list[Verdict]:
 def _doubtful_findings(model: FlowModel, diagnosis: Diagnosis) -> Iterator[Finding]:
     """Yield the causes that the model contains and no verdict names."""
     others, names = len(model.other_senders), set(diagnosis.causes)
+    if "competition" in names and not others:
+        return  # what the competitors did is then in the model as a property of the path
     window, full_span = model.host_limits.window_bytes, (0.0, diagnosis.limits[-1].end_s)
     if window is not None and not shares(diagnosis.limits).get("receive_window") and "window_limited" not in names:
         numbers = {"kept_bytes": window}  # a stricter limit may hide it
@@ -83,7 +86,9 @@ def _doubtful_findings(model: FlowModel, diagnosis: Diagnosis) -> Iterator[Findi
         yield Finding("random_loss", const.DOUBTFUL_CONFIDENCE, full_span, loss, words)
     # An assumed competitor's queue varies the delays, too.
     if not model.others_hypothetical and (jitter := _jitter(model)) and not names & DELAYED:
-        yield Finding("jitter", const.DOUBTFUL_CONFIDENCE, full_span, jitter)
+        controller = model.controller if isinstance(model.controller, str) else None
+        words = {"answers_losses": bool(controller) and not is_model_based(controller)}
+        yield Finding("jitter", const.DOUBTFUL_CONFIDENCE, full_span, jitter, words)
     if not others and (steps := _rate_steps(model)) and not names & {"rate_change", "stale_bandwidth", "fair_queueing"}:
         yield changed(steps, const.DOUBTFUL_CONFIDENCE)
     if not others and (buffer := _full_queue(model)) and not names & FULL_QUEUE:

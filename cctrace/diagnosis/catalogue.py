@@ -117,7 +117,7 @@ CAUSES = {  # the most important first
         "competing flows",
         "The flow shared [a bottleneck of {link_bps}|a queue{by_rtts?}|its path, perhaps,] with {others} of this "
         "{record}[{by_rtts?} (their RTTs move together)][{by_time?} that had data at the same time] and got "
-        "{share:percent} of what all {flows} got together[, {won} a fair share ({mine_bps}; {best} got {best_bps})].",
+        "{share:percent} of what {all_flows} got together[, {won} a fair share ({mine_bps}; {best} got {best_bps})].",
         "A fair queue at the bottleneck (fq_codel, cake) would share evenly, whatever the controllers are.",
         "[{by_rtts?}RTTs that move apart|Delays that this flow's own queue explains as well as the queue of all "
         "together].",
@@ -146,10 +146,10 @@ CAUSES = {  # the most important first
         "marks (ECN)",
         "ECN marks set the window: a queue marked [{marked:count} segments ({marked_share})|packets] instead of "
         "dropping them, which cut the window {reductions:times}[, from {first_s} to {last_s}][, typically "
-        "at {queue_us} of queue].[ Losses cut it "
-        "{losses:times}.][{ramps?} From {ramp_s} to {ramp_end_s} the window grew back without another reduction.][ "
-        "These marks come from {marker}[: {threshold_us} ({threshold_us_low:micros} to {threshold_us_high:micros})].| "
-        "{markers} explain these marks equally well.|{no_marker?} Which AQM set them remains unknown.]",
+        "at {queue_us} of queue].[ Losses cut it {losses:times}.][{ramps?} From {ramp_s} to {ramp_end_s} the window "
+        "grew back without another reduction.][ These marks come from {marker}[: {threshold_us} "
+        "({threshold_us_low:micros} to {threshold_us_high:micros})].| {markers} explain these marks equally well."
+        "|{no_marker?} Which AQM set them remains unknown.]",
         "[{ramps?}After such a reduction Reno adds one segment per RTT, and CUBIC little more at first: BBR regains "
         "the rate of a long path sooner|Nothing to repair: this is how an AQM keeps its queue short without losses. A "
         "higher rate needs a faster path or less competing traffic][{as_classic?}; an AQM that marks only long queues "
@@ -234,23 +234,22 @@ CAUSES = {  # the most important first
     ),
     "shaper": cause(
         "shaper (token bucket)",
-        "A shaper delays what exceeds {rate_bps}: the first {bucket_bytes} after a pause pass undelayed (a token "
-        "bucket).",
+        "A shaper (token bucket) delays what exceeds {rate_bps}: after a pause the first {bucket_bytes} pass at once.",
         "Nothing to repair; measure the path's rate only after the bucket is empty.",
         "Bursts after a pause whose first packets are already delayed.",
     ),
     "ack_compression": cause(
         "compressed ACKs",
         "ACKs are compressed on the return path: {bunched_share} of them came in bunches of typically {acks_per_bunch} "
-        "within {came_within_us}, which the receiver had sent over {sent_over_us} (its TCP timestamps): queueing or "
-        "jitter on the return path delayed them.",
+        "[{at_once?}at once|within {came_within_us}], which the receiver had sent over {sent_over_us} (its TCP "
+        "timestamps): a queue, jitter or a radio on the return path held them.",
         "Look for traffic on the return path (an upload, Wi-Fi); give ACKs priority there. Pacing smooths the bursts.",
         "Equal TCP timestamps within a bunch, which would mean that the receiver delayed the ACKs.",
     ),
     "ack_aggregation": cause(
         "aggregated ACKs",
         "ACKs come in batches, every {interval_us} ({of_base_share} of the base RTT) for some {segments_per_batch} "
-        "segments: a radio link or the receiver aggregates them.",
+        "segments: a radio link or the receiver (its NIC, or an application that reads at intervals) aggregates them.",
         "A window with room for one more batch (BBR since 2019 adds it); less aggregation on the last hop.",
         "ACKs at the pace of the bottleneck's deliveries.",
     ),
@@ -359,8 +358,9 @@ CAUSES = {  # the most important first
         "jitter",
         "The path's delay varies: a standard deviation of {jitter_sd_us} within an RTT, on a mean of "
         "{uncongested_rtt_us}, whatever this flow has queued.",
-        "Jitter lowers BBR's min_rtt: `cctrace fit collapse` computes how near this is to a minRTT collapse. `cctrace "
-        "fit jitter` fits the path's own jitter, of which packets that stay in order show only a part.",
+        "[{answers_losses?}Look for a radio or a busy host|Jitter lowers BBR's min_rtt: `cctrace fit collapse` "
+        "computes how near this is to a minRTT collapse]. `cctrace fit jitter` fits the path's own jitter, of which "
+        "packets that stay in order show only a part.",
         "Delays that follow the flow's own queue.",
     ),
     "inflated_min_rtt": cause(
@@ -380,7 +380,7 @@ CAUSES = {  # the most important first
     "lost_before_capture": cause(
         "losses before the capture",
         "{retransmitted_share} of the segments were lost before the capture point ({retransmitted_segments:count} of "
-        "{segments:count} were retransmitted): at random or in a full queue, which only a capture at the sender shows.",
+        "{segments:count} were retransmitted): at random, by a policer or in a full queue, which does not show here.",
         "Capture at the sender, where the RTT of every packet is known.",
         "Two copies of these segments in the capture, which would show that they were not lost before it.",
     ),

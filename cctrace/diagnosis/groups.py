@@ -224,6 +224,7 @@ class Policer(NamedTuple):
     explained_share: float
     lost: int
     span: Span
+    losses_elsewhere: int = 0  # met tokens, and cut the window at another time than the bucket's losses did
 
 
 class GrowingWindow(NamedTuple):

@@ -52,15 +52,21 @@ def central_sd(values: Floats) -> float:
 
 
 def events_apart(times: Floats, least: float) -> int:
-    """Return the number of events: each begins with a time and includes all others up to `least` after it.
+    """Return the number of events: see `first_of_events`."""
+    return len(first_of_events(times, least))
 
-    >>> events_apart(np.array([0.0, 2.0, 5.0, 6.0, 9.0]), 5.0)
-    2
+
+def first_of_events(times: Floats, least: float) -> Ints:
+    """Return where events begin: each includes all times up to `least` after its first.
+
+    >>> first_of_events(np.array([0.0, 2.0, 5.0, 6.0, 9.0]), 5.0)
+    array([0, 3])
     """
-    place = count = 0
+    place, found = 0, []
     while place < len(times):
-        place, count = max(int(np.searchsorted(times, times[place] + least, "right")), place + 1), count + 1
-    return count
+        found.append(place)
+        place = max(int(np.searchsorted(times, times[place] + least, "right")), place + 1)
+    return np.array(found, np.int64)
 
 
 class Parts:

@@ -17,7 +17,7 @@ import numpy as np
 from cctrace.columns import Bools, Floats, Ints
 from cctrace.estimates import Z95, Estimate
 from cctrace.path import constants as const
-from cctrace.path.arrays import events_apart
+from cctrace.path.arrays import events_apart, first_of_events
 from cctrace.path.queue import Steps
 from cctrace.path.sent import SentPackets, backlog_at
 from cctrace.path.transmissions import LOST, Transmissions
@@ -103,6 +103,14 @@ class Backlogs:
         """The probability that losses by chance alone avoid short queues as much as these."""
         apart = np.diff(self.time_us[self.lost], prepend=-np.inf) > self.rtt_us
         return by_chance(self.ahead_bytes, self.ahead_bytes[self.lost], int(np.count_nonzero(apart)))
+
+    def chance_of(self, which: Bools) -> float:
+        """Return the probability that random losses avoid short queues as much as `which` losses do.
+
+        Of those within an RTT the first counts: however many a full queue drops at a time, they are one event.
+        """
+        first = first_of_events(self.time_us[which], self.rtt_us)
+        return by_chance(self.ahead_bytes, self.ahead_bytes[which][first], len(first))
 
     def episodes(self, which: Bools) -> int:
         """Return the number of these losses that are an RTT apart, the unit for chance."""

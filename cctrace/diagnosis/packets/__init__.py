@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from cctrace.diagnosis.facts import PACKETS, Facts
 from cctrace.diagnosis.findings import Limit
 from cctrace.diagnosis.packets import acks, capture, delays, ends, losses, marks, policing, rates, sharing
@@ -59,11 +61,11 @@ def _of_ends(record: Record, limits: list[Limit]) -> dict[str, Any]:
 
 
 def _losses(record: Record, known: dict[str, Any]) -> dict[str, Any]:
-    """Return the losses; nothing where a fair queue serves the flow, but its own delays do not show at which rate."""
-    fair = known.get("fair_queueing")
-    if fair is not None and not fair.is_own:
+    """Return the losses; nothing where flows share a link, but their delays do not show which queue dropped them."""
+    fair, sharing = known.get("fair_queueing"), known.get("sharing")
+    if (fair is not None and not fair.is_own) or (sharing is not None and np.isnan(sharing.explained_better_by)):
         return {}
-    return {"losses": losses.losses(record, "sharing" in known, fair is not None)}
+    return {"losses": losses.losses(record, sharing is not None, fair is not None)}
 
 
 _FAMILIES: dict[str, Callable[[Record, list[Limit]], dict[str, Any]]] = {

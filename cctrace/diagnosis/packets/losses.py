@@ -12,7 +12,7 @@ from cctrace.diagnosis.record import Record
 from cctrace.path.arrays import last_of_each
 from cctrace.path.bottleneck import deviation
 from cctrace.path.constants import ABOVE_FULL_PACKETS, CHANCE_OF_ALL, CHANCE_PROBABILITY, COMMON_GAIN, MAX_EARLY_SHARE
-from cctrace.path.losses import Backlogs, by_chance, decided_ns, proportion
+from cctrace.path.losses import Backlogs, decided_ns, proportion
 from cctrace.path.own_queue import base_rtt_us, mean_rank, ranks
 from cctrace.path.queue import Steps, constant
 from cctrace.path.sent import SentPackets, backlog_at
@@ -136,7 +136,7 @@ def _loss_backlogs(record: Record, queue: Server) -> LossBacklogs:
         other_share=other_losses / sent,
         share_low=low,
         share_high=high,
-        chance=by_chance(at.ahead_bytes, at.ahead_bytes[other], at.episodes(other)),
+        chance=at.chance_of(other),
         rtt_rank=rank,
         rtt_episodes=episodes,
         buffer_bytes=buffer,
@@ -187,9 +187,7 @@ def _drops_at_its_longest(at: Backlogs) -> bool:
     if alone and passed > const.PASSED_PER_DROP * (1 + at.overflow.sum()):
         return False
     many = at.episodes(at.overflow)  # where most packets meet the longest queue, so do most random losses
-    return bool(
-        many < const.MIN_OBSERVATIONS or by_chance(at.ahead_bytes, at.ahead_bytes[at.overflow], many) < CHANCE_OF_ALL
-    )
+    return many < const.MIN_OBSERVATIONS or at.chance_of(at.overflow) < CHANCE_OF_ALL
 
 
 def _behind(table: Transmissions) -> Ints:

@@ -6,6 +6,7 @@ the same ones; unlike a policer, it delays packets before it drops them.
 
 import numpy as np
 
+from cctrace.columns import Bools
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.groups import Policer
 from cctrace.diagnosis.packets.losses import before_losses, rtts_before
@@ -23,8 +24,26 @@ def policer(record: Record) -> Policer | None:
         return None
     lost, times = record.path.lost[: len(bucket.explained)], record.path.sent_s[record.path.lost]
     explained = float(bucket.explained[lost].mean())
-    was_full = bool(record.flow.facts["complete"])
-    return Policer(rate * 8e6, size, was_full, explained, int(lost.sum()), (float(times.min()), float(times.max())))
+    was_full, span = bool(record.flow.facts["complete"]), (float(times.min()), float(times.max()))
+    return Policer(rate * 8e6, size, was_full, explained, int(lost.sum()), span, _elsewhere(record, bucket.explained))
+
+
+def _elsewhere(record: Record, explained: Bools) -> int:
+    """Return the number of losses with tokens left that are no part of an episode in which the bucket was empty.
+
+    Those within it cut the window once, with the others. They may be the bucket's, too: its size is less sure where a
+    short queue behind it drops what has taken tokens.
+    """
+    lost = record.path.lost[: len(explained)]
+    sent_s = record.path.sent_s[: len(explained)]
+    at, policed = sent_s[lost & ~explained], sent_s[lost & explained]
+    if not len(policed):
+        return len(at)
+    after = np.searchsorted(policed, at)
+    near = np.minimum(
+        np.abs(at - policed[np.maximum(after - 1, 0)]), np.abs(policed[np.minimum(after, len(policed) - 1)] - at)
+    )
+    return int(np.sum(near > const.EPISODE_RTTS * record.path.median_rtt_us / 1e6))
 
 
 def _is_the_links(record: Record, rate: float) -> bool:

@@ -1,7 +1,8 @@
 """Facts about other flows, from packets: whether they share this flow's queue, or a fair queue serves all in turn.
 
 Either a queue of all flows' packets explains this flow's delays better than one of its own (`path.neighbours`), or all
-flows have equal rates whenever they have data, or a simulated fair queue explains the delays better than both.
+flows have equal rates whenever they have data, or a simulated fair queue explains the delays better than both. Where no
+queue explains the delays, as behind a return path that releases ACKs on a clock, rates with a steady sum show it.
 """
 
 from __future__ import annotations
@@ -36,8 +37,50 @@ def others(record: Record) -> dict[str, FairQueueing | Sharing]:
     found = _fair_queue_fit(record, shared.gain)
     if found is not None and (found.has_own_queue or _other_is_fairly_queued(record)):
         return {"fair_queueing": _fair_queueing(record, found)}
-    sharing = _sharing(record, shared) if shared.is_common else None
+    sharing = (_sharing(record, shared) if shared.is_common else None) or _by_sum(record)
     return {} if sharing is None else {"sharing": sharing}
+
+
+def _by_sum(record: Record) -> Sharing | None:
+    """Return the rates of flows that add up to a steady one, and whose RTTs move together; None if they do not.
+
+    It is for delays that no queue explains. One flow leaves what another takes only where they share a bottleneck.
+    """
+    if record.path.require_bottleneck.explained > COMMON_GAIN:
+        return None
+    parts, (begin, end) = record.path.sent_by_flow, _overlap(record)
+    edges = np.arange(1e6 * begin, 1e6 * end + 1.0, _window_us([*parts.values()]))
+    if len(edges) <= const.MIN_FOR_SHARES:
+        return None
+    rates = np.array([_rates(part, edges) for part in parts.values()])
+    total, means = rates.sum(axis=0), rates.mean(axis=1)
+    if not const.CLEARLY_TIMES * np.std(total) < np.std(rates, axis=1).min() or not means.min() > 0:
+        return None
+    own, *others = (_mean_rtts(part, edges) for part in parts.values())
+    alike = min(_correlation(own, other) for other in others)
+    if not alike > const.RTTS_ALIKE:
+        return None
+    mine_bps, *their_bps = (means * 8e6).tolist()
+    by_flow = dict(zip(record.path.companions, their_bps, strict=True))
+    link_bps = float(np.median(total)) * 8e6
+    return _named(record, sharing_of(mine_bps, by_flow, (begin, end), link_bps=link_bps, rtt_correlation=alike))
+
+
+def _mean_rtts(part: SentPackets, edges: Floats) -> Floats:
+    """Return a flow's mean RTT in each window, us; NaN without any."""
+    place = np.searchsorted(edges, part.sent_us[part.timed], side="right") - 1
+    inside = (place >= 0) & (place < len(edges) - 1)
+    rtt_us = (part.acked_us - part.sent_us)[part.timed][inside]
+    many, total = (np.bincount(place[inside], weights, len(edges) - 1) for weights in (None, rtt_us))
+    return np.where(many > 0, total / np.maximum(many, 1), np.nan)
+
+
+def _correlation(one: Floats, other: Floats) -> float:
+    """Return the correlation of two series where both are known; 0 if they hardly are, or do not vary."""
+    known = np.isfinite(one) & np.isfinite(other)
+    if known.sum() < const.MIN_FOR_SHARES or min(np.std(one[known]), np.std(other[known])) == 0:
+        return 0.0
+    return float(np.corrcoef(one[known], other[known])[0, 1])
 
 
 def _fair_queueing(record: Record, found: _FairQueueFit) -> FairQueueing:
@@ -72,7 +115,11 @@ def _sharing(record: Record, shared: SharedQueue) -> Sharing | None:
     mine_bps, *their_bps = (rates.mean(axis=1) * 8e6).tolist()
     by_flow = dict(zip(shared.flows, their_bps, strict=True))
     link_bps, gain = shared.rate * 8e6, float(shared.gain)
-    found = sharing_of(mine_bps, by_flow, _overlap(record), link_bps=link_bps, explained_better_by=gain)
+    return _named(record, sharing_of(mine_bps, by_flow, _overlap(record), link_bps=link_bps, explained_better_by=gain))
+
+
+def _named(record: Record, found: Sharing) -> Sharing:
+    """Return the sharing with the endpoint of the fastest other flow in place of its index."""
     columns = record.flow.capture.columns
     return found._replace(best=endpoint(columns["src"][found.best], columns["sport"][found.best]))
 

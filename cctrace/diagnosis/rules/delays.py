@@ -73,7 +73,7 @@ def ack_compression(facts: Facts, found: Findings) -> Iterator[Finding]:
     bunches = facts.bunches
     if bunches is not None and bunches.bunched_share >= 1 - const.PREDOMINANT_SHARE and not _scattered(found):
         sure = between(const.EXPLAINING_CONFIDENCE, const.MEASURED_CONFIDENCE, bunches.bunched_share)
-        yield facts.finding("ack_compression", sure, bunches)
+        yield facts.finding("ack_compression", sure, bunches).saying(at_once=bunches.came_within_us == 0)
 
 
 def ack_aggregation(facts: Facts, found: Findings) -> Iterator[Finding]:

@@ -68,11 +68,10 @@ def are_open(lost: float, spurious: float) -> bool:
 
 
 def _with_tokens_left(facts: Facts, lost: Losses, policer: Policer) -> Iterator[Finding]:
-    """Losses that a policer does not explain: its bucket was not empty."""
-    share = 1 - policer.explained_share
-    if (count := round(share * policer.lost)) >= const.MIN_OBSERVATIONS:
+    """Losses that a policer does not explain: its bucket was not empty, then or shortly before or after."""
+    if (count := policer.losses_elsewhere) >= const.MIN_OBSERVATIONS:
         sure = between(const.LIKELY_CONFIDENCE, const.MEASURED_CONFIDENCE, count / const.MIN_FOR_SHARES)
-        numbers = {"loss_share": share * lost.loss_share, "lost": count}
+        numbers = {"loss_share": count / policer.lost * lost.loss_share, "lost": count}
         yield facts.finding("random_loss", sure, numbers, span=lost.span).saying(whatever="while tokens were left")
 
 

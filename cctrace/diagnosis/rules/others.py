@@ -57,6 +57,7 @@ def competition(facts: Facts, found: Findings) -> Iterator[Finding]:
         "record": "capture" if facts.kind == PACKETS else "file",
         "by_rtts": sharing.rtt_correlation > const.RTTS_ALIKE,
         "won": won,
+        "all_flows": f"all {sharing.flows}" if sharing.flows > 2 else "both",
     }
     numbers = sharing._asdict() | {"fair_share": 1 / sharing.flows}
     yield facts.finding("competition", min(const.MAX_CONFIDENCE, sure), numbers, span=sharing.span).saying(**words)
