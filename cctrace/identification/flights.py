@@ -201,7 +201,8 @@ def astray(record: SenderRecord, replay: Replay) -> Astray:
     Outside recovery and slow start (in which a window grows faster than it is filled), and where no SO_MAX_PACING_RATE
     leaves it unfilled, a flight must equal cwnd after the previous ACK to within a segment and 2 %, or what senders
     wait for to fill a super-packet. A paced socket's timer leaves it unfilled where it explains the sends. In recovery,
-    when proportional rate reduction lowers it, it must not exceed cwnd.
+    when proportional rate reduction lowers it, it must not exceed cwnd. Of ACKs within a microsecond, only the first
+    counts: a sender may answer all of them after the last.
     """
     halves = record.halves
     if len(halves.acks) < 2:
@@ -224,7 +225,7 @@ def astray(record: SenderRecord, replay: Replay) -> Astray:
     wrong = still_open & ((apart > segment + share) | below_it)
     repairs = ~halves.outside_recovery[1:]
     wrong |= repairs & (apart > 2 * segment + share)
-    judged = (still_open | repairs) & (before >= record.since)
+    judged = (still_open | repairs) & (before >= record.since) & (np.diff(halves.time_us) >= 1.0)
     return Astray(int(judged.sum()), float(np.sum(wrong & judged)) / max(int(judged.sum()), 1))
 
 
