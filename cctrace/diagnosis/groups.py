@@ -1,7 +1,4 @@
-"""Groups of facts, each about one aspect of a flow: see `facts`.
-
-The names of the numbers are those of a verdict's evidence, units last; NaN is a number that the record lacks.
-"""
+"""Groups of facts (see `facts`), named as in a verdict's evidence, units last; NaN: the record lacks the number."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
