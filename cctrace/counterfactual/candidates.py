@@ -84,8 +84,9 @@ def _doubtful_findings(model: FlowModel, diagnosis: Diagnosis) -> Iterator[Findi
     if (loss := _random_losses(model, diagnosis)) and not names & {"random_loss", "fair_queueing"}:
         words = {"whatever": "beside those that a queue dropped", "answers_losses": False}
         yield Finding("random_loss", const.DOUBTFUL_CONFIDENCE, full_span, loss, words)
-    # An assumed competitor's queue varies the delays, too.
-    if not model.others_hypothetical and (jitter := _jitter(model)) and not names & DELAYED:
+    # An assumed competitor's queue varies the delays, too, and so does a rate that varies all the time.
+    unsteady = model.others_hypothetical or any(map(varies, diagnosis.verdicts))
+    if not unsteady and (jitter := _jitter(model)) and not names & DELAYED:
         controller = model.controller if isinstance(model.controller, str) else None
         words = {"answers_losses": bool(controller) and not is_model_based(controller)}
         yield Finding("jitter", const.DOUBTFUL_CONFIDENCE, full_span, jitter, words)

@@ -91,8 +91,8 @@ def congested_before(facts: Facts, found: Findings) -> Iterator[Finding]:
 
 
 def shaper(facts: Facts, found: Findings) -> Iterator[Finding]:
-    """A token bucket passes bursts; more than a fair share while others were idle does not count."""
-    if facts.shaper is not None and not _ends(found) and "fair_queueing" not in found.sure:
+    """A token bucket passes bursts; more than a fair share while others were idle, or packets that overtake, do not."""
+    if facts.shaper is not None and not _ends(found) and not {"fair_queueing", "reordering"} & found.sure:
         yield facts.finding("shaper", const.LIKELY_CONFIDENCE, facts.shaper)
 
 
