@@ -39,3 +39,11 @@ def test_a_queue_of_acks_is_told_with_its_rate():
 
 def test_a_queue_of_data_is_none_of_acks():
     assert "ack_path_full" not in diagnose(captured(0)).causes
+
+
+def test_flows_whose_rates_have_a_steady_sum_compete_although_acks_on_a_clock_hide_the_queue():
+    senders = [cct.Sender("cubic6", ack_slot="8ms"), cct.Sender("cubic6", ack_slot="8ms", start="2s")]
+    sim = cct.simulate(cct.Path(rate="40Mbit", rtt="30ms", buffer="2bdp"), senders, "8s", seed=3, packets=True)
+    for flow in (sim.capture().flow(0), sim.capture().flow(1)):
+        found = next(one for one in diagnose(flow).verdicts if one.name == "competition")
+        assert found.evidence["link_bps"] == pytest.approx(40e6, rel=0.05)

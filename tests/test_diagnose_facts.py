@@ -34,6 +34,7 @@ from cctrace.diagnosis.rules import explained_away, judge
 from cctrace.diagnosis.wording import fill
 from cctrace.flows.capture import Capture
 from cctrace.path.changes import Change
+from cctrace.path.losses import Backlogs
 from tests.places import RECORDINGS
 
 WITHIN_RTT = "what varies within an RTT lies between two polls"
@@ -167,6 +168,25 @@ def test_a_policer_that_was_judged_by_a_long_flows_first_losses_is_said_to_expla
     policed = Policer(1e6, 9e4, was_full=True, explained_share=1.0, lost=40, span=(0.0, 1.0))
     found = judge(Facts(PACKETS, 10.0, 1e6, losses=LOST._replace(lost=lost), policer=policed))
     assert words in next(verdict_of(one).text for one in found if one.name == "policer")
+
+
+@pytest.mark.parametrize(("elsewhere", "want"), [(7, ["policer", "random_loss"]), (0, ["policer"])])
+def test_losses_with_tokens_left_are_random_if_they_came_at_other_times_than_the_buckets(elsewhere, want):
+    """A short queue behind a policer drops what has taken tokens: the bucket seems larger than it is."""
+    policed = Policer(1e6, 9e4, True, explained_share=0.9, lost=70, span=(0.0, 1.0), losses_elsewhere=elsewhere)
+    found = judge(Facts(PACKETS, 10.0, 1e6, losses=LOST._replace(lost=70), policer=policed))
+    assert {one.name for one in found} & {"policer", "random_loss"} == set(want)
+
+
+def test_losses_of_one_overflow_count_once_where_queues_at_losses_are_compared():
+    """Fifty drops of one overflow must not make random losses look as if they avoided short queues."""
+    time_us = np.arange(10_000) * 1000.0
+    ahead = np.tile(np.linspace(0, 1e5, 100), 100)
+    lost = np.zeros(10_000, bool)
+    lost[37::137] = True  # at any length
+    lost[5050:5100] = True  # while the queue grew to its end, within two RTTs
+    at = SimpleNamespace(time_us=time_us, rtt_us=50_000.0, ahead_bytes=ahead)
+    assert Backlogs.chance_of(at, lost) > 0.05
 
 
 @pytest.mark.parametrize(("late", "want"), [(8, ["reordering"]), (4, [])])

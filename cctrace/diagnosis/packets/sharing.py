@@ -55,7 +55,8 @@ def _by_sum(record: Record) -> Sharing | None:
         return None
     rates = np.array([_rates(part, edges) for part in parts.values()])
     total, means = rates.sum(axis=0), rates.mean(axis=1)
-    if not const.CLEARLY_TIMES * np.std(total) < np.std(rates, axis=1).min() or not means.min() > 0:
+    is_steady = np.std(total) < const.STEADY_SCATTER * total.mean() and means.min() > 0
+    if not is_steady or not _correlation(rates[0], total - rates[0]) < -const.RTTS_ALIKE:
         return None
     own, *others = (_mean_rtts(part, edges) for part in parts.values())
     alike = min(_correlation(own, other) for other in others)
