@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.facts import PACKETS, Facts
@@ -55,7 +56,11 @@ def losses(facts: Facts, found: Findings) -> Iterator[Finding]:
     if marks is not None and "ecn_marking" in found.sure and marks.loss_episodes == 1:
         hidden = hidden | {"shallow_buffer"}
     some_late = late is not None and late.spurious_retransmissions > 0  # and not all of those are reported
-    yield from (one.saying(is_bound=some_late) for one in causes if one.name not in hidden)
+    doubted = {"random_loss"} if late is not None and late.reordered_share >= const.NOTABLE_SHARE else set()
+    for one in causes:
+        if one.name not in hidden:  # where late packets are no exception, many of the lost ones may be such
+            sure = min(one.confidence, const.UNSURE_CONFIDENCE) if one.name in doubted else one.confidence
+            yield replace(one, confidence=sure).saying(is_bound=some_late)
 
 
 def are_open(lost: float, spurious: float) -> bool:
