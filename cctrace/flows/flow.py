@@ -73,8 +73,8 @@ class Flow(Carded):
         kept = ("tcpinfo", "alignment", "through_fq", "_kept", "row", *enacted)
         vars(other).update({name: mine[name] for name in kept if name in mine} | changes)
         if "_reenacted" in mine and all(getattr(other, name) is mine[name] for name in enacted):
-            shared = ("_reenacted", "events")[: 2 if bool(other.through_fq) == bool(self.through_fq) else 1]
-            vars(other).update({name: mine[name] for name in shared if name in mine})  # they depend on these alone
+            alike = self.tcpinfo is other.tcpinfo and bool(self.through_fq) == bool(other.through_fq)  # for `facts`
+            vars(other).update({name: mine[name] for name in ("_reenacted", "events")[: 1 + alike] if name in mine})
         return other
 
     @functools.cached_property
