@@ -247,14 +247,17 @@ def test_random_losses_of_the_path_are_asked_about_although_others_dropped_more(
     loss = {"model": "bernoulli", "share": Estimate90(0.005, low, 0.01), "congestive": 62, "random": lost}
     estimates = {"loss": loss, "buffer_bytes": Estimate90(None), "rate_bps": rates()}
     path = SimpleNamespace(estimates=estimates, aqm="droptail")
-    model = SimpleNamespace(other_senders=(), host_limits=HostLimits(), path=path, others_hypothetical=False)
+    others = (SimpleNamespace(start_ns=0),)
+    model = SimpleNamespace(other_senders=others, host_limits=HostLimits(), path=path, others_hypothetical=False)
 
     def names(*verdicts):
         diagnosis = Diagnosis.of([Limit("cwnd", 0.0, 5.0)], [], list(verdicts))
         return [one.name for one in doubtful_verdicts(model, diagnosis)]
 
     assert names(one("competition")) == (["random_loss"] if asked else [])
-    assert not names(one("random_loss"))
+    assert not names(one("competition"), one("random_loss"))
+    model.other_senders = ()
+    assert not names(one("competition"))  # the path's losses may be the competitors' doing
 
 
 def test_the_drops_of_an_aqm_that_the_path_lacks_are_no_random_losses_beside_it(tmp_path):
@@ -669,7 +672,11 @@ def test_jitter_that_no_verdict_names_is_asked_about_unless_a_hypothetical_compe
             max_rate_bps=lambda: 8e6,
         )
         model = SimpleNamespace(
-            other_senders=others, host_limits=HostLimits(), path=path, others_hypothetical=others_hypothetical
+            other_senders=others,
+            host_limits=HostLimits(),
+            path=path,
+            others_hypothetical=others_hypothetical,
+            controller="cubic6",
         )
         diagnosis = Diagnosis.of([Limit("cwnd", 0.0, 5.0)], [], list(verdicts))
         return [each.name for each in doubtful_verdicts(model, diagnosis)]

@@ -140,7 +140,7 @@ class Polls:
     delivered = np.cumsum(cwnd)
     time_ns = np.arange(27) * 100_000_000
     rtt_us = np.full(27, 100_000.0)
-    open = use = full = np.ones(27, bool)
+    is_open = use = full = np.ones(27, bool)
 
 
 def test_polls_tell_the_factor_of_reductions_and_how_fast_the_window_grows():

@@ -44,7 +44,7 @@ def test_a_segment_sent_again_counts_as_sent_twice_and_acknowledged_once():
 
 @pytest.mark.parametrize("bin_s", [0, -1.0, 1e-9, float("nan"), "x"])
 def test_bins_of_no_use_are_refused(flow, bin_s):
-    with pytest.raises(ArgumentError, match=f"bin_s={bin_s}: must be above 0, in seconds"):
+    with pytest.raises(ArgumentError, match=f"bin_s={bin_s!r}: must be above 0, in seconds"):
         flow.throughput(bin_s)
 
 
