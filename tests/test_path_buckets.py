@@ -7,7 +7,7 @@ import pytest
 
 import cctrace as cct
 from cctrace.path import constants as const
-from cctrace.path.buckets import _Arrivals, _delayed, _dropped_as_one, _Hypothesis, _queued
+from cctrace.path.buckets import _Arrivals, _best_near, _delayed, _dropped_as_one, _Hypothesis, _queued
 from cctrace.path.evidence import evidence_of
 from cctrace.path.lindley import losses_by_deficit
 from cctrace.path.transmissions import DELIVERED, LOST
@@ -25,11 +25,15 @@ class Table(SimpleNamespace):
 ZONES = int(const.EMPTY_PACKETS + const.OVER_PACKETS) + 2
 
 
-def policed(seed, chance):
-    """Packets at 1.2 times the rate of a bucket of 20 packets, of which some are lost by chance, too."""
+def policed(seed, chance, missing=0.0, pause_us=0.0):
+    """Packets at 1.2 times the rate of a bucket of 20 packets, of which some are lost by chance, too.
+
+    `missing`: bytes that others took from the bucket before. `pause_us`: of the sender, halfway.
+    """
     rng = np.random.default_rng(seed)
     time = np.cumsum(rng.exponential(1000, 3000))
-    rate, most, level, lost = PACKET_BYTES / 1200, 20 * PACKET_BYTES, 0.0, np.zeros(len(time), bool)
+    time[1500:] += pause_us
+    rate, most, level, lost = PACKET_BYTES / 1200, 20 * PACKET_BYTES, missing, np.zeros(len(time), bool)
     for k, gap in enumerate(np.diff(time, prepend=0.0)):
         level = max(level - gap * rate, 0.0)
         lost[k] = level + PACKET_BYTES > most or rng.random() < chance
@@ -61,13 +65,20 @@ def test_a_bucket_of_the_right_rate_is_likely_and_one_of_another_is_refused():
     assert not np.isfinite(tried.judge(3 * rate, most, most / 2).gain)
 
 
+def test_a_bucket_that_was_half_empty_at_first_is_found_whole_once_it_was_full():
+    tried, rate, most = policed(7, 0.0, missing=10 * PACKET_BYTES, pause_us=60e3)
+    found = _best_near(tried, rate)
+    assert np.median(tried.first_deficits(rate)) < 0.6 * most
+    assert found.rate == pytest.approx(rate, rel=2e-3)
+    assert found.bucket == pytest.approx(most, abs=PACKET_BYTES)
+
+
 @pytest.mark.parametrize("all_at_first", [0, 100])
 def test_the_beginning_of_a_flow_says_what_its_first_losses_met(all_at_first):
     tried, rate, _ = policed(6, 0.01)
     tried.lost[:all_at_first] = True  # none passes before or among the first losses
-    first = tried.first_losses
-    assert len(tried.beginning.lost) < len(tried.lost)
-    assert tried.beginning.deficits(rate)[first].tolist() == tried.deficits(rate)[first].tolist()
+    assert tried.first_losses[-1] < len(tried.lost) - 1
+    assert tried.first_deficits(rate).tolist() == tried.deficits(rate)[tried.first_losses].tolist()
 
 
 def test_losses_that_go_on_for_many_rtts_are_an_event_per_rtt():

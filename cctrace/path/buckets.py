@@ -77,14 +77,9 @@ class _Arrivals:
         counts = np.zeros(2 + 2 * zones, np.int64)
         number = int(self._columns[2].sum())
         counts[:2] = number, max(len(self.lost) - number, 1)
-        packets = (
-            float(PACKET_BYTES),
-            const.EMPTY_PACKETS,
-            const.POLICED_SHARE,
-            const.OVER_PACKETS,
-            const.MAX_SPARED_SHARE,
-        )
-        if not losses_by_deficit(*self._columns, float(rate), float(bucket), float(near), *packets, counts):
+        packets = float(PACKET_BYTES), const.EMPTY_PACKETS, const.POLICED_SHARE, const.OVER_PACKETS
+        tried = float(rate), float(bucket), float(near)
+        if not losses_by_deficit(*self._columns, *tried, *packets, const.MAX_SPARED_SHARE, counts):
             return _Hypothesis(rate, bucket, near, -np.inf)
         lost, among = counts[2 : 2 + zones], counts[2 + zones :]
         used = int(np.flatnonzero(among)[-1]) + 1
@@ -108,12 +103,17 @@ class _Arrivals:
         lost = np.flatnonzero(self.lost)
         return lost[self.time_us[lost] < self.time_us[lost[0]] + const.FIRST_LOSSES_US][: const.FIRST_LOSSES]
 
-    @functools.cached_property
-    def beginning(self) -> _Arrivals:
-        """What was sent until the last of `first_losses`: later packets do not change the deficits that those met."""
+    def first_deficits(self, rate: float) -> Floats:
+        """Return the deficits at `first_losses`, which later packets do not change."""
         end = int(np.searchsorted(self.time_us, self.time_us[self.first_losses[-1]], "right"))
         end = max(end, int(np.argmin(self.lost)) + 1)  # at least one packet passed
-        return _Arrivals(self.time_us[:end], self.size[:end], self.lost[:end], self.rtt_us)
+        beginning = _Arrivals(self.time_us[:end], self.size[:end], self.lost[:end], self.rtt_us)
+        return beginning.deficits(rate)[self.first_losses]
+
+    def event_deficits(self, rate: float) -> Floats:
+        """Return the deficits at the first losses of all loss events."""
+        lost = np.flatnonzero(self.lost)
+        return self.deficits(rate)[lost[np.diff(self.time_us[lost], prepend=-np.inf) > self.rtt_us]]
 
     @functools.cached_property
     def apart(self) -> float:
@@ -288,40 +288,43 @@ class _Hypothesis(NamedTuple):
 
 
 def _best_near(arrivals: _Arrivals, rate: float) -> _Hypothesis:
-    """Return the likeliest policer of about this rate."""
-    first = _judged(arrivals, rate)
+    """Return the likeliest policer of about this rate.
 
-    def unlikely(other: float) -> float:
-        return -arrivals.judge(other, first.bucket, first.near).gain
-
-    return arrivals.judge(
-        least_of(unlikely, rate / np.exp(const.RATE_GRID), rate * np.exp(const.RATE_GRID), 41, 1e-5)[0],
-        first.bucket,
-        first.near,
-    )
+    The first losses say best how large the bucket is, unless it was partly empty when the flow began. Then corrected
+    deficits leave open how large; those at the right rate never exceed it.
+    """
+    first = _refined(arrivals, _judged(arrivals, rate, arrivals.first_deficits(rate)))
+    later = _refined(arrivals, _judged(arrivals, rate, arrivals.event_deficits(rate)))
+    later = _refined(arrivals, _judged(arrivals, later.rate, arrivals.event_deficits(later.rate)))
+    return later if later.gain > first.gain + const.POLICED_GAIN else first
 
 
-def _judged(arrivals: _Arrivals, rate: float) -> _Hypothesis:
-    """Return the likeliest policer of a rate; its bucket is the deficit at the first losses that it explains.
+def _refined(arrivals: _Arrivals, about: _Hypothesis) -> _Hypothesis:
+    """Return the policer with the likeliest rate near that of another one with the same bucket."""
+
+    def unlikely(rate: float) -> float:
+        return -arrivals.judge(rate, about.bucket, about.near).gain
+
+    by = np.exp(const.RATE_GRID)
+    return arrivals.judge(least_of(unlikely, about.rate / by, about.rate * by, 41, 1e-5)[0], about.bucket, about.near)
+
+
+def _judged(arrivals: _Arrivals, rate: float, at_losses: Floats) -> _Hypothesis:
+    """Return the likeliest policer of a rate; its bucket is one of the deficits at losses, which it explains.
 
     Correcting the deficit at every loss with a bucket half empty, or only if it is nearly empty, are both tried: a
     miscounted packet (a duplicate, or one of a flow outside the capture) is thus forgotten at the next loss.
     """
-    deficit_bytes = arrivals.beginning.deficits(rate)[arrivals.first_losses]
-    sizes = np.unique(np.quantile(deficit_bytes, (0.1, 0.3, 0.5, 0.7, 0.9)) - PACKET_BYTES / 2)
-    each = (
-        arrivals.judge(rate, float(size), near)
-        for size in sizes
-        for near in (const.EMPTY_PACKETS * PACKET_BYTES, size / 2)
-    )
-    return max(each, key=lambda found: found.gain)
+    sizes = np.unique(np.quantile(at_losses, (0.1, 0.3, 0.5, 0.7, 0.9)) - PACKET_BYTES / 2)
+    tried = [(float(size), near) for size in sizes for near in (const.EMPTY_PACKETS * PACKET_BYTES, size / 2)]
+    return max((arrivals.judge(rate, *bucket) for bucket in tried), key=lambda found: found.gain)
 
 
 def _candidates(arrivals: _Arrivals) -> list[float]:
     """Return candidate rates: the best of a coarse grid, those near where losses agree, and from bytes between them."""
     mean = arrivals.size[~arrivals.lost].sum() / (arrivals.time_us[-1] - arrivals.time_us[0])
     grid = mean * np.exp(np.arange(-2 * const.RATE_GRID, const.MAX_ABOVE_MEAN, const.RATE_GRID))
-    gains = np.array([_judged(arrivals, rate).gain for rate in grid])
+    gains = np.array([_judged(arrivals, rate, arrivals.first_deficits(rate)).gain for rate in grid])
     best = [float(grid[k]) for k in np.argsort(-gains, kind="stable")[: const.BEST_RATES] if np.isfinite(gains[k])]
     found = best + [_level_rate(arrivals, rate) for rate in best]
     for span_us in (5e5, 2e6, 8e6):
@@ -335,7 +338,7 @@ def _level_rate(arrivals: _Arrivals, about: float) -> float:
     """Return the rate at which most of the first losses met the same deficit, which a wrong rate spreads."""
 
     def off(rate: float) -> float:
-        deficit_bytes = arrivals.beginning.deficits(rate)[arrivals.first_losses]
+        deficit_bytes = arrivals.first_deficits(rate)
         return float(np.mean(np.log1p(np.abs(deficit_bytes - np.median(deficit_bytes)) / PACKET_BYTES)))
 
     return least_of(off, about / np.exp(const.RATE_GRID), about * np.exp(const.RATE_GRID), 41, 1e-5)[0]
