@@ -73,8 +73,9 @@ class Flow(Carded):
         kept = ("tcpinfo", "alignment", "through_fq", "_kept", "row", *enacted)
         vars(other).update({name: mine[name] for name in kept if name in mine} | changes)
         if "_reenacted" in mine and all(getattr(other, name) is mine[name] for name in enacted):
-            alike = self.tcpinfo is other.tcpinfo and bool(self.through_fq) == bool(other.through_fq)  # for `facts`
-            vars(other).update({name: mine[name] for name in ("_reenacted", "events")[: 1 + alike] if name in mine})
+            same = self.tcpinfo is other.tcpinfo and bool(self.through_fq) == bool(other.through_fq)
+            alike = {"_reenacted", "events"} if same else {"_reenacted"}  # they depend on nothing else
+            vars(other).update({name: mine[name] for name in alike & mine.keys()})
         return other
 
     @functools.cached_property
@@ -92,12 +93,11 @@ class Flow(Carded):
 
     def _card(self) -> Card:
         row = self.row
-        rtts = [row[f"rtt_{which}_us"] for which in ("min", "median", "p95")]  # None without a sample
-        rtt_texts = ", ".join(format_rtt(value) for value in rtts)
+        rtts = ", ".join(format_rtt(row[f"rtt_{which}_us"]) for which in ("min", "median", "p95"))
         rows: list[tuple[str, object]] = [
             ("sent", f"{format_size(row['bytes_sent'])} in {row['segments_sent']} segments"),
             ("goodput", format_rate(row["goodput_bps"])),
-            ("RTT min, median, p95", rtt_texts),
+            ("RTT min, median, p95", rtts),
             ("retransmitted", f"{row['retransmitted_segments']} segments ({format_share(retransmitted_share(row))})"),
             ("duration", format_time(row["duration_s"] * 1e9)),
             ("captured at", self.taken_at),

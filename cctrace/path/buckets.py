@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike
 from cctrace.columns import Bools, Floats, Ints
 from cctrace.estimates import Z95, Estimate
 from cctrace.path import constants as const
-from cctrace.path.arrays import Parts, events_apart
+from cctrace.path.arrays import Parts, events_apart, first_of_events
 from cctrace.path.lindley import deficits_at, losses_by_deficit
 from cctrace.path.minimise import least_of
 from cctrace.path.queue import backlog, constant
@@ -113,7 +113,7 @@ class _Arrivals:
     def event_deficits(self, rate: float) -> Floats:
         """Return the deficits at the first losses of all loss events."""
         lost = np.flatnonzero(self.lost)
-        return self.deficits(rate)[lost[np.diff(self.time_us[lost], prepend=-np.inf) > self.rtt_us]]
+        return self.deficits(rate)[lost[first_of_events(self.time_us[lost], self.rtt_us)]]
 
     @functools.cached_property
     def apart(self) -> float:
