@@ -179,9 +179,10 @@ def test_a_process_of_a_pool_which_must_not_have_children_does_it_alone():
 
 
 INTERRUPTED = """
-import time
+import signal, time
 from cctrace.lang.processes import made_in_order
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which the shell had ignored for a command in the background
 print("at work", flush=True)
 list(made_in_order(lambda k: time.sleep(600), 4, 2))
 """
