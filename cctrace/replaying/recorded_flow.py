@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Container, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,10 +41,10 @@ def replay_events(
     follower at its end, and the inferred values.
     """
     check_choice("mode", mode, MODES)
+    asked = _Asked(cls, params, record, mode, hz_known, given)
     if not isinstance(source, Flow):
-        return _replay_sent(source, None, cls, params, record, mode, hz_known, given)
-    directly = Guess(functools.partial(_replay_sent, source, None, cls, params, record, mode, hz_known, given))
-    with directly:
+        return _replay_sent(source, None, asked)
+    with Guess(functools.partial(_replay_sent, source, None, asked)) as directly:
         handed = at_hand_over(source, cls, directly if mode == "compiled" else None)
         if not handed.through_fq:
             sent, follower, inferred = directly.result()
@@ -52,22 +52,24 @@ def replay_events(
                 sent = handed if sent is source else sent.paced_by(DIRECTLY)
             return sent, follower, inferred
     settled = {name: value for name, value in behind_fq(cls).items() if name not in given}
-    params, given = params | settled, given | set(settled)
-    captured = source if handed is not source else None
-    return _replay_sent(handed, captured, cls, params, record, mode, hz_known, given)
+    asked = asked._replace(params=params | settled, given=given | set(settled))
+    return _replay_sent(handed, source if handed is not source else None, asked)
 
 
-def _replay_sent(
-    source: Streamed,
-    captured: Flow | None,
-    cls: type[Controller],
-    params: dict[str, Any],
-    record: Sequence[str],
-    mode: str,
-    hz_known: bool,
-    given: set[str],
-) -> tuple[Streamed, Follower, Inferred]:
+class _Asked(NamedTuple):
+    """What is replayed over a flow: arguments of `replay_events`."""
+
+    cls: type[Controller]
+    params: dict[str, Any]
+    record: Sequence[str]
+    mode: str
+    hz_known: bool
+    given: set[str]
+
+
+def _replay_sent(source: Streamed, captured: Flow | None, asked: _Asked) -> tuple[Streamed, Follower, Inferred]:
     """Replay as `replay_events` does, a flow in its sender's view; `captured`: as captured, if sent through fq."""
+    cls, params, record, mode, hz_known, given = asked
     if hz_known or cls.interpreted_only or not (cls.phase_choices or cls.probe_draws):
         return source, *follow(source, cls, params, record, mode, hz_known, given)
     tick_test: TickTest | None = TickTest(source, captured, cls)
