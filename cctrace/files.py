@@ -1,9 +1,17 @@
 """Files of folders, and files that are written whole or not at all."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cctrace.extras import needed
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def files_below(folder: str | os.PathLike[str], failed: Callable[[OSError], object] | None = None) -> Iterator[str]:
@@ -52,3 +60,12 @@ def write_text(target: str | os.PathLike[str], text: str) -> None:
     """Write a file in UTF-8, as `replacing` does."""
     with replacing(os.fspath(target)) as part:
         Path(part).write_text(text, encoding="utf-8")
+
+
+def write_parquet(target: str | os.PathLike[str], table: pd.DataFrame) -> int:
+    """Write a table as Parquet, as `replacing` does; return its rows. Raises `MissingError` without pyarrow."""
+    needed("pyarrow", "parquet")
+    # pyarrow takes only names that are UTF-8, and pandas asks a file for its name unless it was opened by number.
+    with replacing(os.fspath(target)) as part, open(os.open(part, os.O_WRONLY), "wb") as file:
+        table.to_parquet(file)
+    return len(table)

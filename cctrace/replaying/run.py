@@ -23,8 +23,7 @@ from cctrace.cc.base import checked_params, param_fields
 from cctrace.columns import Columns, Floats, Held, Ints, frame_of
 from cctrace.display import Carded
 from cctrace.errors import ArgumentError
-from cctrace.extras import needed
-from cctrace.files import replacing
+from cctrace.files import write_parquet
 from cctrace.flows.cut_options import cut_options
 from cctrace.flows.flow import Flow
 from cctrace.flows.source import FlowSource, Streamed, Viewed, flow_of
@@ -167,10 +166,7 @@ class Run(Carded):
 
     def to_parquet(self, path: str | os.PathLike[str]) -> int:
         """Write `decisions` as Parquet (with the extra "parquet"); return the number of rows."""
-        needed("pyarrow", "parquet")
-        with replacing(os.fspath(path)) as part, open(part, "wb") as file:  # pyarrow takes only names that are UTF-8
-            self.decisions.to_parquet(file)
-        return len(self.decisions)
+        return write_parquet(path, self.decisions)
 
     def compare(self) -> Comparison:
         """Compare with the state logged by the kernel; the flow needs tcp_info attached.

@@ -14,8 +14,7 @@ from cctrace.cc import controller
 from cctrace.cc.base import checked_params
 from cctrace.display import Gridded
 from cctrace.errors import ArgumentError
-from cctrace.extras import needed
-from cctrace.files import replacing
+from cctrace.files import write_parquet
 from cctrace.flows.views import View
 from cctrace.sim.core.structs import QUIC, TALLY_SIZE
 from cctrace.sim.core.view import LINUX_SLOTS, QUIC_SLOTS
@@ -104,11 +103,7 @@ class Simulation(Gridded):
 
     def to_parquet(self, path: str | os.PathLike[str]) -> int:
         """Write the timeline, or `flows` where there is none, as Parquet; returns the rows written."""
-        needed("pyarrow", "parquet")
-        table = self.flows if self.timeline is None else self.timeline
-        with replacing(os.fspath(path)) as part, open(part, "wb") as file:  # pyarrow takes only names that are UTF-8
-            table.to_parquet(file)
-        return len(table)
+        return write_parquet(path, self.flows if self.timeline is None else self.timeline)
 
     def flow(self, index: int = 0) -> View:
         """Return the trace of a flow (of a simulation with ``trace=True``), for `replay` and analysis."""
