@@ -10,7 +10,7 @@ import cctrace as cct
 from benchmarks.identify import from_ss, simulated
 from cctrace.cli import main
 from cctrace.errors import ArgumentError, StreamError
-from cctrace.identification.constants import ASTRAY_SHARE, FINEST_SCALE, GROUP_RATIO, MAX_AGAINST, MIN_OBSERVATIONS
+from cctrace.identification.constants import FINEST_SCALE, GROUP_RATIO, MAX_AGAINST, MIN_OBSERVATIONS, WRONG_WINDOWS
 from cctrace.identification.flights import flights_of, likelihoods
 from cctrace.identification.identify import CANDIDATES, identify_files
 from cctrace.identification.odds import UNKNOWN, probabilities, wrong_factor
@@ -161,9 +161,9 @@ def test_a_window_that_prague_leaves_open_for_its_pacing_timer_is_no_wrong_windo
     path = cct.Path(rate="10Mbit", rtt="20ms", buffer="200packets", aqm="pie")
     sim = cct.simulate(path, "prague2020", "8s", ecn="accurate", ack_every=2, seed=2, packets=True)
     record = record_of(sim.capture().flow(0)).part()
-    wrong = flights_of(record, replay_of(record, "prague2020")).astray
+    wrong = flights_of(record, replay_of(record, "prague2020")).wrong_windows
     assert wrong.acks > 1000
-    assert wrong.share < ASTRAY_SHARE
+    assert wrong.share < WRONG_WINDOWS
 
 
 def test_a_window_that_a_paced_socket_leaves_open_for_its_timer_is_no_wrong_window(tmp_path):
@@ -173,9 +173,9 @@ def test_a_window_that_a_paced_socket_leaves_open_for_its_timer_is_no_wrong_wind
     record = record_of(cct.read(tmp_path / "paced").flow(0))
     replay = replay_of(record, "reno")
     assert replay.paced
-    assert flights_of(record, replay).astray.share == 0
+    assert flights_of(record, replay).wrong_windows.share == 0
     replay = replay._replace(sends=replay.sends - 5)  # whose timer explains nothing
-    assert flights_of(record, replay).astray.share > ASTRAY_SHARE
+    assert flights_of(record, replay).wrong_windows.share > WRONG_WINDOWS
 
 
 @pytest.mark.parametrize("may_miss", [True, False])

@@ -12,7 +12,7 @@ from cctrace.flows.events import Events
 from cctrace.flows.state import EVENT
 from cctrace.identification import constants, dips, odds
 from cctrace.identification import identify as whose
-from cctrace.identification.flights import NEUTRAL, longest_still, outgrown
+from cctrace.identification.flights import NEUTRAL, growth_log_odds_against, longest_still
 from cctrace.identification.flights import _paced_log_odds_against as log_odds_against
 from cctrace.identification.halves import HalfRounds
 from cctrace.identification.phases import Rates, chain, cycles_of
@@ -254,8 +254,8 @@ class Periods:
 
 
 def against(halves, over):
-    """What `outgrown` says where flights are so far beyond a window, as a share of the larger one."""
-    return outgrown(halves, over, halves.flights * over / (1 + np.minimum(over, 0)))
+    """What `growth_log_odds_against` says where flights are so far beyond a window, as a share of the larger one."""
+    return growth_log_odds_against(halves, over, halves.flights * over / (1 + np.minimum(over, 0)))
 
 
 def test_flights_that_outgrow_a_window_are_not_its_own():

@@ -9,7 +9,7 @@ from cctrace.flows.events import Events
 from cctrace.flows.packed import EventColumns
 from cctrace.flows.state import EVENT
 from cctrace.identification.constants import MAX_AGAINST, RARE_LOG_ODDS, SENDS_ECT1
-from cctrace.identification.flights import Astray, Flights, after_reductions
+from cctrace.identification.flights import Flights, WrongWindows, after_reductions
 from cctrace.identification.halves import HalfRounds
 from cctrace.identification.identify import _in_favour
 from cctrace.identification.odds import Fit, Judgement, among_paced, log_odds, wrong_factor
@@ -21,7 +21,7 @@ from cctrace.schema import CLOCK_START_US
 def fit(sends=(), paced=False, scale=0.02, name="reno", paces=False):
     """Return the fit of a sender: its sends' likelihoods by intervals, and right windows."""
     replay = SimpleNamespace(name=name, sends=np.array(sends), paced=paced, paces=paces, depends_on_ticks=False)
-    return Fit(replay, Flights(np.zeros(60), scale, 0.0, 8, Astray(5000, 0.0)))
+    return Fit(replay, Flights(np.zeros(60), scale, 0.0, 8, WrongWindows(5000, 0.0)))
 
 
 def record(exact=True, flight=80, is_l4s=False, shows_no_timer=False):
@@ -49,7 +49,7 @@ def test_a_window_based_sender_explains_its_sends_all_the_time(sends, own, paced
 def test_windows_of_three_segments_are_anybodys_though_right_to_a_segment(flight, odds):
     """Behind two packets of buffer Vegas and CDG send as Reno does (seeds 334455, 336455)."""
     assert log_odds(record(flight=flight), fit([2.4] * 60)) == pytest.approx(odds, abs=0.2)
-    wrong = Fit(fit([2.4] * 60).replay, Flights(np.zeros(60), 0.02, 0.0, 8, Astray(5000, 0.5)))
+    wrong = Fit(fit([2.4] * 60).replay, Flights(np.zeros(60), 0.02, 0.0, 8, WrongWindows(5000, 0.5)))
     assert log_odds(record(flight=flight), wrong) < -4
 
 

@@ -69,7 +69,7 @@ def test_a_stranger_without_sacks_is_nobody(tmp_path):
 
 def test_a_window_is_never_wrong_under_its_own_controller_and_mostly_under_another(flow):
     record = record_of(flow).part()
-    own, other = (flights_of(record, replay_of(record, name)).astray for name in ("cubic6", "reno"))
+    own, other = (flights_of(record, replay_of(record, name)).wrong_windows for name in ("cubic6", "reno"))
     assert own.acks == other.acks > 1000
     assert own.share < 0.01
     assert other.share > 0.2
@@ -100,7 +100,7 @@ def test_windows_are_set_right_only_where_sacks_are_missing(tmp_path):
     flow = cct.read(tmp_path / "sender.pcap").flow(0)
     record = record_of(flow).part()
     assert np.median(record.halves.flight) < 20
-    assert flights_of(record, replay_of(record, "cubic6")).astray.share > 0.2
+    assert flights_of(record, replay_of(record, "cubic6")).wrong_windows.share > 0.2
     assert cct.identify(flow).group == (UNKNOWN,)
 
 

@@ -10,17 +10,18 @@ Blocks are Laplace-distributed around 0, with the candidate's maximum-likelihood
 
 Five more measures detect what no candidate would do:
 
-    astray     share of ACKs at which an unpaced candidate's window differs from the flow's, where times are exact. A
-               cwnd-limited sender fills its window, and everything that determines the window of Reno or CUBIC is in
-               the record, so its own replay has that window to the segment. Where the socket or the controller
-               (Prague) paces, a timer may keep cwnd from being filled, but not for an entire round trip
-    outgrown   growth of flights between losses that is not that of an unpaced candidate's window, elsewhere
-    still      the longest time with constant data in flight: a BBR probes every eight round trips (v1; or after 48,
-               once it takes losses for a policer's), or after 2 to 3 s or 63 round trips at the latest (v2, v3), and a
-               probe changes the flight, unless its window fills, or a pacing limit (`HalfRounds.steady`) holds it
-    overdue    a queue that stays for longer than a minimum RTT is valid, without PROBE_RTT (`dips`)
-    rises      share of periods between reductions, by losses or not, in which flights rise all the time, as a window
-               does: a BBR's stay constant, and rise or jump when it probes
+    wrong_windows  share of ACKs at which an unpaced candidate's window differs from the flow's, where times are exact.
+                   A cwnd-limited sender fills its window, and everything that determines the window of Reno or CUBIC
+                   is in the record, so its own replay has that window to the segment. Where the socket or the
+                   controller (Prague) paces, a timer may keep cwnd from being filled, but not for an entire round trip
+    growth         growth of flights between losses that is not that of an unpaced candidate's window, elsewhere
+    still          the longest time with constant data in flight: a BBR probes every eight round trips (v1; or after 48,
+                   once it takes losses for a policer's), or after 2 to 3 s or 63 round trips at the latest (v2, v3),
+                   and a probe changes the flight, unless its window fills, or a pacing limit (`HalfRounds.steady`)
+                   holds it
+    overdue        a queue that stays for longer than a minimum RTT is valid, without PROBE_RTT (`dips`)
+    rises          share of periods between reductions, by losses or not, in which flights rise all the time, as a
+                   window does: a BBR's stay constant, and rise or jump when it probes
 
 Sources: [Linux618] net/ipv4/tcp_output.c tcp_write_xmit, tcp_tso_should_defer; tcp_input.c tcp_cwnd_reduction.
 """
@@ -48,7 +49,7 @@ NEUTRAL = math.log(
 V1_WAIT_RTTS = float(LT_USE_ROUNDS + CYCLE_LEN)  # a policer's rate, and a cycle
 
 
-class Astray(NamedTuple):
+class WrongWindows(NamedTuple):
     """Number of informative ACKs, and the share at which the window is wrong (0 without any)."""
 
     acks: int
@@ -63,7 +64,7 @@ class Flights(NamedTuple):
     # the median error of windows after reductions; NaN if there is none, or if the candidate paces
     error_after_reductions: float = np.nan
     reductions: int = 0  # number of reductions in that median
-    astray: Astray | None = None  # None if the candidate paces, or the flights are estimates
+    wrong_windows: WrongWindows | None = None  # None if the candidate paces, or the flights are estimates
     # log odds against a candidate, from behaviour that it cannot show, or for it, from what no other one does; 0 where
     # times are exact
     log_odds_against: float = 0.0
@@ -85,14 +86,14 @@ def flights_of(record: SenderRecord, replay: Replay) -> Flights:
     apart = np.where(over < 0, apart, np.maximum(apart, 0))  # what need not fill a window may be below it
     after, reductions, wrong = after_reductions(halves, over, apart)
     if record.exact:
-        return Flights(log_likelihoods, scale, after, reductions, astray(record, replay))
+        return Flights(log_likelihoods, scale, after, reductions, wrong_windows(record, replay))
     # In recovery the replay follows the flight; and a window that need not be filled, as too little was written since a
     # pause, explains anything below it. How far off the candidate is shows elsewhere.
     silent = (halves.open_share <= 0.5) | ((over <= 0) & (halves.block_means(halves.unfilled(window)) > 0.5))
     if np.count_nonzero(halves.busy & ~silent) >= const.FULL_WEIGHT:
         scale = likelihoods(over[halves.busy & ~silent])[1]
     log_likelihoods = np.where(silent[halves.busy], np.minimum(log_likelihoods, NEUTRAL), log_likelihoods)
-    log_odds_against = without_dips + outgrown(halves, over, apart)
+    log_odds_against = without_dips + growth_log_odds_against(halves, over, apart)
     if halves.grows_at_start and "hystart" not in replay.cls.params and record.events.meta["complete"]:
         log_odds_against += const.MAX_AGAINST  # without HyStart, only a reduction ends slow start
     return Flights(log_likelihoods, scale, after, reductions, None, log_odds_against, wrong)
@@ -147,7 +148,7 @@ def _filled(inside: Ints, over: Floats, jitter: float) -> Ints:
     return inside[begin:] if np.all(later <= const.AFTER_USUAL + jitter) else inside
 
 
-def outgrown(halves: HalfRounds, over: Floats, apart: Floats) -> float:
+def growth_log_odds_against(halves: HalfRounds, over: Floats, apart: Floats) -> float:
     """Return the log odds, 0 or more, against an unpaced candidate whose window does not grow as the flights do.
 
     `over`, `apart`: of each block, from a replay with the right window before each reduction: what is beyond at the end
@@ -195,7 +196,7 @@ def awaited(events: Events, rows: Ints, cwnd: Floats, mss: int) -> Floats:
     return np.minimum(np.maximum(made, MIN_TSO_SEGS), np.maximum(cwnd / TSO_WIN_DIVISOR, 1))
 
 
-def astray(record: SenderRecord, replay: Replay) -> Astray:
+def wrong_windows(record: SenderRecord, replay: Replay) -> WrongWindows:
     """Return how often the flights differ from those of a replayed controller without pacing.
 
     Outside recovery and slow start (in which a window grows faster than it is filled), and where no SO_MAX_PACING_RATE
@@ -206,7 +207,7 @@ def astray(record: SenderRecord, replay: Replay) -> Astray:
     """
     halves = record.halves
     if len(halves.acks) < 2:
-        return Astray(0, 0.0)
+        return WrongWindows(0, 0.0)
     before = halves.acks[1:] - 1
     window = replay.cwnd[before]
     apart = halves.flight[1:] - window
@@ -226,7 +227,7 @@ def astray(record: SenderRecord, replay: Replay) -> Astray:
     repairs = ~halves.outside_recovery[1:]
     wrong |= repairs & (apart > 2 * segment + share)
     judged = (still_open | repairs) & (before >= record.since) & (np.diff(halves.time_us) >= 1.0)
-    return Astray(int(judged.sum()), float(np.sum(wrong & judged)) / max(int(judged.sum()), 1))
+    return WrongWindows(int(judged.sum()), float(np.sum(wrong & judged)) / max(int(judged.sum()), 1))
 
 
 def uninformative(halves: HalfRounds) -> float:

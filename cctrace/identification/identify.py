@@ -228,8 +228,8 @@ def _fits(record: SenderRecord) -> dict[str, Fit]:
     stream = stream_of(record.events, record.events.sends)  # noqa: F841 - kept for all of them
     replays = each(functools.partial(_replayed, record), (*CANDIDATES, *more))
     fits = {replay.name: Fit(replay, flights_of(record, replay)) for replay in replays}
-    share = {name: fit.flights.astray.share for name, fit in fits.items() if fit.flights.astray}
-    right = [name for name, wrong in share.items() if wrong <= min(share.values()) + const.MIN_ASTRAY_SHARE]
+    share = {name: fit.flights.wrong_windows.share for name, fit in fits.items() if fit.flights.wrong_windows}
+    right = [name for name, wrong in share.items() if wrong <= min(share.values()) + const.MIN_WRONG_WINDOWS]
     if len({fits[name].replay.paced for name in right}) > 1:
         for name in right:
             replay = replay_of(record, name, {"paced": 0}) if fits[name].replay.paced else fits[name].replay

@@ -32,7 +32,7 @@ import numpy as np
 
 from cctrace.columns import Floats
 from cctrace.identification import constants as const
-from cctrace.identification.flights import Astray, Flights, uninformative
+from cctrace.identification.flights import Flights, WrongWindows, uninformative
 from cctrace.identification.phases import Cycles, other_cycle
 from cctrace.identification.sends import Replay, SenderRecord
 from cctrace.replaying.senders import L4S_SENDERS
@@ -218,7 +218,7 @@ def log_odds(record: SenderRecord, fit: Fit) -> float:
         return total - flights.log_odds_against - wrong_factor(flights)
     full = min(len(replay.sends) / const.FULL_WEIGHT, 1.0)
     middle = uninformative(record.halves)
-    if flights.astray is not None:
+    if flights.wrong_windows is not None:
         # The worse quarter: the windows of H-TCP and YeAH are Reno's for a part of a flow. A host blurs all of it.
         worse, better = (
             float(likelihood) - middle
@@ -226,7 +226,7 @@ def log_odds(record: SenderRecord, fit: Fit) -> float:
         )
         usual = min(max(better - const.UNEVEN_LOG_LIKELIHOOD, 0.0), const.WORSE_FITS)
         fits = const.STRONG_WEIGHT * (worse - usual)
-        right = full * max(min(fits, const.MAX_FOR), -const.MAX_AGAINST) + _right_windows(flights.astray, replay)
+        right = full * max(min(fits, const.MAX_FOR), -const.MAX_AGAINST) + _window_odds(flights.wrong_windows, replay)
         # A segment off either way is right, too: of windows up to three segments that is nearly any.
         usual_flight = max(float(np.median(record.halves.flight)), const.ONE_SEGMENT)
         weight = max(1 - 3 * const.ONE_SEGMENT / usual_flight, 0.0)
@@ -239,10 +239,10 @@ def log_odds(record: SenderRecord, fit: Fit) -> float:
     return total - wrong_factor(flights)
 
 
-def _right_windows(astray: Astray, replay: Replay) -> float:
-    usual = const.TICKS_ASTRAY_SHARE if replay.depends_on_ticks else const.ASTRAY_SHARE
-    weight = const.ASTRAY_WEIGHT * min(astray.acks / const.FULL_WEIGHT, 1.0)
-    odds = weight * math.log(usual / max(astray.share, const.MIN_ASTRAY_SHARE))
+def _window_odds(wrong_windows: WrongWindows, replay: Replay) -> float:
+    usual = const.TICKS_WRONG_WINDOWS if replay.depends_on_ticks else const.WRONG_WINDOWS
+    weight = const.WRONG_WINDOWS_WEIGHT * min(wrong_windows.acks / const.FULL_WEIGHT, 1.0)
+    odds = weight * math.log(usual / max(wrong_windows.share, const.MIN_WRONG_WINDOWS))
     return min(odds, const.MAX_FOR) if replay.paced else odds  # a timer excuses windows that are not filled
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from cctrace.cc import controller as resolve
 from cctrace.identification import constants as const
-from cctrace.identification.flights import astray
+from cctrace.identification.flights import wrong_windows
 from cctrace.identification.halves import HalfRounds
 from cctrace.identification.polls import FACTORS
 from cctrace.identification.sends import Replay, SenderRecord, replay_of
@@ -58,7 +58,7 @@ def _gain(record: SenderRecord, usual: Replay, other: Replay) -> float:
     """Return the gain of a parameter value over the default one; 0 or below if not substantial."""
     if usual.paces:
         return float(np.mean(other.sends) - np.mean(usual.sends)) - const.SENDS_TEMPER if len(other.sends) else 0.0
-    before, after = (astray(record, replay).share for replay in (usual, other))
+    before, after = (wrong_windows(record, replay).share for replay in (usual, other))
     return const.MAX_WRONG_SHARE - after / max(before, 1e-3)
 
 
