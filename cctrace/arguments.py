@@ -3,7 +3,7 @@
 import math
 import os
 import reprlib
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from numbers import Integral, Real
 from typing import Any
 
@@ -24,12 +24,13 @@ def check_argument(holds: object, name: str, value: object, allowed: str) -> Non
 
 
 def short_repr(value: object) -> str:
-    """Return the `repr` of an argument for an error: on one line, and cut if it is long.
+    """Return the `repr` of an argument for an error: on one line, and cut if it is long; of a table only the type.
 
     >>> short_repr(list(range(1000)))
     '[0, 1, 2, 3, 4, 5, ...]'
     """
-    return " ".join(reprlib.repr(value).split())
+    text = reprlib.repr(value)
+    return f"<{type(value).__name__}>" if "\n" in text else " ".join(text.split())
 
 
 def check_choice(name: str, value: object, known: Iterable[str]) -> None:
@@ -43,6 +44,33 @@ def check_choice(name: str, value: object, known: Iterable[str]) -> None:
     if not isinstance(value, str) or value not in known:  # an array compares element by element
         meant = suggestion(value, known) if isinstance(value, str) else ""
         raise ArgumentError(f"{name}={short_repr(value)} is not one of {', '.join(known)}{meant}")
+
+
+def flag(name: str, value: object) -> bool:
+    """Return an argument that must be True or False (numpy's, too).
+
+    >>> flag("packets", True)
+    True
+    >>> flag("packets", "no")
+    Traceback (most recent call last):
+    cctrace.errors.ArgumentError: packets='no' must be True or False
+    """
+    is_flag = isinstance(value, Hashable) and value in (False, True)  # an array compares element by element
+    check_argument(is_flag, name, value, "True or False")
+    return bool(value)
+
+
+def text_of(name: str, value: object, otherwise: str = "") -> str:
+    """Return an argument that must be a text, or another text if it is empty or None.
+
+    >>> text_of("title", "Ten seconds"), text_of("xlabel", "", "rtt")
+    ('Ten seconds', 'rtt')
+    >>> text_of("title", 5)
+    Traceback (most recent call last):
+    cctrace.errors.ArgumentError: title=5 must be a text
+    """
+    check_argument(value is None or isinstance(value, str), name, value, "a text")
+    return str(value or otherwise)
 
 
 def whole(name: str, value: object, least: int = 0, most: int | None = None) -> int:

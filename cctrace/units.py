@@ -13,6 +13,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from cctrace.arguments import short_repr
 from cctrace.errors import ArgumentError
 
 _NUMBER = r"\s*(\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+)\s*"
@@ -145,7 +146,7 @@ def _match(pattern: re.Pattern[str], text: object, name: str | None, what: str, 
 
 def _called(text: object, name: str | None) -> str:
     """Return how an error names an argument and its value."""
-    return repr(text) if name is None else f"{name}={text!r}"
+    return short_repr(text) if name is None else f"{name}={short_repr(text)}"
 
 
 def format_number(value: float, digits: int = 3) -> str:

@@ -1,12 +1,14 @@
 """What a script passes by mistake is an error of cctrace, whatever its type."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import cctrace as cct
 from cctrace.errors import CctraceError
 
 ARRAY = np.arange(3)  # "in" and "==" compare it element by element
+TABLE = pd.DataFrame({"cc": ["bbr"], "rate": [1.0]})  # its text has several lines
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +41,25 @@ def simulated():
         (lambda sim: cct.sweep(cct.Path(rate="10Mbit"), "reno", 1, file=5), "file=5 must be a path, or None"),
         (lambda sim: cct.whatif(sim, "bbr3", own=ARRAY), "a controller is a name or a subclass"),
         (lambda sim: cct.analyze("capture.pcap", identifications=5), "identifications=5 must be a dict of connections"),
+        (lambda sim: cct.simulate(sim.path, "reno", trace=ARRAY), "trace=array.* must be True or False"),
+        (lambda sim: cct.simulate(sim.path, "reno", packets=ARRAY), "packets=array.* must be True or False"),
+        (lambda sim: cct.simulate(sim.path, "reno", exact="no"), "exact='no' must be True or False"),
+        (
+            lambda sim: cct.simulate(sim.path, "reno", sample="1s", watch=[[]]),
+            r"watch=\[\] is a field of no controller",
+        ),
+        (lambda sim: cct.Path(rate=TABLE), "^rate=<DataFrame> is not a rate; write it with its unit"),
+        (
+            lambda sim: cct.Path(rate="1Mbit", policer=TABLE[:0]),
+            "policer=.* write it with its unit|give rate and burst",
+        ),
+        (lambda sim: cct.Sender(TABLE), "a controller is a name or .*, not <DataFrame>"),
+        (lambda sim: cct.plot.rtt(TABLE), "^<DataFrame>: single packets are needed"),
+        (lambda sim: cct.plot.rtt(sim, title=ARRAY), "title=array.* must be a text"),
+        (lambda sim: cct.plot.throughput(sim, title=TABLE), "title=<DataFrame> must be a text"),
+        (lambda sim: cct.plot.cdf({"a": [1]}, xlabel=ARRAY), "xlabel=array.* must be a text"),
+        (lambda sim: cct.plot.cdf({"a": [1]}, log=ARRAY), "log=array.* must be True or False"),
+        (lambda sim: cct.plot.bars(TABLE, "cc", "rate", ARRAY), "table has no column array.*; there are: cc, rate"),
         (lambda sim: cct.plot.cdf(sim, ARRAY), "quantity=array.* must be a text"),
         (lambda sim: cct.plot.cdf(sim, "rtt", by=ARRAY), "by=array.* must be a text, or None"),
         (lambda sim: cct.datasets.path(ARRAY), "no recording array.* ships"),
@@ -47,6 +68,10 @@ def simulated():
 def test_it_is_named(simulated, call, said):
     with pytest.raises(CctraceError, match=said):
         call(simulated)
+
+
+def test_what_is_true_or_false_in_numpy_is_so_here(simulated):
+    assert cct.simulate(simulated.path, "reno", "1s", packets=np.True_).capture()
 
 
 def test_a_bin_may_be_longer_than_any_flow(simulated):

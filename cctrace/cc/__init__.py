@@ -7,6 +7,7 @@ passed as they are, or, on the command line, as ``FILE.py:CLASS`` (`cctrace.cc.o
 import importlib
 from functools import lru_cache
 
+from cctrace.arguments import short_repr
 from cctrace.cc import own
 from cctrace.cc.base import Controller, check_methods, checked_params
 from cctrace.errors import ArgumentError, suggestion
@@ -133,7 +134,9 @@ def controller(spec: str | type[Controller]) -> tuple[type[Controller], dict[str
         check_methods(spec)
         return spec, {}
     if not isinstance(spec, str):
-        raise ArgumentError(f"a controller is a name or a subclass of LinuxController or QuicController, not {spec!r}")
+        raise ArgumentError(
+            f"a controller is a name or a subclass of LinuxController or QuicController, not {short_repr(spec)}"
+        )
     name, _, settings = own.parts(canonical(spec))
     if own.file_of(name):
         cls = own.known(name)

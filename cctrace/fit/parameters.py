@@ -27,7 +27,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from cctrace.arguments import as_list
+from cctrace.arguments import as_list, short_repr
 from cctrace.cc import controller as resolve
 from cctrace.cc.base import Controller
 from cctrace.cc.own import parts
@@ -96,8 +96,9 @@ class Parameters(Summarized, Jsonable):
         self.cls, self.given = resolve(controller)
         self.controller = controller if isinstance(controller, str) else controller.__name__
         names = as_list(parameters)
-        if not 1 <= len(names) <= MAX_PARAMETERS or len(set(names)) < len(names):
-            raise ArgumentError(f"parameters={names!r}: name one or two different parameters")
+        are_names = all(isinstance(name, str) for name in names)
+        if not are_names or not 1 <= len(names) <= MAX_PARAMETERS or len(set(names)) < len(names):
+            raise ArgumentError(f"parameters={short_repr(parameters)}: name one or two different parameters")
         if self.cls.view != "linux":
             raise ArgumentError(
                 f"controller {self.controller!r} runs on the QUIC stack, of which no capture shows single sends: "

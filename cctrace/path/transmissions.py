@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from cctrace.arguments import short_repr
 from cctrace.columns import Bools, Floats, Ints, Values, give_back, rows_of_spans
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.seqspace import unwrapped
@@ -82,8 +83,8 @@ def as_flow(source: Flow | Simulation, index: int = 0) -> Flow:
     if isinstance(source, Simulation):
         return source.capture(index).flow(0)
     raise ArgumentError(
-        f"{source!r}: single packets are needed: give a flow of a capture, or a simulation with packets=True; counters "
-        "alone do not have them"
+        f"{short_repr(source)}: single packets are needed: give a flow of a capture, or a simulation with "
+        "packets=True; counters alone do not have them"
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from cctrace.analysis.flow_view import FlowView
-from cctrace.arguments import check_argument
+from cctrace.arguments import check_argument, text_of
 from cctrace.display import connection
 from cctrace.extras import needed
 from cctrace.path.transmissions import as_flow
@@ -85,7 +85,7 @@ def _notebook_figure() -> Any:
 def blank(inches: tuple[float, float], title: str = "") -> Figure:
     """Return an empty figure of a size, with a title; a notebook displays it, and pyplot does not register it."""
     drawing = _notebook_figure()(figsize=inches, layout="constrained")
-    if title:
+    if text_of("title", title):
         drawing.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold")
     return drawing
 
@@ -96,9 +96,9 @@ def one_panel(inches: tuple[float, float], title: str) -> tuple[Figure, Axes]:
     return drawing, drawing.subplots()
 
 
-def capture_place(flow: Flow) -> str:
-    """Return as a title where a flow was captured; "" at the sender."""
-    return "" if flow.taken_at == "sender" else f"captured at: {flow.taken_at}"
+def title_of(title: str, flow: Flow) -> str:
+    """Return a given title; without one, where a flow was captured, "" at the sender."""
+    return text_of("title", title, "" if flow.taken_at == "sender" else f"captured at: {flow.taken_at}")
 
 
 def log_axis(axis: XAxis | YAxis) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from cctrace.arguments import check_choice, number
 from cctrace.path.transmissions import as_flow
-from cctrace.plot.figure import BUCKETS, TIME, blank, capture_place, finish, one_panel
+from cctrace.plot.figure import BUCKETS, TIME, blank, finish, one_panel, title_of
 from cctrace.plot.packets import KINDS, RETRANSMISSIONS, in_time, packets_of
 from cctrace.plot.panels import COLOURS, decimate
 from cctrace.schema import LINUX_EVENTS
@@ -45,7 +45,7 @@ def segment_sizes(flow: Flow, *, title: str = "") -> Figure:
     flow = as_flow(flow)
     sent = packets_of(flow)[0]
     time_s, carries = flow.seconds(sent.time_ns), sent.size > 0
-    drawing = blank((9.0, 3.8), title or capture_place(flow))
+    drawing = blank((9.0, 3.8), title_of(title, flow))
     over_time, often = drawing.subplots(1, 2, sharey=True, width_ratios=(3, 1))
     for i, name in enumerate(KINDS):
         rows = np.flatnonzero(carries & (sent.kind == i))
@@ -92,7 +92,7 @@ def throughput(flow: Flow, span_s: float | None = None, *, title: str = "") -> F
     sends = flow.seconds(sent.time_ns), np.cumsum(sent.size)
     acks = _acknowledged(flow, received)
     at = np.linspace(0, lasted, _POINTS + 1)[1:]
-    drawing, axes = one_panel((9.0, 3.8), title or capture_place(flow))
+    drawing, axes = one_panel((9.0, 3.8), title_of(title, flow))
     for (time_s, total), meaning, label in (
         (sends, "observed", "sent, with retransmissions"),
         (acks, "estimate", "acknowledged"),
@@ -145,7 +145,7 @@ def rtt(flow: Flow, over: str = "time", *, title: str = "") -> Figure:
     rows = flow.events.rows
     rows = rows[(rows["event"] == LINUX_EVENTS["pkts_acked"]) & (rows["rs_rtt_us"] >= 0)]
     x = (rows["time_ns"] - flow.row["start_ns"]) / 1e9 if over == "time" else rows["snd_una"] / 1e6
-    drawing, axes = one_panel((9.0, 3.8), title or capture_place(flow))
+    drawing, axes = one_panel((9.0, 3.8), title_of(title, flow))
     points = decimate(x.astype(float), rows["rs_rtt_us"] / 1e3, BUCKETS)
     axes.plot(*points, ".", ms=2.5, color=COLOURS["observed"])
     axes.set(xlabel=TIME if over == "time" else "Acknowledged (MB)", ylabel="RTT (ms)", ylim=(0, None))
@@ -171,7 +171,7 @@ def windows(flow: Flow, *, title: str = "") -> Figure:
     flow = as_flow(flow)
     sides = packets_of(flow)
     sent, received = in_time(sides[0]), in_time(sides[1])
-    drawing, axes = one_panel((9.0, 3.8), title or capture_place(flow))
+    drawing, axes = one_panel((9.0, 3.8), title_of(title, flow))
     known = np.flatnonzero((received.window >= 0) & (received.ack >= 0))
     if len(known):
         points = decimate(flow.seconds(received.time_ns)[known], received.window[known] / 1e3, BUCKETS)

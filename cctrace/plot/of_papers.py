@@ -14,7 +14,7 @@ from cctrace.arguments import as_list, check_argument, number
 from cctrace.columns import Values, rows_of_spans
 from cctrace.errors import ArgumentError
 from cctrace.path.transmissions import as_flow
-from cctrace.plot.figure import TIME, capture_place, finish, one_panel
+from cctrace.plot.figure import TIME, finish, one_panel, title_of
 from cctrace.plot.of_tables import COLOURS
 from cctrace.plot.packets import KINDS, RETRANSMISSIONS, packets_of
 from cctrace.plot.panels import COLOURS as MEANINGS
@@ -64,7 +64,7 @@ def time_sequence(flow: Flow, start_s: float | None = None, end_s: float | None 
     if not any(map(len, rows)):
         lasted = f"the flow lasts from 0 to {flow.row['duration_s']:.3g} s"
         raise ArgumentError(f"start_s={start_s}, end_s={end_s}: no packet there; {lasted}")
-    drawing, axes = one_panel((9.0, 5.0), title or capture_place(flow))
+    drawing, axes = one_panel((9.0, 5.0), title_of(title, flow))
     _sent(axes, sides[0], times[0], rows[0])
     _received(axes, sides[1], times[1], rows[1])
     axes.set(xlabel=TIME, ylabel="Sequence number (MB)")

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cctrace.analysis.inputs import Counters
-from cctrace.arguments import check_argument
+from cctrace.arguments import check_argument, short_repr
 from cctrace.columns import Columns, Values
 from cctrace.display import connection
 from cctrace.errors import ArgumentError
@@ -126,7 +126,7 @@ def samples(of: Any, quantity: str, by: str | None = None) -> Columns:
     # One capture is in memory at a time.
     items = [(item.labels, _values(item.source, quantity)) for item in _items(of, by)]
     if not items:
-        raise ArgumentError(f"{of!r}: no TCP flow in it")
+        raise ArgumentError(f"{short_repr(of)}: no TCP flow in it")
     of_all = (name for name in GROUPS if all(labels.get(name) is not None for labels, _ in items))
     by = by or next(of_all, "flow")
     if all(labels.get(by) is None for labels, _ in items):
@@ -228,7 +228,8 @@ def _items(of: Any, by: str | None) -> Iterator[_Item]:
             yield _Item({"controller": name, "flow": f"flow {i}"}, (of, i))
     else:
         raise ArgumentError(
-            f"{of!r}: a capture, a folder, a pattern, a corpus, a Capture, Flow, Run or Simulation, or a list of these"
+            f"{short_repr(of)}: a capture, a folder, a pattern, a corpus, a Capture, Flow, Run or Simulation, or a "
+            "list of these"
         )
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cctrace.arguments import flag, short_repr, text_of
 from cctrace.errors import ArgumentError
 from cctrace.plot.figure import finish, log_axis, one_panel
 from cctrace.plot.of_runs import axis_label, samples
@@ -59,8 +60,12 @@ def cdf(
         dashes = _DASHES[k // len(COLOURS) % len(_DASHES)]
         style: dict[str, Any] = {"color": COLOURS[k % len(COLOURS)], "lw": 1.4, "ls": dashes}
         axes.step([values[0], *values[steps]], [0, *share_of[steps]], where="post", label=name, **style)
-    axes.set(xlabel=xlabel or (axis_label(quantity) if quantity else ""), ylabel="Cumulative share", ylim=(0, 1.02))
-    if log:
+    axes.set(
+        xlabel=text_of("xlabel", xlabel, axis_label(quantity) if quantity else ""),
+        ylabel="Cumulative share",
+        ylim=(0, 1.02),
+    )
+    if flag("log", log):
         log_axis(axes.xaxis)
     beside: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
     finish(axes, **({"loc": "lower right"} if len(known) <= _BESIDE else beside))
@@ -104,10 +109,10 @@ def boxes(
         box.set(facecolor=COLOURS[k % len(COLOURS)], alpha=0.35, edgecolor=COLOURS[k % len(COLOURS)])
         median.set(color="#222", lw=1.6)
     axes.set_xticks(range(1, len(known) + 1), list(known), rotation=20, ha="right", fontsize=8)
-    label = ylabel or (axis_label(quantity) if quantity else "")
+    label = text_of("ylabel", ylabel, axis_label(quantity) if quantity else "")
     spread = f"median, quartiles, {whiskers[0]} and {whiskers[1]} %"
     axes.set_ylabel(f"{label}\n{spread}".strip(), fontsize=9)
-    if log:
+    if flag("log", log):
         log_axis(axes.yaxis)
     finish(axes)
     return drawing
@@ -161,7 +166,7 @@ def qq(
         axes.plot(quantiles, its, ".-", ms=4, lw=0.7, color=COLOURS[k % len(COLOURS)], label=name)
         ends = [min(ends[0], its[0]), max(ends[1], its[-1])]
     axes.plot(ends, ends, color="#444", ls="--", lw=1, zorder=0)
-    label = label or (axis_label(quantity) if quantity else "")
+    label = text_of("label", label, axis_label(quantity) if quantity else "")
     axes.set(xlabel=f"{label} of {reference}".strip(), ylabel=label)
     finish(axes, loc="upper left")
     return drawing
@@ -169,7 +174,9 @@ def qq(
 
 def _known(of: Any, quantity: str | None, by: str | None) -> Columns:
     if quantity is None and not isinstance(of, dict):
-        raise ArgumentError(f"of={of!r}: a dict of samples by name, or say which quantity: cdf(of, 'goodput')")
+        raise ArgumentError(
+            f"of={short_repr(of)}: a dict of samples by name, or say which quantity: cdf(of, 'goodput')"
+        )
     by_name = of if quantity is None else samples(of, quantity, by)
     known = {str(name): np.asarray(values, float) for name, values in by_name.items()}
     known = {name: values[np.isfinite(values)] for name, values in known.items()}

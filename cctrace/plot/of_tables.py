@@ -6,12 +6,12 @@ a notebook displays directly.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from cctrace.arguments import as_list, check_argument, whole
+from cctrace.arguments import as_list, check_argument, short_repr, text_of, whole
 from cctrace.errors import ArgumentError
 from cctrace.plot.figure import blank, finish, one_panel
 
@@ -72,7 +72,7 @@ def lines(
     panels = as_list(panels)
     holds = panels and all(isinstance(panel, tuple | list) and len(panel) > 1 for panel in panels)
     check_argument(holds, "panels", panels, "a list of (column, label) or (column, label, options)")
-    _has(table, x, by, panel_by, *(panel[0] for panel in panels))
+    _has(table, x, by, *(panel[0] for panel in panels), panel_by=panel_by)
     columns, groups = whole("columns", columns, 1), _groups(table, panel_by)
     cells = [(panel, group) for group in groups for panel in panels]
     across = min(columns, len(cells)) if not panel_by else len(panels) if len(panels) > 1 else len(groups)
@@ -96,7 +96,7 @@ def lines(
         _dress(axes, label, called, **(options[0] if options else {}))
     if table[x].dtype.kind in "iu" and grid[0, 0].get_xscale() == "linear":
         grid[0, 0].locator_params(axis="x", integer=True)  # of all: they share the axis
-    _finish_grid(grid, len(cells), xlabel or x)
+    _finish_grid(grid, len(cells), text_of("xlabel", xlabel, x))
     _legend(drawing, grid.flat)
     return drawing
 
@@ -112,9 +112,8 @@ def _finish_grid(grid: Values, count: int, xlabel: str | None = None) -> None:
     """Hide what is left over behind `count` panels, and label the axes below the lowest."""
     for axes in grid.flat[count:]:
         axes.set_visible(False)
-    if xlabel is not None:
-        for axes in grid[-1]:
-            axes.set_xlabel(xlabel)
+    for axes in () if xlabel is None else grid[-1]:
+        axes.set_xlabel(xlabel)
 
 
 def _styles() -> Iterator[tuple[str, str]]:
@@ -215,7 +214,7 @@ def bars(table: pd.DataFrame, x: str, value: str, by: str, *, title: str = "", y
         axes.bar(at, height, width, yerr=error, color=COLOURS[k % len(COLOURS)], label=str(group), capsize=2)
     axes.set_xticks(range(len(names)), names, rotation=25, ha="right", fontsize=8)
     below = bool((table[value] < 0).any())
-    _dress(axes, ylabel or value, "", zero=not below, level=0 if below else None)
+    _dress(axes, text_of("ylabel", ylabel, value), "", zero=not below, level=0 if below else None)
     _legend(drawing, [axes])
     return drawing
 
@@ -257,7 +256,7 @@ def heatmap(
     >>> len(heatmap(table, "rtt", "rate", "loss").axes)
     2
     """
-    _has(table, rows, columns, value, by)
+    _has(table, rows, columns, value, panel_by=by)
     groups = _groups(table, by)
     across = min(len(groups), 3)
     down = -(-len(groups) // across)
@@ -274,9 +273,9 @@ def heatmap(
         image = axes.imshow(square.to_numpy(float), origin="lower", aspect="auto", vmin=low, vmax=high, cmap=colours)
         _numbers(axes, square, image, form)
         axes.set_title(called, fontsize=9)
-        axes.set(xlabel=xlabel or columns, ylabel=ylabel or rows)
+        axes.set(xlabel=text_of("xlabel", xlabel, columns), ylabel=text_of("ylabel", ylabel, rows))
     _finish_grid(grid, len(groups))
-    drawing.colorbar(image, ax=list(grid.flat), label=label or value, shrink=0.8)
+    drawing.colorbar(image, ax=list(grid.flat), label=text_of("label", label, value), shrink=0.8)
     return drawing
 
 
@@ -314,7 +313,7 @@ def ellipses(table: pd.DataFrame, by: str = "cc", *, panel_by: str | None = None
     >>> len(ellipses(table).axes)
     1
     """
-    _has(table, by, panel_by, "delay", "throughput", "delay_spread", "throughput_spread", "delay_p95")
+    _has(table, by, "delay", "throughput", "delay_spread", "throughput_spread", "delay_p95", panel_by=panel_by)
     groups = _groups(table, panel_by)
     drawing = blank((5.2 * len(groups) + 0.3, 4.3), title)
     styles = dict(zip(dict.fromkeys(table[by]), _styles(), strict=False))
@@ -375,26 +374,27 @@ def over_time(
     grid = drawing.subplots(down, across, squeeze=False, sharex=True)
     all_axes = []
     for axes, (name, curves) in zip(grid.flat, series.items(), strict=False):
-        second = axes.twinx() if right else None
+        second = axes.twinx() if text_of("right", right) else None
         for k, (time_s, values, label, options) in enumerate(curves):
             on = second if second is not None and options.get("right") else axes
             style = {"drawstyle": "steps-post"} if options.get("step") else {}
             colour = options.get("colour", COLOURS[k % len(COLOURS)])
             on.plot(time_s, values, color=colour, lw=1.1, label=label, **style)
-        axes.set(ylabel=ylabel, ylim=(0, None))
+        axes.set(ylabel=text_of("ylabel", ylabel), ylim=(0, None))
         axes.set_title(name, fontsize=9)
         axes.grid(color="#e4e8ed", lw=0.6)
         if second is not None:
             second.set(ylabel=right, ylim=(0, None))
         all_axes += [one for one in (axes, second) if one is not None]
-    _finish_grid(grid, len(series), xlabel)
+    _finish_grid(grid, len(series), text_of("xlabel", xlabel))
     _legend(drawing, all_axes)
     return drawing
 
 
-def _has(table: pd.DataFrame, *names: str | None) -> None:
-    """Refuse what is not a table of at least one row with these columns; None stands for no column."""
+def _has(table: pd.DataFrame, *names: str, panel_by: str | None = None) -> None:
+    """Refuse what is not a table of at least one row with these columns."""
     check_argument(hasattr(table, "columns") and len(table), "table", table, "a DataFrame of one or more rows")
-    missing = [name for name in names if name is not None and name not in list(table.columns)]
-    if missing:
-        raise ArgumentError(f"table has no column {missing[0]!r}; there are: {', '.join(map(str, table.columns))}")
+    for name in names if panel_by is None else (*names, panel_by):
+        if not isinstance(name, Hashable) or name not in table.columns:
+            known = ", ".join(map(str, table.columns))
+            raise ArgumentError(f"table has no column {short_repr(name)}; there are: {known}")

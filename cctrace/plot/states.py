@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from cctrace.analysis.flow_view import FlowView
-from cctrace.arguments import number
+from cctrace.arguments import number, text_of
 from cctrace.columns import Table, Values
 from cctrace.errors import ArgumentError
 from cctrace.path.transmissions import as_flow
@@ -114,7 +114,7 @@ def states(
         raise ArgumentError(f"start_s={start_s}, end_s={end_s}: nothing lies between; it ends at {_end(rows):.3f} s")
     gains = [panel for panel in flow_panels(view) if panel.name == "gains"]
     aside = "" if view.taken_at == "sender" else f"captured at: {view.taken_at}; times are estimates"
-    drawing = blank((9.0, 0.9 + 0.5 * len(rows) + 2.2 * len(gains)), title or aside)
+    drawing = blank((9.0, 0.9 + 0.5 * len(rows) + 2.2 * len(gains)), text_of("title", title, aside))
     ratios = {"height_ratios": [0.5 * len(rows) + 0.3] + [2.2] * len(gains)}
     axes = drawing.subplots(1 + len(gains), sharex=True, squeeze=False, gridspec_kw=ratios)[:, 0]
     for k, (_, phases) in enumerate(rows):

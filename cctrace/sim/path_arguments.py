@@ -29,7 +29,7 @@ def rate_bps_of(value: object, name: str) -> float:
     """Return a rate in bits/s, from a number or a text with its unit."""
     rate = float(value) if isinstance(value, int | float | np.integer) else parse_rate_bps(value, name)
     if rate != 0 and not MIN_BPS <= rate <= MAX_BPS:
-        raise ArgumentError(f"{name}={value!r}: use 0 or a rate from 1 bit/s to 100 Tbit/s")
+        raise ArgumentError(f"{name}={short_repr(value)}: use 0 or a rate from 1 bit/s to 100 Tbit/s")
     return rate
 
 
@@ -49,7 +49,7 @@ def steps_of(name: str, value: Any, parse: Callable[[Any], object]) -> Steps:
     try:
         seconds = [float(seconds) for seconds, _ in steps]
     except (TypeError, ValueError):
-        raise ArgumentError(f"{name}={value!r}: steps are pairs (seconds, value)") from None
+        raise ArgumentError(f"{name}={short_repr(value)}: steps are pairs (seconds, value)") from None
     if not steps or seconds[0] != 0 or not all(a < b < 1e9 for a, b in itertools.pairwise(seconds)):
         raise ArgumentError(f"{name} steps must start at 0 s and increase in time")
     return np.array([round(s * 1e9) for s in seconds], np.int64), np.array([parse(v) for _, v in steps])
@@ -64,7 +64,9 @@ def chances_of(name: str, given: Any, argument: str = "burst_loss") -> dict[str,
     except (TypeError, ValueError):
         enter = leave = 0.0
     if not (0 < enter <= 1 and 0 < leave <= 1):
-        raise ArgumentError(f"{argument}={given!r}: two chances above 0, of entering and leaving the bad state")
+        raise ArgumentError(
+            f"{argument}={short_repr(given)}: two chances above 0, of entering and leaving the bad state"
+        )
     return {f"{name}_p": enter, f"{name}_r": leave}
 
 
@@ -73,10 +75,14 @@ def bucket_of(name: str, given: Any) -> tuple[float, int]:
     try:
         rate, burst = given
     except (TypeError, ValueError):
-        raise ArgumentError(f"{name}={given!r}: give rate and burst, for example ('10Mbit', '100kB')") from None
+        raise ArgumentError(
+            f"{name}={short_repr(given)}: give rate and burst, for example ('10Mbit', '100kB')"
+        ) from None
     rate, burst = rate_bps_of(with_unit(name, rate, "10Mbit"), name), parse_size_bytes(burst, name=name)
     if rate <= 0 or burst < PACKET_BYTES:
-        raise ArgumentError(f"{name}={given!r}: the rate must be positive, the burst at least {PACKET_BYTES} bytes")
+        raise ArgumentError(
+            f"{name}={short_repr(given)}: the rate must be positive, the burst at least {PACKET_BYTES} bytes"
+        )
     return rate / 8, burst
 
 
@@ -86,11 +92,13 @@ def shaper_of(given: Any) -> tuple[Ints, Floats, int]:
         rate, burst = given[:-1] if [*given[2:]] == ["htb"] else given
     except (IndexError, TypeError, ValueError):
         example = "give rate and burst, for example ('10Mbit', '100kB')"
-        raise ArgumentError(f"shaper={given!r}: {example}, and 'htb' if that qdisc shapes") from None
+        raise ArgumentError(f"shaper={short_repr(given)}: {example}, and 'htb' if that qdisc shapes") from None
     if isinstance(rate, str):
         rate, bucket = bucket_of("shaper", (rate, burst))
         return np.zeros(1, np.int64), np.array([rate]), bucket
     times, rates = steps_of("shaper", rate, lambda value: rate_bps_of(value, "shaper"))
     if rates[-1] <= 0:
-        raise ArgumentError(f"shaper={given!r}: its last rate must be positive, or what waits would wait for ever")
+        raise ArgumentError(
+            f"shaper={short_repr(given)}: its last rate must be positive, or what waits would wait for ever"
+        )
     return times, np.array(rates, np.float64) / 8, bucket_of("shaper", ("1Mbit", burst))[1]

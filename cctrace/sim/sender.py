@@ -137,7 +137,7 @@ class Sender(Public):
                 raise ArgumentError(f"{argument}={short_repr(value)} for {self.name}: the {stack} has none")
         if self.mss is not None and (view == "quic" or not isinstance(self.mss, int) or not 536 <= self.mss <= MAX_MSS):
             problem = "is the stack's own with QUIC" if view == "quic" else f"must be an integer from 536 to {MAX_MSS}"
-            raise ArgumentError(f"mss={self.mss!r} for {self.name}: {problem}")
+            raise ArgumentError(f"mss={short_repr(self.mss)} for {self.name}: {problem}")
         for name, least, most in (("ack_every", 1, 10_000), ("comp_sack_nr", 0, 255), ("hz", 100, 1000)):
             whole(name, getattr(self, name), least, most)
         if self.ack is not None and self.ack_every != 1:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from cctrace.arguments import check_choice
+from cctrace.arguments import check_choice, flag
 from cctrace.cc.base import Controller
 from cctrace.errors import ArgumentError
 from cctrace.lang.fields import MODES
@@ -57,6 +57,7 @@ class Served:
         **common: Any,
     ) -> None:
         check_choice("mode", mode, MODES)
+        packets = flag("packets", packets)
         flows = [one if isinstance(one, Sender) else Sender(one, **common) for one in (cc, *others)]
         flows = [replace(flow, **common) for flow in flows]
         if flows[0].app != "bulk":

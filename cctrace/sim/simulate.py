@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cctrace.arguments import as_list, check_argument, check_choice, whole
+from cctrace.arguments import as_list, check_argument, check_choice, flag, short_repr, whole
 from cctrace.cc import controller
 from cctrace.columns import frame_of
 from cctrace.errors import ArgumentError
@@ -130,7 +130,8 @@ def simulate(
     senders = [replace(f, **common) if isinstance(f, Sender) else Sender(f, **common) for f in given]
     if watch:
         _check_watched(watch, senders, sample)
-    exact = exact or len(senders) == 1 or path.has_jitter
+    trace, packets = flag("trace", trace), flag("packets", packets)
+    exact = flag("exact", exact) or len(senders) == 1 or path.has_jitter
     world = World(path, senders, whole("seed", seed), mode == "compiled", exact)
     try:
         run = Runner(world, mode, trace, packets, untraced=untraced)
@@ -186,9 +187,9 @@ def stops(duration_ns: int, tail_ns: int, sample_ns: int) -> list[int]:
 def _check_watched(watch: Sequence[str], flows: Sequence[Sender], sample: str | None) -> None:
     known = set().union(*(fields_of(controller(flow.cc)[0]) for flow in flows))
     for name in watch:
-        if name not in known:
+        if not isinstance(name, str) or name not in known:
             raise ArgumentError(
-                f"watch={name!r} is a field of no controller here; there are: {', '.join(sorted(known))}"
+                f"watch={short_repr(name)} is a field of no controller here; there are: {', '.join(sorted(known))}"
             )
     if sample is None:
         raise ArgumentError("watch needs sample, the period at which to look")

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from cctrace.arguments import short_repr
 from cctrace.columns import Ints, Values
 from cctrace.errors import ArgumentError, FormatError
 from cctrace.io import read_file
@@ -28,7 +29,7 @@ def trace_steps(trace: object) -> tuple[dict[str, Steps], dict[str, str]]:
     if isinstance(trace, str | os.PathLike):
         trace = read_file(trace)
     if not isinstance(trace, LinkTrace):
-        raise ArgumentError(f"trace={trace!r}: a Mahimahi trace or a UCC log, or its file")
+        raise ArgumentError(f"trace={short_repr(trace)}: a Mahimahi trace or a UCC log, or its file")
     if trace.format == "ucc5g":
         times, sizes = trace.capacity
         rates = sizes * 8e9 / np.diff(times, append=trace.end_ns)
