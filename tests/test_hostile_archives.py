@@ -3,6 +3,8 @@
 import contextlib
 import gzip
 import tarfile
+import tracemalloc
+import zipfile
 
 import pytest
 from wire import ethernet, ipv4, pcap, tar, tcp, zipped
@@ -71,6 +73,41 @@ def test_a_damaged_zip_is_one_line(at, tmp_path):
     path.write_bytes(data)
     with contextlib.suppress(FormatError):  # anything else is not one line
         assert len(read_file(path)) == 1
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_zip_that_lies_about_its_sizes_unpacks_to_no_more_than_it_says(method, tmp_path):
+    """Unpacked whole, what these few hundred bytes to 250 kB hold would be a quarter of a gigabyte."""
+    path = tmp_path / "lie.zip"
+    with zipfile.ZipFile(path, "w", method) as archive_file:
+        archive_file.writestr("0.pcap", bytes(1 << 28))
+    data = bytearray(path.read_bytes())
+    at = data.rindex(b"PK\1\2") + 24
+    data[at : at + 4] = (1 << 20).to_bytes(4, "little")
+    path.write_bytes(data)
+    tracemalloc.start()
+    try:
+        with pytest.raises(FormatError, match=r"lie.zip: a ZIP archive that cannot be read: Bad CRC-32"):
+            read_file(path)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 27  # a step of LZMA unpacks to 28 MB, with copies
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_zip_that_says_it_is_a_bomb_is_refused_before_anything_is_unpacked(tmp_path, monkeypatch):
+    monkeypatch.setattr(archive, "unzipped", None)
+    path = tmp_path / "bomb.zip"
+    path.write_bytes(zipped([(f"{k}.pcap", bytes(BOMB_FLOOR // 3)) for k in range(4)]))
+    with pytest.raises(FormatError, match="decompression bomb"):
+        read_file(path)
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_every_method_of_zip_is_unpacked(method, tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.zip", "w", method) as archive_file:
+        archive_file.writestr("first.txt", "not a capture")
+        archive_file.writestr("second.pcap", CAPTURE)
+    assert len(read_file(tmp_path / "a.zip")) == 1
 
 
 @PACKERS

@@ -149,7 +149,7 @@ def _unzipped(
             raise FormatError(bomb(f"{name}:{one}", info.compress_size, most))
         allowance.add(info.file_size)
         try:
-            members.append(Member(f"{name}:{one}", zipped.read(info), allowance))
+            members.append(Member(f"{name}:{one}", archive.unzipped(zipped, info), allowance))
         except archive.ZIP_DAMAGE as error:
             raise FormatError(f"{name}:{one}: cannot be unpacked: {error}") from None
     return members[0], members[1:]
