@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -54,6 +55,19 @@ def test_reports_do_not_depend_on_the_number_of_processes(capture, tmp_path, cap
     assert said[0] == said[1] == said[2]
     assert files[0] == files[1] == files[2]
     assert len(files[0]) > FLOWS
+
+
+def test_causes_of_many_flows_are_counted(capture, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(overview, "_FEW", FLOWS - 1)
+    assert main(["analyze", str(capture), "--no-effects", "-o", str(tmp_path)]) == 0
+    counts = next(
+        line for line in capsys.readouterr().out.splitlines() if line.startswith(f"causes of {FLOWS} flows: ")
+    )
+    assert sum(int(count) for count in re.findall(r" (\d+)(?: ·|$)", counts)) == FLOWS
+    assert counts in (tmp_path / "report.html").read_text()
+    monkeypatch.setattr(overview, "_FEW", FLOWS)
+    assert main(["analyze", str(capture), "--no-effects", "-o", str(tmp_path)]) == 0
+    assert "causes of" not in capsys.readouterr().out + (tmp_path / "report.html").read_text()
 
 
 def test_flows_of_files_too_large_for_the_memory_are_shared_with_the_same_results(capture, monkeypatch):

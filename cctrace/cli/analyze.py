@@ -85,7 +85,7 @@ def analyze(
     if listed:
         return _index(_files(files), controller, folder, options | {"what_if": what_if}, as_json)
     from cctrace.analysis.analyze import analyze as run
-    from cctrace.report.overview import keeper, table, write_report
+    from cctrace.report.overview import cause_counts, keeper, table, write_report
 
     with progress("loading") as update:
         analyses = run(files, tcpinfo, controller, update, what_if, keeper(), **options)
@@ -105,6 +105,8 @@ def analyze(
             heading=(2, lambda row: f"{row[0]}: {row[1]}" if row[1] else row[0]),
             short={"Retransmitted": "Resent"},
         )
+        if counts := cause_counts(analyses):
+            echo(counts)
     echo(f"report: {page}", err=as_json)
     return 0
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -41,6 +42,7 @@ _FIGURES = (
     ("pacing_gain", "gain", "gain = kernel"),
     ("cwnd_2", "cwnd", "cwnd = kernel"),
 )
+_FEW = 8  # flows whose causes are seen at a glance
 _MANY = 200  # flows whose tables processes share, each of which has to import pyarrow
 _SECTIONS = 24  # flows drawn on one page; all are in the table and in the Parquet files
 
@@ -55,6 +57,15 @@ def table(analyses: Sequence[FlowAnalysis]) -> tuple[list[str], list[list[str]]]
         figures = [f"{short} {format_share(agreement[key])}" for key, short, _ in _FIGURES if key in agreement]
         row.append(", ".join(figures[:3]))
     return [*COLUMNS, AGREEMENT], rows
+
+
+def cause_counts(analyses: Sequence[FlowAnalysis]) -> str:
+    """Return how many flows have each cause, the most frequent first; "" if there are few."""
+    if len(analyses) <= _FEW:
+        return ""
+    causes = Counter(analysis.diagnosis.in_words for analysis in analyses if analysis.diagnosis)
+    counts = [f"{cause} {count}" for cause, count in causes.most_common()]
+    return f"causes of {causes.total()} flows: {' · '.join(counts)}"
 
 
 def row_of(analysis: FlowAnalysis) -> list[str]:
@@ -208,6 +219,7 @@ def report_of(analyses: Sequence[FlowAnalysis]) -> Report:
     return Report(
         title=_title(analyses, len(analyses) + len(others) + more),
         source=" · ".join(files),
+        causes=cause_counts(analyses),
         columns=columns,
         rows=rows[: len(analyses)],
         others=rows[len(analyses) :],

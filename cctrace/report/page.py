@@ -89,6 +89,7 @@ class Report:
     row_links: dict[int, str] = field(default_factory=dict)
     # rows of small flows without a section: folded below the table
     others: list[list[str]] = field(default_factory=list)
+    causes: str = ""  # of many flows, counted
 
 
 def write(report: Report, file: str | Path) -> None:
@@ -119,9 +120,10 @@ def render(report: Report, room: int = SERIES_BYTES) -> str:
     body = "\n".join([*above, *sections.values()])
     notes = "\n".join(f'<p class="card warning">{escape(note)}</p>' for note in (*report.notes, *refused))
     beside = any(flow.beside for flow in flows.values())
+    causes = f'\n<p class="soft">{escape(report.causes)}</p>' if report.causes else ""
     main = f"""<header><div>
 <h1>{escape(report.title)}</h1>
-<p class="soft">{escape(report.source)}</p>
+<p class="soft">{escape(report.source)}</p>{causes}
 <button type="button" id="theme" aria-label="Switch between light and dark">Dark</button>
 </div></header>
 <main{' class="wide"' if "Verdict" in report.columns else ""}>
