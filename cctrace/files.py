@@ -41,19 +41,39 @@ def replacing(target: str) -> Iterator[str]:
         yield target
         return
     file = os.path.realpath(target)
-    # A name that nobody else in a shared folder can have taken or linked, and not longer for a longer target.
     part = os.path.join(os.path.dirname(file), f".cctrace-{os.urandom(8).hex()}.part")
+    unnamed = _without_name(os.path.dirname(file))
+    written = part if unnamed is None else f"/proc/self/fd/{unnamed}"
     try:
-        os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
-        yield part
+        if unnamed is None:
+            os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
+        yield written
+        if unnamed is not None:
+            os.link(written, part, src_dir_fd=unnamed)  # with a folder's descriptor it follows the link in /proc
         os.replace(part, file)
     except OSError as error:
-        if error.filename in (None, part):
+        if error.filename in (None, part, written):
             raise OSError(error.errno, error.strerror, target) from error
         raise
     finally:
+        if unnamed is not None:
+            os.close(unnamed)
         with contextlib.suppress(OSError):
             os.unlink(part)
+
+
+def _without_name(folder: str) -> int | None:
+    """Return the descriptor of a new file without a name, which ends with this process; None where there is none.
+
+    What stands in for it has a name that nobody else in a shared folder can have taken or linked; if the process is
+    killed, it stays.
+    """
+    if not os.path.isdir("/proc/self/fd"):
+        return None
+    try:
+        return os.open(folder, os.O_WRONLY | os.O_TMPFILE | os.O_CLOEXEC, 0o666)
+    except (AttributeError, OSError):  # not Linux, or a file system without (NFS)
+        return None
 
 
 def write_text(target: str | os.PathLike[str], text: str) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import resource
+import signal
 import stat
 import subprocess
 import sys
@@ -9,7 +10,7 @@ import sys
 import pytest
 
 from cctrace import datasets
-from cctrace.files import write_text
+from cctrace.files import _without_name, write_text
 
 CAPTURE = str(datasets.path("loss_cubic_1pct", "sender.pcap.zst"))
 PATH = ["--rate", "10Mbit", "--rtt", "20ms"]
@@ -67,3 +68,30 @@ def test_the_name_of_an_unfinished_file_is_not_to_be_guessed_and_its_mode_is_the
     assert (victim.read_text(), target.read_text()) == ("kept", "text")
     assert stat.S_IMODE(target.stat().st_mode) == 0o640
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file.csv", "file.csv.part", target.name, "victim"]
+
+
+KILLED = """
+import os, signal, sys
+from cctrace.files import replacing
+with replacing(sys.argv[1]) as part:
+    with open(part, "w") as file:
+        file.write("half")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_writer_that_is_killed_leaves_nothing(tmp_path):
+    if _without_name(str(tmp_path)) is None:
+        pytest.skip("this file system knows no files without a name")
+    target = tmp_path / "file.csv"
+    target.write_text("before")
+    assert subprocess.run([sys.executable, "-c", KILLED, str(target)], check=False).returncode == -signal.SIGKILL
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("file.csv", "before")]
+
+
+def test_a_file_system_that_knows_no_files_without_a_name_is_written_to_all_the_same(tmp_path, monkeypatch):
+    monkeypatch.setattr("cctrace.files._without_name", lambda folder: None)
+    write_text(tmp_path / "file.csv", "text")
+    with pytest.raises(OSError, match="No such file"):
+        write_text(tmp_path / "folder" / "file.csv", "text")
+    assert [path.name for path in tmp_path.iterdir()] == ["file.csv"]

@@ -183,3 +183,16 @@ def test_an_offset_to_before_1970_is_impossible():
 def test_interfaces_whose_link_type_is_not_decoded_are_told_once():
     packets = read(section() + interface(189) + interface(189) + interface(101) + enhanced(9, ipv4(tcp()), iface=2))
     assert sum("link type 189 (USB_LINUX) are skipped" in w for w in packets.warnings) == 1
+
+
+@pytest.mark.parametrize("as_file", [True, False])
+def test_any_number_of_interfaces_is_read_and_few_warnings_say_what_is_odd_about_them(as_file, tmp_path):
+    """Each warning about another link type names all that are decoded: 40,000 of them would fill 50 MB."""
+    wrong = option(9, bytes([99]))
+    many = b"".join(interface(1000 + i, options=wrong if i % 2 else b"") for i in range(40_000))
+    data = section() + many + interface(101) + enhanced(9, ipv4(tcp()), iface=40_000)
+    (tmp_path / "many.pcapng").write_bytes(data)
+    packets = read_file(tmp_path / "many.pcapng") if as_file else read(data)
+    assert packets["time_ns"].tolist() == [9000]
+    assert len(packets.warnings) == 12
+    assert sum("and more " in warning for warning in packets.warnings) == 2

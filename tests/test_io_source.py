@@ -1,6 +1,7 @@
 """Where bytes come from: what the reading thread may touch, and when."""
 
 import gc
+import os
 import threading
 import time
 import warnings
@@ -8,6 +9,7 @@ import warnings
 import pytest
 
 import cctrace as cct
+from cctrace.cli import main
 from cctrace.errors import CctraceError
 from cctrace.io.captures.chunks import Chunks
 from cctrace.io.source import Source
@@ -93,3 +95,19 @@ def test_a_file_that_is_not_read_is_closed(odd):
             cct.read(file, **odd)
         gc.collect()
     assert not [one for one in caught if one.category is ResourceWarning]
+
+
+def test_a_named_pipe_is_refused_and_one_that_is_open_is_read(tmp_path, capsys):
+    """To open a named pipe would wait for its writer."""
+    pipe = tmp_path / "pipe.pcap"
+    os.mkfifo(pipe)
+    assert main(["flows", str(pipe)]) == 2
+    assert f"pipe.pcap is a named pipe: give a file, or read the pipe as standard input: - < {pipe}" in " ".join(
+        capsys.readouterr().err.split()
+    )
+    reader, writer = os.pipe()
+    os.write(writer, b"no capture")
+    os.close(writer)
+    assert main(["flows", f"/dev/fd/{reader}"]) == 2
+    os.close(reader)
+    assert "pipe" not in capsys.readouterr().err

@@ -85,7 +85,8 @@ def paths(name: str, metavar: str, **more: Any) -> Decorator:
 
 
 def check_file(file: str, folders: bool = False, called: str = "") -> None:
-    """Refuse what is not a file: one that does not exist, a device, and a folder where none is wanted.
+    """Refuse what is not a file: one that does not exist, a device, a named pipe, and a folder where none
+    is wanted.
 
     Raises `ArgumentError`, which names the argument, and a file of a similar name if there is one.
     """
@@ -96,10 +97,14 @@ def check_file(file: str, folders: bool = False, called: str = "") -> None:
     if os.path.isdir(file) and not folders:
         raise ArgumentError(f"{called} is a folder: give a file (or several, a pattern without quotes)")
     if os.path.exists(file) and not os.path.isfile(file) and not os.path.isdir(file):
-        from cctrace.io.source import is_device
+        from cctrace.io.source import is_device, is_named_pipe
 
         if is_device(file):  # unlike a pipe it may never end
             raise ArgumentError(f"{called} is a device: give a file")
+        if is_named_pipe(file):  # to open it would wait for its writer, who may never come
+            raise ArgumentError(
+                f"{called} is a named pipe: give a file, or read the pipe as standard input: - < {file}"
+            )
     if os.path.islink(file) and not os.path.exists(file):
         raise ArgumentError(f"{called} is a link that leads to no file")
     if not os.path.exists(file):

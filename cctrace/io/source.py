@@ -243,6 +243,14 @@ def is_device(path: str | os.PathLike[str]) -> bool:
     return stat.S_ISCHR(mode) or stat.S_ISBLK(mode)
 
 
+def is_named_pipe(path: str | os.PathLike[str]) -> bool:
+    """Return whether a path is a pipe that has a name of its own: not one that is open already (/dev/fd/63)."""
+    try:
+        return stat.S_ISFIFO(os.stat(os.path.realpath(path)).st_mode)
+    except OSError:  # the real path of an open pipe, pipe:[4026], is no file
+        return False
+
+
 def _head_of(stream: BinaryFile) -> bytes:
     """Read exactly HEAD bytes unless the stream ends before."""
     size, parts = HEAD, []

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections import deque, namedtuple
+from collections import Counter, deque, namedtuple
 from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 TUNNELS = {"ipip": 1, "gre": 2, "vxlan": 4, "geneve": 8}  # bits of the argument `tunnels` of `decode_frames`
 decode_frames, rehash, find_all = (Machine(f) for f in (decode.decode_frames, decode.rehash, decode.find_all))
 _SECRET = np.frombuffer(os.urandom(16), np.int64) | 1  # keys the hash table of connections
+_FEW = 5  # warnings of a kind that a file may give cause for without end
 _named: Any = namedtuple  # the fields come from the schema, which a type checker cannot follow
 _Rows: Any = _named("_Rows", [c.name for c in schema.PACKETS])
 _Blocks: Any = _named("_Blocks", [c.name for c in schema.SACKS])
@@ -86,6 +87,8 @@ class Decoder:
         self._wanted = [c.name for c in schema.PACKETS if not (brief and c.name in layout.DETAILS)]
         self._lent: deque[tuple[Any, Any]] | None = deque(maxlen=lasting) if lasting else None
         self.warnings: list[str] = []
+        self._undecoded = set[tuple[str, int]]()  # link types by source
+        self._kinds = Counter[tuple[str, str]]()  # warnings by source and kind
         self._damage: list[str] = []
         self._tunnels = _tunnel_bits(decapsulate)
         self._rows, self._sacks = self._none()
@@ -212,12 +215,12 @@ class Decoder:
 
     def check_link(self, source: Source, link: int) -> None:
         """Add a warning if frames of a link type cannot be decoded."""
-        if link not in layout.LINK_TYPES:
+        if link not in layout.LINK_TYPES and (source.name, link) not in self._undecoded:
+            self._undecoded.add((source.name, link))
             names = ", ".join(sorted({f"{name} ({number})" for number, name in layout.LINK_TYPES.items()}))
             called = f" ({layout.UNDECODED[link]})" if link in layout.UNDECODED else ""
             text = f"frames of link type {link}{called} are skipped; decoded are {names}"
-            if f"{source.name}: {text}" not in self.warnings:
-                self.warn(source, text)
+            self.warn_few(source, text, "link types whose frames are skipped")
 
     def add_note(self, text: str) -> None:
         """Add a warning about all that was read; none if it is empty."""
@@ -227,6 +230,14 @@ class Decoder:
     def warn(self, source: Source, text: str) -> None:
         """Add a warning about a source to the result."""
         self.warnings.append(f"{source.name}: {text}")
+
+    def warn_few(self, source: Source, text: str, kind: str) -> None:
+        """Add one of the first warnings of a kind, of which a file can give any number; then, that there are more."""
+        self._kinds[source.name, kind] += 1
+        if self._kinds[source.name, kind] <= _FEW:
+            self.warn(source, text)
+        elif self._kinds[source.name, kind] == _FEW + 1:
+            self.warn(source, f"and more {kind}")
 
     def damaged(self, source: Source, text: str) -> None:
         """Add a warning about a damaged tail to the result, and to those that `issue` issues."""

@@ -87,13 +87,20 @@ class _Section:
     def need(self, status: int, chunks: Chunks | Window, source: Source, decoder: Decoder) -> int:
         """Deal with what stopped the search for packets; return how many bytes it takes to go on, 0: it is damage."""
         if status == layout.STATE and self.enter(chunks, source, decoder):
-            return _MIN_BLOCK
+            while self._describes(chunks) and self.enter(chunks, source, decoder):  # interfaces come one after another
+                pass
+            return 0 if self.broken else _MIN_BLOCK
         if status in (layout.BAD_LENGTH, layout.BAD_TRAILER):
             self.broken = True
             length = int.from_bytes(chunks.data[chunks.pos + 4 : chunks.pos + 8].tobytes(), self.order)
             what = f"12 to {MAX_BLOCK} are allowed" if status == layout.BAD_LENGTH else "its trailing length differs"
             decoder.damaged(source, f"block at offset {chunks.offset} claims {length} bytes, {what}; stopped there")
         return 0 if self.broken else chunks.end - chunks.pos + 1
+
+    def _describes(self, chunks: Chunks | Window) -> bool:
+        """Whether an interface block begins at `chunks.pos`, as far as its bytes are there."""
+        kind = chunks.data[chunks.pos : chunks.pos + 4].tobytes()
+        return chunks.end - chunks.pos >= _MIN_BLOCK and int.from_bytes(kind, self.order) == layout.INTERFACE
 
     def enter(self, chunks: Chunks | Window, source: Source, decoder: Decoder) -> bool:
         """Read the section, interface or statistics block at `chunks.pos`; False if it is not complete yet."""
@@ -118,7 +125,7 @@ class _Section:
         try:
             self._take(block, is_section)
         except ValueError as error:
-            decoder.warn(source, f"block at offset {chunks.offset}: {error}")
+            decoder.warn_few(source, f"block at offset {chunks.offset}: {error}", "blocks with such faults")
         if self.n_interfaces:
             decoder.check_link(source, self.interfaces[self.n_interfaces - 1, layout.LINK])
         chunks.pos += length
