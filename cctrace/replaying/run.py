@@ -298,7 +298,7 @@ def _replay(
 
 
 def _with_writes(plain: Run, wanted: Sequence[str], mode: str) -> Run:
-    """Return a replay with the writes into a fixed send buffer, or as it is where none explains the sends.
+    """Return a replay with the writes into the send buffer, or as it is where none explains the sends.
 
     The writes follow from the decisions, and these (through fq also the hand-over) from which packets the writes made
     application-limited. They are believed if the replay with them finds such a buffer again.
@@ -306,7 +306,7 @@ def _with_writes(plain: Run, wanted: Sequence[str], mode: str) -> Run:
     run, packets = plain, 1 if plain.marked is None else max(len(plain.marked), 1)
     before = plain.marked
     for _ in range(max(MIN_WRITTEN, min(MAX_WRITTEN, WRITTEN_PACKETS // packets))):
-        marks, source = marks_of_writes(run), run.source
+        marks, source = marks_of_writes(run) if run is plain else marks_of_writes(run, 0.0), run.source
         if marks is None or before is None or not isinstance(source, Flow):
             return plain
         if np.array_equal(marks, before):

@@ -77,8 +77,10 @@ SURE = 8  # super-packets that left before they were written, beyond one in `ONE
     HAS,  # position up to which the application has data
     NEXT_DUE,  # next of the periodic writes
     LOST,  # segments marked lost and not sent again
+    PER_CWND,  # bytes of the buffer for each segment of cwnd (tcp_sndbuf_expand), 0 if it does not grow
+    DRY,  # times that the last super-packet before a write was cut short, because no more had been written
     SOCKET_SIZE,
-) = range(25)
+) = range(27)
 
 
 def cut(m, ends, at):
@@ -327,7 +329,10 @@ def write_due(m, due, event, skbs, at, by_ns, queue, ends, marks):
         m[NOW_NS], m[HAS] = due[m[NEXT_DUE], 0], due[m[NEXT_DUE], 1]
         m[NEXT_DUE] += 1
         if may_write(m):
-            at = write(m, event, skbs, at, at, queue, ends, marks)
+            until = at  # what leaves at once may be sent between two skbs (tcp_push_one)
+            while until < skbs.shape[0] and skbs[until, SENT_NS] <= m[NOW_NS] + SOON_NS:
+                until += 1
+            at = write(m, event, skbs, at, until, queue, ends, marks)
     return at
 
 
@@ -352,7 +357,10 @@ def happen(m, due, event, skbs, blocks, queue, ends, sacked, marks):
         if event[PROBING] != 0:  # bbr_update_min_rtt
             m[LIMIT] = app_limited_until(event[DELIVERED], m[IN_FLIGHT])
     at = push(m, event, skbs, at, until, until, False, queue, ends, marks)
+    if event[ACKS] != 0 and m[HAS] > m[WRITTEN] and m[IN_FLIGHT] < event[CWND]:  # tcp_check_space
+        m[SND_BUF] = max(m[SND_BUF], m[PER_CWND] * event[CWND])
     if may_write(m) and (at < until or m[WRITTEN] > 1):
+        m[DRY] += 1 if event[SKB] < at < until and m[WRITTEN] - m[NXT] < m[MSS] else 0
         at = write(m, event, skbs, at, until, queue, ends, marks)
     while at < until:
         if skbs[at, IS_NEW] != 0 and skbs[at, END] > m[WRITTEN]:

@@ -1,4 +1,4 @@
-"""Which packets were sent application-limited, from the application's writes: periodic, or limited by SO_SNDBUF.
+"""Which packets were sent application-limited, from the application's writes: periodic, or limited by the send buffer.
 
 Periodic writes are known to the byte (`flows.periodic_writes`). For a send buffer, its size is inferred, and the writes
 follow from it (`writer`): it is the smallest one that the sends do not refute, as with a smaller one some data would
@@ -6,17 +6,23 @@ have been sent before they were written. It must also explain what the replay sa
 although cwnd and pacing allowed it. If it does, the computed marks replace those of the replay, because they include
 packets that were application-limited without such a silence.
 
+Without SO_SNDBUF the buffer grows with cwnd, but only once it has run empty where cwnd had room (tcp_check_space), so
+slow start empties it again and again: whatever its size is, it makes samples application-limited that no silence shows.
+What an application that always has data writes then follows from the buffer's first size. Where it runs empty, the
+super-packet that an ACK releases is cut short, and another one follows at once, which tells some sizes from others.
+
 Few sizes need to be tried: each comparison with the size gives the next one with which it would turn out otherwise.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cctrace.cc.linux import GSO_MAX_SIZE, MAX_TCP_HEADER
+from cctrace.cc.linux import GSO_MAX_SIZE, MAX_TCP_HEADER, TCP_INIT_CWND
 from cctrace.columns import Bools, Ints
 from cctrace.flows.events import first_ack
 from cctrace.flows.flow import Flow
@@ -42,16 +48,37 @@ MIN_BYTES = 4_608  # SOCK_MIN_SNDBUF
 NEAR = 1.03  # times the smallest size that is not refuted; up to there, one with fewer errors may be the right one
 NEVER = 1 << 40  # bytes, or super-packets: more than there are
 BEYOND = 1.04, 1.2, 12  # larger sizes, in multiples of the best (first, last, number), which must explain less
+SELDOM = 0.01  # chance that a super-packet seems to leave before it was written into the right buffer
+WORTHWHILE = 1 / 256  # share of packets whose marks must be others before the replay is repeated
 MAX_FLIGHTS = 4  # times the most that was in flight; a larger buffer never runs dry
 
 _run = Machine(wr.run)
 
 
-def marks_of_writes(run: Run) -> NDArray[np.uint8] | None:
+class Growing(NamedTuple):
+    """A send buffer that grows with cwnd, or a fixed one (no header)."""
+
+    first_bytes: int  # tcp_wmem[1]
+    header_bytes: int = 0  # MAX_TCP_HEADER, which depends on the kernel's configuration
+
+    def per_segment(self, mss: int) -> int:
+        """Return the bytes that the kernel reserves for a segment [Linux612] tcp_sndbuf_expand."""
+        bits = (mss + self.header_bytes + SHARED_INFO_BYTES - 1).bit_length()
+        return (1 << bits) + SK_BUFF_BYTES if self.header_bytes else 0
+
+
+SHARED_INFO_BYTES, SK_BUFF_BYTES = 320, 256  # as they are aligned
+# tcp_wmem[1] of Linux, and what hosts are tuned to, with the headers of distributions first: they are taken where the
+# sends do not tell.
+GROWING = Growing(16_384, MAX_TCP_HEADER), *(Growing(first, 192) for first in (16_384, 65_536, 87_380))
+
+
+def marks_of_writes(run: Run, least: float = WORTHWHILE) -> NDArray[np.uint8] | None:
     """Return `marks` of packets as in `engine.context`, computed from the application's writes.
 
-    None if neither periodic writes nor a fixed send buffer explain the sends, or if the capture was not taken at the
-    sender, so that the order of ACKs and sends is uncertain.
+    None if neither periodic writes nor a send buffer explain the sends, if one that grows changes the marks of fewer
+    packets than `least`, a share, or if the capture was not taken at the sender, so that the order of ACKs and sends is
+    uncertain.
     """
     flow = run.source
     if not isinstance(flow, Flow) or run.marked is None or not 0 < len(run.marked) <= MAX_SENDS:
@@ -59,11 +86,15 @@ def marks_of_writes(run: Run) -> NDArray[np.uint8] | None:
     decides = {"snd_cwnd", "pacing_rate"} | ({"mode"} if "PROBE_RTT" in run.controller.states else set())
     if flow.taken_at != "sender" or not flow.events.meta["complete"] or not decides <= set(run.held):
         return None
-    if len(due := flow.events.due):
-        return Writer(run, flow).on_clock(due)
-    if np.mean(silent(run, flow)) <= RARE:  # a sender whose buffer limits it is silent again and again
-        return None
-    return Writer(run, flow).marks()
+    due, is_silent = flow.events.due, np.mean(silent(run, flow)) > RARE
+    if len(due) == 0 and not is_silent and 2 * int(flow.events["packets_out"].max()) < least * len(run.marked):
+        return None  # a buffer that grows runs empty in slow start, for less than twice the largest flight
+    writer = Writer(run, flow)
+    if len(due) == 0 and is_silent:  # as a sender is again and again whose fixed buffer limits it
+        marks = writer.marks()
+        if marks is not None:
+            return marks
+    return writer.growing(due, run.marked, least)
 
 
 def silent(run: Run, flow: Flow) -> Bools:
@@ -101,6 +132,7 @@ class Writer:
         parts_as_v2 = bool(getattr(run.controller, "parts_as_v2", False))
         self.overhead = SKB_OVERHEAD_BYTES_6_1 if parts_as_v2 else SKB_OVERHEAD_BYTES
         self.by_acks = bool(getattr(run.controller, "app_limited_by_acks", False))
+        self.has_on_ack, self.end = run.controller.has_on_ack, int(self.skbs[:, wr.END].max())
         self._most_out = int(events["packets_out"].max())
         outstanding = 4 * self._most_out + 1024
         room = np.zeros(outstanding, np.int64), np.zeros((outstanding, 2), np.int64)
@@ -206,17 +238,45 @@ class Writer:
         worse = [socket[wr.DONE] < len(self.skbs) or socket[wr.LATE] > least for socket in others]
         return bool(np.mean(worse) > 1 / 2)
 
-    def on_clock(self, due: Ints) -> NDArray[np.uint8] | None:
-        """Return the marks of periodic writes, if these explain the sends."""
-        socket, marks = self.write(NEVER, due=due)
-        return marks if socket[wr.DONE] == len(self.skbs) else None
+    def growing(self, due: Ints, marked: NDArray[np.uint8], least: float) -> NDArray[np.uint8] | None:
+        """Return the marks of a buffer that grows, if they explain the replay's, and others are as many as `least`.
 
-    def write(self, size: int, too_late: int = NEVER, due: Ints = NOTHING_DUE) -> tuple[Ints, NDArray[np.uint8]]:
+        `due`: as for `write`. The likeliest buffer is taken: where it runs empty a super-packet is cut short for sure,
+        elsewhere as often as the others are (`_cut`).
+        """
+        by_chance, best, found = math.log(max(self._cut(), RARE)), -math.inf, None
+        for buffer in (*GROWING, Growing(NEVER)) if len(due) else GROWING:
+            socket, marks = self.write(buffer.first_bytes, due=due, segment_bytes=buffer.per_segment(self.mss))
+            score = int(socket[wr.LATE]) * math.log(SELDOM) - int(socket[wr.DRY]) * by_chance
+            if socket[wr.DONE] == len(self.skbs) and score > best:
+                best, found = score, marks
+        if found is None or len(due):
+            return found
+        limited = (found & APP_LIMITED) != 0
+        unexplained = np.mean(self.silent & ~limited)
+        if unexplained > max(WORTHWHILE, (1 - EXPLAINED) * float(np.mean(self.silent))):
+            return None
+        return found if np.mean(limited != marked) >= least else None
+
+    def _cut(self) -> float:
+        """Return the share of the segments that follow others at once, but begin a super-packet of their own."""
+        first, is_new = np.zeros(len(self.skbs), np.bool_), self.skbs[:, wr.IS_NEW] != 0
+        begins = self.events[:, wr.SKB]
+        first[begins[self.events[:, wr.SKBS_END] > begins]] = True
+        segments = int(self.skbs[is_new, wr.SEGMENTS].sum()) - int(np.sum(first & is_new))
+        return int(np.sum(~first & is_new)) / max(segments, 1)
+
+    def write(
+        self, size: int, too_late: int = NEVER, due: Ints = NOTHING_DUE, segment_bytes: int = 0
+    ) -> tuple[Ints, NDArray[np.uint8]]:
         """Re-enact the writes into a buffer of `size` bytes; return the socket at the end, and each packet's mark.
 
-        `due`: when the application has data to write, and up to which position; empty: always. It stops where the size
-        is refuted, or where `too_late` super-packets left before they were written.
+        `due`: when the application has data to write, and up to which position; empty: always. `segment_bytes`: of a
+        `Growing` one. It stops where the size is refuted, or where `too_late` super-packets left before they were
+        written.
         """
+        per_cwnd = (3 if self.has_on_ack else 2) * segment_bytes  # bbr_sndbuf_expand; tcp_sndbuf_expand
+        size = max(size, TCP_INIT_CWND * per_cwnd)
         socket = np.zeros(wr.SOCKET_SIZE, np.int64)
         socket[[wr.WRITTEN, wr.NXT, wr.AT_UNA, wr.PUSHED]], socket[wr.TOO_LATE] = 1, too_late
         socket[wr.SND_BUF], socket[wr.MSS], socket[wr.OVERHEAD], socket[wr.BY_ACKS] = (
@@ -225,9 +285,10 @@ class Writer:
             self.overhead,
             self.by_acks,
         )
-        socket[wr.ONE_IN], socket[wr.HAS] = FEW, 1 if len(due) else NEVER
-        socket[wr.NEXT_SIZE] = np.iinfo(np.int64).max
+        socket[wr.ONE_IN], socket[wr.HAS] = FEW, 1 if len(due) else self.end if per_cwnd else NEVER
+        socket[wr.NEXT_SIZE], socket[wr.PER_CWND] = np.iinfo(np.int64).max, per_cwnd
         marks = np.zeros(self.silent.size, np.uint8)
-        queue = np.zeros(min(size // self.mss, len(self.skbs)) + 256, np.int64)
+        most = NEVER if per_cwnd else size
+        queue = np.zeros(min(most // self.mss, len(self.skbs)) + 256, np.int64)
         _run(socket, due, self._happened, queue, self._room, marks)
         return socket, marks
