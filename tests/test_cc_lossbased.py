@@ -251,6 +251,9 @@ def test_a_burst_takes_its_time_at_the_pacing_rate_or_at_the_one_the_stack_would
     stack.cc.pacing_rate = -1
     assert stack.cc.burst_us(stack.ack) == 0  # no RTT yet
     stack.cc.snd_cwnd, stack.ack.srtt_us8 = 1000, 8 * 1_000
+    assert stack.cc.burst_us(stack.ack) == 0  # the rate is still that of the ACK before
+    stack.cc.pkts_acked(stack.ack)
+    stack.ack.srtt_us8 = 8 * 2_000
     assert stack.cc.burst_us(stack.ack) == 65536 * 4 * 1_000 // (1000 * 1448 * 2)  # 200 % of cwnd / srtt
     stack.cc.snd_ssthresh, stack.ack.packets_out = 1999, 1500
     assert stack.cc.burst_us(stack.ack) == 65536 * 4 * 1_000 * 10 // (1500 * 1448 * 12)  # 120 % of what is out

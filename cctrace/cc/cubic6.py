@@ -35,6 +35,8 @@ UNSET_RATE = -1  # ~0UL: where nothing set or observed the pacing rate, it is co
 class Cubic6(Cubic):
     """CUBIC of today's Linux; see the module's header."""
 
+    prior_srtt8: int = 0  # smoothed RTT at the ACK before, us << 3
+
     cong_avoid = Reno.cong_avoid
     is_cwnd_limited = Reno.is_cwnd_limited
 
@@ -55,11 +57,16 @@ class Cubic6(Cubic):
         super().start_hystart_round(ack)
         self.curr_rtt = U32_MAX
 
+    def pkts_acked(self, ack: Ack) -> None:
+        """[Linux614] cubictcp_acked; sk_pacing_rate is still that of the ACK before."""
+        super().pkts_acked(ack)
+        self.prior_srtt8 = ack.srtt_us8
+
     def burst_us(self, ack: Ack) -> int:
         """Time of four of the largest bursts at the pacing rate, at most 1 ms [Linux614] hystart_ack_delay."""
         rate = self.pacing_rate
-        if rate == UNSET_RATE and ack.srtt_us8 != 0:
-            rate = stack_pacing_rate(ack.mss, self.snd_cwnd, self.snd_ssthresh, ack.packets_out, ack.srtt_us8)
+        if rate == UNSET_RATE and self.prior_srtt8 != 0:
+            rate = stack_pacing_rate(ack.mss, self.snd_cwnd, self.snd_ssthresh, ack.packets_out, self.prior_srtt8)
         if rate == 0:
             return 0
         return min(u64_div(GSO_MAX_SIZE * 4 * USEC_PER_SEC, rate), USEC_PER_MSEC)
