@@ -49,7 +49,7 @@ NEAR = 1.03  # times the smallest size that is not refuted; up to there, one wit
 NEVER = 1 << 40  # bytes, or super-packets: more than there are
 BEYOND = 1.04, 1.2, 12  # larger sizes, in multiples of the best (first, last, number), which must explain less
 SELDOM = 0.01  # chance that a super-packet seems to leave before it was written into the right buffer
-WORTHWHILE = 1 / 256  # share of packets whose marks must be others before the replay is repeated
+WORTHWHILE = 0.01  # share of packets whose marks must be others before the replay is repeated
 MAX_FLIGHTS = 4  # times the most that was in flight; a larger buffer never runs dry
 
 _run = Machine(wr.run)
