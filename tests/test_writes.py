@@ -148,7 +148,7 @@ def test_a_replay_with_the_marks_of_another_hand_over_reads_no_further_than_thes
 
 
 def polls_alike(name, cc):
-    """Return the share of a recording's polls at which the kernel calls the delivery rate limited as the replay does."""
+    """Return the share of the polls at which the kernel calls the delivery rate limited as the replay does."""
     folder = RECORDINGS / name
     flow = cct.read(folder / "sender.pcap.zst").flow(0).attach(cct.read(folder / "tcpinfo.csv.zst"))
     run = cct.replay(flow, cc)
