@@ -16,6 +16,7 @@ from cctrace.diagnosis.record import Record
 from cctrace.errors import FitError
 from cctrace.fit.components import quick_jitter
 from cctrace.fit.joint import _Model, joint
+from cctrace.flows.arrivals import Receiver
 from cctrace.flows.capture import Capture
 from cctrace.flows.events import Events
 from cctrace.flows.missing_sacks import restored
@@ -133,3 +134,14 @@ def test_no_acks_have_no_halves(lossy):
     none = Events(events.stream.first(1), events.meta | {"inferred": {"start_ns": 0}}, events.sends[:0])
     with np.errstate(all="raise"):
         assert not HalfRounds(none).held_back
+
+
+def test_what_was_sent_before_the_capture_began_takes_nothing_of_what_the_capture_shows():
+    """ACKs of it come first; all that was captured arrived later, in order."""
+    begin = np.arange(5001, 9001, 1000)
+    receiver = Receiver(begin * 10, begin, begin + 1000)
+    for acked in (2001, 4001, 5001):
+        receiver.advance(acked)
+        assert (receiver.next, receiver.report()) == (0, [])
+    receiver.advance(7001)
+    assert (receiver.next, receiver.report()) == (2, [])

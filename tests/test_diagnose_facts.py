@@ -13,6 +13,7 @@ from cctrace.diagnosis.facts import PACKETS, POLLS, SINGLE_POLL, Facts
 from cctrace.diagnosis.findings import Finding
 from cctrace.diagnosis.groups import (
     AckCounts,
+    FirstRtts,
     Losses,
     MinRtt,
     Policer,
@@ -193,6 +194,15 @@ def test_losses_of_one_overflow_count_once_where_queues_at_losses_are_compared()
 def test_a_few_packets_that_arrived_late_are_reordering(late, want):
     facts = Facts(PACKETS, 10.0, 1e6, rtt_us=40e3, least_rtt_us=40e3, reordering=Reordering(late / 4000, late, 3))
     assert [one.name for one in judge(facts) if one.name == "reordering"] == want
+
+
+def test_packets_that_a_shorter_route_let_overtake_others_once_are_neither_reordering_nor_a_queue_that_emptied():
+    first = FirstRtts(first_rtt_us=80e3, least_rtt_us=50e3, own_queue_us=0.0, spread_us=100.0)
+    late = Reordering(0.002, 60, 39)
+    facts = Facts(PACKETS, 10.0, 1e6, rtt_us=80e3, least_rtt_us=50e3, first_rtts=first, reordering=late)
+    assert {"reordering", "congested_before"} <= {one.name for one in judge(facts)}
+    names = {one.name for one in judge(replace(facts, reordering=late._replace(is_once=True)))}
+    assert not names & {"reordering", "congested_before"}
 
 
 def test_every_sentence_of_the_catalogue_closes_its_clauses():

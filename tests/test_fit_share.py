@@ -83,3 +83,14 @@ def test_of_too_many_flows_the_largest_are_followed():
     followed = neighbours(rows | {"bytes_sent": size[::-1]}, 0)
     assert followed == list(range(1, len(followed) + 1))
     assert neighbours(rows | {"bytes_sent": size}, 0) == list(range(100 - len(followed), 100))
+
+
+def test_a_short_flow_that_takes_a_part_of_the_path_matters_for_as_long_as_it_lasts():
+    rows = {
+        "src": ["a"] * 3,
+        "dst": ["b"] * 3,
+        "start_ns": np.array([0, 4e9, 9.9e9]),
+        "duration_s": np.array([10.0, 1.0, 10.0]),
+        "bytes_sent": np.array([40e6, 1.5e6, 30e6]),  # the third sends nearly all of them later
+    }
+    assert neighbours(rows, 0) == [1]

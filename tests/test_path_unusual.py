@@ -9,15 +9,17 @@ from conversation import MSS, Conversation
 
 import cctrace as cct
 from cctrace.diagnosis.packets.losses import losses
+from cctrace.diagnosis.packets.policing import _waited_behind
 from cctrace.diagnosis.record import Record
 from cctrace.flows.capture import Capture
 from cctrace.path.bottleneck import constant_rate
 from cctrace.path.delays import _place, delays_of
 from cctrace.path.evidence import evidence_of
-from cctrace.path.own_queue import base_rtt_us
-from cctrace.path.queue import constant
+from cctrace.path.own_queue import acked_evenly, base_rtt_us
+from cctrace.path.queue import constant, departures
 from cctrace.path.sent import SentPackets
 from cctrace.path.shapers import shaper_of
+from cctrace.path.steps import jumps
 from cctrace.path.transmissions import DELIVERED, LOST, transmissions
 
 
@@ -172,3 +174,48 @@ def test_packets_that_pass_the_others_delay_do_not_show_the_base_rtt(every):
     acked_us = sent_us + np.where(number % every == every - 1, 15e3, 30e3)
     sent = SentPackets(sent_us, np.full(2000, 1514.0), acked_us, number, yes, yes)
     assert base_rtt_us(sent, constant(1514.0)) == pytest.approx(30e3, rel=0.01)
+
+
+def through_queue(sent_us, rate, later_us=0.0, base_us=40_000.0):
+    """Packets of 1500 bytes that a queue serves at a rate (bytes/us), and what delays them after it."""
+    size, every = np.full(len(sent_us), 1500.0), np.ones(len(sent_us), bool)
+    acked_us = departures(sent_us, size, constant(rate)) + base_us + later_us
+    return SentPackets(sent_us, size, acked_us, np.arange(len(sent_us)), every, every)
+
+
+def test_what_arrived_at_an_unknown_time_is_delivered_with_the_next_packet():
+    """While holes are repaired, ACKs report much that arrived long before."""
+    sent = through_queue(np.arange(4000) * 500.0, rate=3.0)
+    gaps = replace(sent, acked_us=np.where(np.arange(4000) % 5 < 3, np.nan, sent.acked_us))
+    edges = np.arange(1e5, 1.9e6, 1e5)
+    assert acked_evenly(gaps, edges) == pytest.approx(acked_evenly(sent, edges), rel=0.01)
+
+
+def test_a_rate_that_fell_shows_although_the_sender_repaired_losses_in_between():
+    rate = np.r_[np.full(20, 50.0), 38.0, 11.0, 1.0, 1.0, 14.0, np.full(20, 25.0)]
+    found = jumps(np.arange(len(rate)) * 0.1, np.log(rate), over_dips=True)
+    assert len(found) == 1
+    assert found[0] == pytest.approx(2.2, abs=0.4)
+    recovered = np.r_[np.full(20, 50.0), 38.0, 11.0, 1.0, 1.0, 14.0, np.full(20, 50.0)]
+    assert not len(jumps(np.arange(len(recovered)) * 0.1, np.log(recovered), over_dips=True))
+
+
+def test_packets_that_wait_behind_a_policer_at_a_link_of_twice_its_rate_do_not_wait_for_tokens():
+    bursts = np.repeat(np.arange(300) * 5000.0, 12)
+    sent = through_queue(bursts, rate=7.5)
+    link = SimpleNamespace(rate=7.5, explained=0.9)
+    path = SimpleNamespace(rate_changes=[], companions={}, sent=sent, require_bottleneck=link)
+    assert _waited_behind(SimpleNamespace(path=path), 3.75)
+    assert not _waited_behind(SimpleNamespace(path=path), 7.4)
+    path.rate_changes = ["the link was that slow later"]
+    assert not _waited_behind(SimpleNamespace(path=path), 3.75)
+
+
+def test_a_radio_that_sends_at_intervals_is_no_shaper_whatever_rate_it_seems_to_have():
+    """At a rate one per cent too low, packets seem to arrive ever earlier than a queue would release them."""
+    at_rate = np.arange(25_000) * 1500 / 3.785
+    sent_us = (at_rate + 2e5 * (at_rate > 5e6)) // 10_000 * 10_000.0  # in bursts, with a pause
+    gone_us = departures(sent_us, np.full(25_000, 1500.0), constant(3.785))
+    slots = np.cumsum(np.random.default_rng(5).uniform(10e3, 20e3, 2000))
+    later_us = slots[np.searchsorted(slots, gone_us)] - gone_us
+    assert shaper_of(through_queue(sent_us, 3.785, later_us), constant(0.99 * 3.785)) is None

@@ -341,6 +341,7 @@ class Reordering(NamedTuple):
     lost: float = NAN
     retransmitted: float = NAN
     is_kernels: bool = False  # from the kernel's counter
+    is_once: bool = False  # all within an RTT of a longer flow: a route got shorter
 
 
 class MinRtt(NamedTuple):

@@ -45,6 +45,8 @@ class Receiver:
 
     def __init__(self, tx_ns: Values, begin: Values, end: Values) -> None:
         self.arrivals = list(zip(tx_ns.tolist(), begin.tolist(), end.tolist(), strict=True))
+        # Least start of each arrival and those after it: none fills what was sent before the capture began.
+        self.least = np.minimum.accumulate(np.asarray(begin)[::-1])[::-1].tolist()
         self.next, self.acked = 0, -1
         self.has = 1  # all up to here; the SYN is 0
         # [start, end, whether an ACK has reported it] of data above, the latest first
@@ -52,7 +54,7 @@ class Receiver:
 
     def advance(self, acked: int) -> None:
         """Take the arrivals without which not everything up to `acked` would have arrived."""
-        while self.has < acked and self.next < len(self.arrivals):
+        while self.has < acked and self.next < len(self.arrivals) and self.least[self.next] < acked:
             self.take()
         self.has = self.acked = acked
         self._clear()

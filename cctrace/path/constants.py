@@ -63,8 +63,7 @@ ROUTE_HOLDS = 0.25  # of the step | set | largest scatter of the level on either
 MAX_ROUTES = 8  # changes | accuracy | most that are sought
 
 # --- other flows -----------------------------------------------------------------------------------------------------
-MIN_BYTES = 0.02  # of the flow's bytes | set | least for another flow to matter in a queue
-MIN_OVERLAP = 0.2  # of the flow's time | set | least overlap for another flow to matter
+MIN_BYTES = 0.02  # of the flow's bytes | set | least that another flow sends beside it, to matter in a queue
 MAX_OTHERS = 64  # flows | accuracy | most that are tried
 COMMON_GAIN = 0.1  # share | set | gain in explaining delays: of a joint queue, to be shared; of any, to seek its bucket
 

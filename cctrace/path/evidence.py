@@ -230,7 +230,7 @@ class PathEvidence:
     def rate_jumps_s(self) -> Floats:
         """When the delivered rate changed, seconds; `rate_changes` has those caused by the path."""
         rate = self.delivered.rate
-        return jumps(self.delivered.middle_s[rate > 0], np.log(rate[rate > 0]))
+        return jumps(self.delivered.middle_s[rate > 0], np.log(rate[rate > 0]), over_dips=True)
 
     @functools.cached_property
     def rate_changes(self) -> list[Change]:

@@ -10,7 +10,7 @@ import numpy as np
 from cctrace.errors import StreamError
 from cctrace.flows.capture import Capture
 from cctrace.path.bottleneck import ROUGHLY, constant_rate, deviation
-from cctrace.path.constants import COARSE_PACKETS, COMMON_GAIN, MAX_OTHERS, MIN_BYTES, MIN_OVERLAP
+from cctrace.path.constants import COARSE_PACKETS, COMMON_GAIN, MAX_OTHERS, MIN_BYTES
 from cctrace.path.own_queue import coarser, packets_per_unit
 from cctrace.path.queue import constant
 from cctrace.path.sent import SentPackets, sent_packets
@@ -39,9 +39,13 @@ class Presence(NamedTuple):
 
 
 def matters(mine: Presence, other: Presence) -> Any:
-    """Return whether another flow would matter in the same queue: for long enough, and with enough bytes."""
+    """Return whether another flow would matter in the same queue: whether it sent enough bytes beside this one.
+
+    A short flow that sends as fast as a long one takes as much of the path, for as long as it lasts.
+    """
     overlap = np.minimum(mine.end, other.end) - np.maximum(mine.begin, other.begin)
-    return (overlap > MIN_OVERLAP * (mine.end - mine.begin)) & (other.sent_bytes > MIN_BYTES * mine.sent_bytes)
+    beside = other.sent_bytes * np.clip(overlap / np.maximum(other.end - other.begin, 1e-9), 0.0, 1.0)
+    return beside > MIN_BYTES * mine.sent_bytes
 
 
 def neighbours(rows: Mapping[str, Any], index: int, one_bottleneck: bool = False) -> list[int]:

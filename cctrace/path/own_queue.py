@@ -112,9 +112,15 @@ def delivered_of(flow: SentPackets | None) -> Delivered:
 
 
 def acked_evenly(flow: SentPackets, edges_us: Floats) -> Floats:
-    """Return the bytes acknowledged in windows, each ACK's spread over the time since the one before."""
-    order = np.argsort(flow.acked_us[flow.acked], kind="stable")
-    acked, total = flow.acked_us[flow.acked][order], np.cumsum(flow.wire_bytes[flow.acked][order])
+    """Return the bytes acknowledged in windows, each ACK's spread over the time since the one before.
+
+    A packet whose arrival no ACK dates (one that filled a hole reports what arrived long before, too) counts with the
+    next one sent that has a known arrival: the queue passes both in this order.
+    """
+    rows = flow.acked
+    wire_bytes = np.diff(np.cumsum(flow.wire_bytes)[rows], prepend=0.0)
+    order = np.argsort(flow.acked_us[rows], kind="stable")
+    acked, total = flow.acked_us[rows][order], np.cumsum(wire_bytes[order])
     last = np.append(np.diff(acked) > 0, True)
     return np.diff(np.interp(edges_us, acked[last], total[last], left=0.0))
 

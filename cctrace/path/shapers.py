@@ -8,7 +8,7 @@ import numpy as np
 from cctrace.columns import Floats
 from cctrace.estimates import Estimate
 from cctrace.path.buckets import Bucket
-from cctrace.path.constants import COMMON_GAIN, EXPLAINED_SHARE, SMALL_US, SPENT_QUANTILE
+from cctrace.path.constants import COMMON_GAIN, EXPLAINED_SHARE, RATE_GRID, SMALL_US, SPENT_QUANTILE
 from cctrace.path.minimise import least_within
 from cctrace.path.queue import Steps, backlog, constant, left_at, work_done
 from cctrace.path.sent import SentPackets, delivered_rate
@@ -47,6 +47,10 @@ def shaper_of(flow: SentPackets, steps: Steps) -> Bucket | None:
 
         rate = least_within(of_rate, rate * 0.998, rate * 1.002, 21, 1e-6)[0]
     if cost(rate, bucket, math.inf) > (1 - COMMON_GAIN) * cost(rate, math.inf, math.inf):
+        return None
+    grid = np.exp(RATE_GRID)
+    plain = least_within(lambda rate, most: cost(rate, 0.0, most), rate / grid, rate * grid, 41, 1e-4)[1]
+    if plain < cost(rate, bucket, math.inf):
         return None
     error = max(PACKET_BYTES / 2, 0.5 * float(np.subtract(*np.quantile(rest, [0.6, 0.4]))) * rate)
     return Bucket(Estimate.around(rate, 5e-4 * rate), Estimate.around(bucket, error, PACKET_BYTES), None)

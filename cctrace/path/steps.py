@@ -28,24 +28,33 @@ def candidate_steps(flow: SentPackets) -> Floats:
     return jumps(middle[queue], np.log(rate[queue]))
 
 
-def jumps(times: Floats, values: Floats, reach: int = 5) -> Floats:
-    """Return when the level of a logarithmic series changes, ascending; see `candidate_steps`."""
+def jumps(times: Floats, values: Floats, reach: int = 5, over_dips: bool = False) -> Floats:
+    """Return when the level of a logarithmic series changes, ascending; see `candidate_steps`.
+
+    `over_dips`: also between levels with a dip as long as the windows between them: of deliveries, after the path's
+    rate fell, while a sender repairs its losses and waits.
+    """
     if len(values) < 2 * reach + 2:
         return np.zeros(0)
     windows = np.lib.stride_tricks.sliding_window_view(values, reach)
     medians = np.median(windows, axis=1)
     wander = np.median(np.abs(windows - medians[:, None]), axis=1)
-    before, after = medians[:-reach], medians[reach:]
-    jump = np.abs(after - before)
-    clear = jump > np.maximum(const.RATE_JUMP, 3 * np.maximum(wander[:-reach], wander[reach:]))
+    jump, size = np.full(len(medians), -1.0), np.zeros(len(medians), np.int64)  # from each window to one `size` later
+    for apart in (2 * reach, reach) if over_dips else (reach,):
+        before, after = medians[:-apart], medians[apart:]
+        clear = np.abs(after - before) > np.maximum(const.RATE_JUMP, 3 * np.maximum(wander[:-apart], wander[apart:]))
+        if apart > reach:
+            clear &= medians[reach:-reach] < np.minimum(before, after)
+        rows = np.flatnonzero(clear)
+        jump[rows], size[rows] = np.abs(after - before)[rows], apart
     found: list[float] = []
-    while clear.any() and len(found) < const.MAX_RATE_STEPS:
-        k = int(np.argmax(np.where(clear, jump, -1)))
+    while (jump > 0).any() and len(found) < const.MAX_RATE_STEPS:
+        k = int(np.argmax(jump))
         # The jump lies between the adjacent windows that differ most.
-        near = np.arange(max(k + reach - 2, 1), min(k + reach + 3, len(values)))
+        near = np.arange(max(k + reach - 2, 1), min(k + size[k] + 3, len(values)))
         at = near[np.argmax(np.abs(values[near] - values[near - 1]))]
         found.append((times[at - 1] + times[at]) / 2)
-        clear[max(k - reach + 1, 0) : k + reach] = False
+        jump[max(k - size[k] + 1, 0) : k + size[k]] = -1.0
     return np.unique(found)
 
 

@@ -105,4 +105,6 @@ def reordering(record: Record) -> Reordering | None:
     first = reported - reported[0]
     late = first < np.maximum.accumulate(first) - 1e6 * const.PROMPT_S
     spurious = int(record.flow.retransmission_log["spurious"].sum())
-    return Reordering(float(late.mean()), int(late.sum()), spurious, int(record.path.lost.sum()))
+    at_s, rtt_s = record.path.sent_s[rows[late]], record.path.median_rtt_us / 1e6
+    is_once = bool(late.any() and np.ptp(at_s) < rtt_s and record.duration_s > const.SEPARATE_RTTS * rtt_s)
+    return Reordering(float(late.mean()), int(late.sum()), spurious, int(record.path.lost.sum()), is_once=is_once)

@@ -11,16 +11,23 @@ from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.groups import Policer
 from cctrace.diagnosis.packets.losses import before_losses, rtts_before
 from cctrace.diagnosis.record import Record
-from cctrace.path.constants import COMMON_GAIN, LOSS_RANK
+from cctrace.path.bottleneck import deviation
+from cctrace.path.constants import COMMON_GAIN, LOSS_RANK, RATE_DIFFERS
+from cctrace.path.queue import constant
 
 
 def policer(record: Record) -> Policer | None:
     """Return the token bucket that explains the losses, if one does."""
     bucket = record.dropper
-    if bucket is None or bucket.explained is None or bucket.is_queue:
+    if bucket is None or bucket.explained is None:
         return None
     rate, size = bucket.rate.value or 0.0, bucket.size_bytes.value or 0.0
-    if not rate or _is_the_links(record, rate) or _queue_dropped(record, size / rate):
+    if (
+        not rate
+        or (bucket.is_queue and not _waited_behind(record, rate))
+        or _is_the_links(record, rate)
+        or _queue_dropped(record, size / rate)
+    ):
         return None
     lost, times = record.path.lost[: len(bucket.explained)], record.path.sent_s[record.path.lost]
     explained = float(bucket.explained[lost].mean())
@@ -44,6 +51,21 @@ def _elsewhere(record: Record, explained: Bools) -> int:
         np.abs(at - policed[np.maximum(after - 1, 0)]), np.abs(policed[np.minimum(after, len(policed) - 1)] - at)
     )
     return int(np.sum(near > const.EPISODE_RTTS * record.path.median_rtt_us / 1e6))
+
+
+def _waited_behind(record: Record, rate: float) -> bool:
+    """Return whether packets that seem to have waited for tokens waited behind the policer instead, at a faster link.
+
+    A burst that spends the tokens also queues at a link of hardly twice the policer's rate, for about half as long as
+    it would wait for the tokens. One rate of the link then explains the delays, and that of the tokens does not.
+    """
+    path, bottleneck = record.path, record.path.require_bottleneck
+    if path.rate_changes or path.companions or not bottleneck.explained > COMMON_GAIN:
+        return False
+    if not bottleneck.rate > RATE_DIFFERS * rate:
+        return False
+    behind, before = (deviation(path.sent, constant(each)) for each in (bottleneck.rate, rate))
+    return behind < (1 - COMMON_GAIN) * before
 
 
 def _is_the_links(record: Record, rate: float) -> bool:

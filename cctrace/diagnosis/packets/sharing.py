@@ -8,7 +8,6 @@ queue explains the delays, as behind a return path that releases ACKs on a clock
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -199,21 +198,11 @@ def _fair_queue_fit(record: Record, gain: float) -> _FairQueueFit | None:
 
 
 def _rates(part: SentPackets, edges: Floats) -> Floats:
-    """Return a flow's deliveries in windows, bytes/us; 0 for none.
-
-    Where a capture cut the SACK blocks, when many packets arrived is unknown: between those sent before and after.
-    """
+    """Return a flow's deliveries in windows, bytes/us; 0 for none."""
     if not len(part.acked):
         return np.zeros(len(edges) - 1)
-    delivered = part
-    if len(part.acked) < const.PREDOMINANT_SHARE * len(part.sent_us):
-        before = np.maximum.accumulate(np.where(np.isfinite(part.acked_us), part.acked_us, -np.inf))
-        delivered = replace(part, acked_us=np.where(np.isfinite(before), before, np.nan))
-    return np.where(
-        np.histogram(part.acked_us[part.acked], edges)[0] > 0,
-        acked_evenly(delivered, edges) / (edges[1] - edges[0]),
-        0.0,
-    )
+    is_busy = np.histogram(part.acked_us[part.acked], edges)[0] > 0
+    return np.where(is_busy, acked_evenly(part, edges) / (edges[1] - edges[0]), 0.0)
 
 
 def _overlap(record: Record) -> tuple[float, float]:

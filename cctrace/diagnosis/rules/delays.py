@@ -14,10 +14,11 @@ SHORT = "slow_start_only"  # then no other rule on delays applies
 
 
 def reordering(facts: Facts, found: Findings) -> Iterator[Finding]:
-    """Two packets in a thousand arrived after packets sent later."""
+    """A packet in a thousand arrived after packets sent later, and not all at the moment a route got shorter."""
     late = facts.reordering
     if (
         late is None
+        or late.is_once
         or _is_short(found)
         or late.reordered < const.MIN_OBSERVATIONS
         or not late.reordered_share >= REORDERED_SHARE

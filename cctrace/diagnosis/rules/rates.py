@@ -81,9 +81,11 @@ def self_induced_queue(facts: Facts, found: Findings) -> Iterator[Finding]:
 
 
 def congested_before(facts: Facts, found: Findings) -> Iterator[Finding]:
-    """Other flows' queue stood before the flow had sent much."""
+    """Other flows' queue stood before the flow had sent much; packets do not overtake others where one empties."""
     rtts = facts.first_rtts
     if rtts is None or _ends(found) or "competition" in found.sure:
+        return
+    if facts.reordering is not None and facts.reordering.is_once:
         return
     longer = rtts.first_rtt_us >= const.CONGESTED_RTTS * rtts.least_rtt_us + 3 * rtts.spread_us
     if longer and rtts.own_queue_us <= (rtts.first_rtt_us - rtts.least_rtt_us) / 2:
