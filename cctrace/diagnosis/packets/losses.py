@@ -33,8 +33,8 @@ def losses(record: Record, is_shared: bool = False, in_turn: bool = False) -> Lo
     queue = _queue(record, is_shared, in_turn)
     backlogs = None if queue is None else _loss_backlogs(record, queue)
     if queue is not None and len(queue.steps.rate) > 1 and backlogs is not None and not backlogs.overflow_losses:
-        # Where the time of a step is wrong, part of the queue seems to be a longer path.
-        backlogs = backlogs if record.path.traffic.route is None else None
+        # Where the time of a step is wrong, part of the queue seems to be a longer path, or to be missing.
+        backlogs = None if record.path.traffic.route is not None or _fell_sooner(record, queue.steps) else backlogs
     rank, episodes = before_losses(record, record.path.lost)
     known, at = record.path.rtt_us[np.isfinite(record.path.rtt_us)], record.path.sent_s[record.path.lost]
     if backlogs is not None and backlogs.waits_us[3] > known.max():
@@ -52,6 +52,18 @@ def losses(record: Record, is_shared: bool = False, in_turn: bool = False) -> Lo
         backlogs=backlogs,
         was_empty=was_empty(record),
     )
+
+
+def _fell_sooner(record: Record, steps: Steps) -> bool:
+    """Return whether the delivered rate fell before a step that explains the delays: few of a drop's packets have one.
+
+    Until then, the queue of the old rate is shorter than what the lost packets met.
+    """
+    falls_s = steps.start_us[1:][np.diff(steps.rate) < 0] / 1e6
+    window_s = float(np.diff(record.path.delivered[0][:2]).sum())
+    at_s = np.array([change.at_s for change in record.path.rate_changes if change.fell])
+    nearest = falls_s[np.abs(falls_s - at_s[:, None]).argmin(axis=1)] if len(falls_s) and len(at_s) else at_s
+    return bool(np.any(nearest > at_s + window_s))
 
 
 class Server(NamedTuple):
