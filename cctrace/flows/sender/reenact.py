@@ -248,7 +248,8 @@ class Pass:
         told: tuple[NDArray[np.uint8], Ints],
     ) -> None:
         self._growing = [
-            np.empty(max(256, order.size + order.size // 2), state.CALL),
+            # Three calls for each second packet, an ACK, and some room: to enlarge a table writes to all of it.
+            np.empty(order.size * 8 // 5 + FIRST_LOG, state.CALL),
             np.empty(max(FIRST_LOG, order.size // 4), state.LOG),
             np.empty(max(256, order.size), state.SENT),
             np.zeros(polls.shape[0] * 2 + 16, state.SNAP),
