@@ -36,7 +36,8 @@ def test_a_replay_is_the_same_with_any_number_of_cores(sent, monkeypatch):
         class Counted(threads.Guess):
             def begin(self):
                 super().begin()
-                begun.append(self._thread is not None)
+                if self._function.func is not recorded_flow._prepared:  # which is needed through fq, too, in part
+                    begun.append(self._thread is not None)
 
         monkeypatch.setattr(threads, "cores", lambda cores=cores: cores)
         for module in (recorded_flow, ticks):

@@ -8,20 +8,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cctrace.arguments import check_choice
-from cctrace.cc.base import Controller
+from cctrace.cc.base import Controller, checked_params
+from cctrace.flows.events import Events
 from cctrace.flows.flow import Flow
-from cctrace.flows.source import Streamed
+from cctrace.flows.source import Streamed, flow_of
 from cctrace.flows.state import DIRECTLY
 from cctrace.lang.fields import MODES
 from cctrace.lang.threads import Guess
 from cctrace.replaying.engine import context as cx
 from cctrace.replaying.engine import midflow
 from cctrace.replaying.engine.follow import Follower
+from cctrace.replaying.engine.stream import Stream, stream_of
 from cctrace.replaying.inference.handover_scripts import known_script
 from cctrace.replaying.inference.hypotheses import Inferred
 from cctrace.replaying.inference.hz import Ticking, TickTest, WrongTicksError
 from cctrace.replaying.inference.infer import Given, infer
-from cctrace.replaying.inference.paced import behind_fq
+from cctrace.replaying.inference.paced import behind_fq, socket_limit, under_limit
 from cctrace.replaying.inference.through_fq import at_hand_over, handed_over_at
 
 
@@ -39,20 +41,28 @@ def replay_events(
     `params`: all of its parameters, of which `given` are known; `hz_known`: whether ``hz`` is more than a guess.
     Returns the stream that was replayed (a flow sent through fq as TCP handed it over, at the HZ of its sender), the
     follower at its end, and the inferred values.
+
+    A limit of the socket is found here, in another thread if there is a second core, while the flow's beginning tells
+    whether it was sent through fq, which needs no limit of the whole flow.
     """
     check_choice("mode", mode, MODES)
     asked = _Asked(cls, params, record, mode, hz_known, given)
     if not isinstance(source, Flow):
-        return _replay_sent(source, None, asked)
-    with Guess(functools.partial(_replay_sent, source, None, asked)) as directly:
+        return _replay_sent(source, None, _limited(source, asked))
+    with (
+        Guess(functools.partial(_prepared, source, source.events, asked)) as prepared,
+        Guess(functools.partial(_replay_prepared, source, prepared)) as directly,
+    ):
+        prepared.begin()
         handed = at_hand_over(source, cls, directly if mode == "compiled" else None)
         if not handed.through_fq:
             sent, follower, inferred = directly.result()
             if handed is not source and isinstance(sent, Flow):  # the same, now known to be sent without fq
                 sent = handed if sent is source else sent.paced_by(DIRECTLY)
             return sent, follower, inferred
-    settled = {name: value for name, value in behind_fq(cls).items() if name not in given}
-    asked = asked._replace(params=params | settled, given=given | set(settled))
+    asked = _limited(source, asked)
+    settled = {name: value for name, value in behind_fq(cls).items() if name not in asked.given}
+    asked = asked._replace(params=asked.params | settled, given=asked.given | set(settled))
     return _replay_sent(handed, source if handed is not source else None, asked)
 
 
@@ -65,6 +75,28 @@ class _Asked(NamedTuple):
     mode: str
     hz_known: bool
     given: set[str]
+
+
+def _limited(source: Streamed, asked: _Asked) -> _Asked:
+    """Return what is asked, with the parameters that a limit of the socket's pacing rate settles."""
+    cls, given = asked.cls, asked.given
+    limit = under_limit(cls, socket_limit(flow_of(source)))
+    params = asked.params | {name: value for name, value in limit.items() if name not in given}
+    return asked._replace(params=checked_params(cls, params), given=given | set(limit))
+
+
+def _prepared(source: Flow, events: Events, asked: _Asked) -> tuple[_Asked, Stream]:
+    """Return what is asked, with the limit, and the stream of a flow as captured, which are needed for its replay."""
+    limited, stream = _limited(source, asked), stream_of(events, events.sends)
+    if asked.cls.phase_choices or asked.cls.probe_draws:
+        stream.now_us  # noqa: B018 - made once, and kept
+    return limited, stream
+
+
+def _replay_prepared(source: Flow, prepared: Guess[tuple[_Asked, Stream]]) -> tuple[Streamed, Follower, Inferred]:
+    """Replay a flow as captured; the stream is kept meanwhile."""
+    asked, _stream = prepared.result()
+    return _replay_sent(source, None, asked)
 
 
 def _replay_sent(source: Streamed, captured: Flow | None, asked: _Asked) -> tuple[Streamed, Follower, Inferred]:

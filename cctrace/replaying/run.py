@@ -32,7 +32,6 @@ from cctrace.lang.fields import fields_of
 from cctrace.replaying.engine import context as cx
 from cctrace.replaying.engine.follow import Follower
 from cctrace.replaying.inference.hypotheses import Inferred
-from cctrace.replaying.inference.paced import socket_limit, under_limit
 from cctrace.replaying.inference.through_fq import handed_over_with
 from cctrace.replaying.inference.writes import marks_of_writes
 from cctrace.replaying.model import model_fields, model_of
@@ -277,14 +276,13 @@ def _replay(
         params = params | {"hz": source.hz}  # of the recorded sender's kernel
         hz_known = "hz" not in source.events.meta.get("inferred", ())
     flow = flow_of(source)
-    limit = under_limit(cls, socket_limit(flow))
-    params = checked_params(cls, limit | params)
+    params = checked_params(cls, params)
     wanted = recorded_names(cls, record)
     if flow is not None and flow.tcpinfo is not None and cls.view == "linux":
         wanted += model_fields(cls)  # to be compared with the counters
     wanted = list(dict.fromkeys(wanted))
     if cls.view == "linux" and isinstance(source, Streamed):
-        source, follower, inferred = replay_events(source, cls, params, wanted, mode, hz_known, given | set(limit))
+        source, follower, inferred = replay_events(source, cls, params, wanted, mode, hz_known, given)
         return _with_writes(_run_over(source, follower, inferred), wanted, mode)
     view = view_of(source, cls)
     player = Player(view, cls, mode=mode, record=wanted, **params)
