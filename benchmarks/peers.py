@@ -356,7 +356,7 @@ def _against_table(capture, counts):
         if (int(side["packets"]), int(side["distinct_bytes"])) != (count.packets, count.bytes):
             told = f"{side['packets']} packets, {side['distinct_bytes']} bytes"
             yield f"the table has {told}, the packets {count.packets}, {count.bytes}", count.oddity
-        again, repaired = int(side["again"]), int(side["refilled"])
+        again, repaired = int(side["retransmitted"]), int(side["refilled"])
         single = side["largest"] <= capture.connections.mss[i]  # super-packets count as the segments in them
         late = count.why["late"] + count.why["partly"]
         if (again != count.again or repaired > late) if single else again < count.again:

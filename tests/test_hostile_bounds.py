@@ -14,7 +14,7 @@ from cctrace.diagnosis.constants import MAX_WINDOWS
 from cctrace.diagnosis.polled import Polls
 from cctrace.errors import FormatError
 from cctrace.flows import coarse
-from cctrace.flows.sender.reenact import MAX_UNSEEN, UNSEEN_PER_PACKET
+from cctrace.flows.sender.reenact import MAX_UNCAPTURED, UNCAPTURED_PER_PACKET
 from cctrace.flows.table import MAX_SEGMENTS, MIN_MSS, segment_size
 from cctrace.flows.window_scale import MAX_WSCALE
 from cctrace.io.counters.pollcolumns import MAX_FIELDS
@@ -51,8 +51,8 @@ def test_an_ack_far_ahead_makes_up_no_more_segments_than_a_large_flight_has(tmp_
     rows = [(20, True, 1, 1, size), (30, False, 1, 1 + size, 0), (40, True, 1 + size, 1, size)]
     rows += [(50 + k, False, 1, 1 + 2 * size + k * (1 << 27), 0) for k in range(12)]
     flow = capture(tmp_path / "gap.pcap", rows, mss).flow(0)
-    assert flow.quality()["uncaptured_segments"] <= MAX_UNSEEN + UNSEEN_PER_PACKET * (len(rows) + 3)
-    assert len(flow.events) < 8 * MAX_UNSEEN
+    assert flow.quality()["uncaptured_segments"] <= MAX_UNCAPTURED + UNCAPTURED_PER_PACKET * (len(rows) + 3)
+    assert len(flow.events) < 8 * MAX_UNCAPTURED
 
 
 def test_what_a_capture_lacks_is_counted_where_no_rtt_is_known(tmp_path):

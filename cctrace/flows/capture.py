@@ -333,9 +333,9 @@ class Capture(Gridded):
         marked = np.zeros(0, np.uint8) if marked is None else np.ascontiguousarray(marked, np.uint8)
         params = self.params(rows, fq, misses_marks, hz)
         params["echoes"] = due is not None and fq == THROUGH_FQ
-        told = marked, NOTHING_DUE if due is None else due
+        hints = marked, NOTHING_DUE if due is None else due
         is_ours = most is None and len(self.connections) == 1  # as `Connections.order` makes it anew
-        return Pass(packets, sacks, order if is_ours else order.copy(), first, params, polls, decided, told)
+        return Pass(packets, sacks, order if is_ours else order.copy(), first, params, polls, decided, hints)
 
     def _of_connections(self, rows: Ints, most: int | None) -> tuple[Ints, Ints, Ints]:
         """Return what `at_the_sender` does, without copies of packets; limited to a number of packets."""

@@ -366,7 +366,7 @@ class Flow(Carded):
         predecessor), ``inferred`` (attributes that are guesses), ``warnings`` (of `Capture.flows`, of the file).
         """
         log, final = self._reenacted[1], self._reenacted[3]
-        return quality(self, int((log["why"] == UNEXPLAINED).sum()), int(final["unseen"]))
+        return quality(self, int((log["why"] == UNEXPLAINED).sum()), int(final["uncaptured"]))
 
     def join(self, receiver: Flow) -> tuple[pd.DataFrame, pd.DataFrame]:
         """Return one-way delays and true losses from this flow and its capture at the receiver; see `join.join`."""

@@ -135,7 +135,7 @@ def _fill(me, pool, a, b, now):
     """
     late = max(0, min(b, me.late_high) - max(a, me.late_low))
     if late:
-        me.unseen_bytes -= late
+        me.uncaptured_bytes -= late
         me.late_low = min(b, me.late_high)
     filled, since, newer, h = late, now, np.int64(-1), 0
     while h < me.holes:
@@ -198,7 +198,7 @@ def _note_data(me, pool, seq, size, fl, mss, at, now, stamp):
     b = a + size
     count = 1 if size <= mss else (size + mss - 1) // mss
     me.sent += count
-    again = False
+    is_retransmission = False
     new = b - max(a, me.snd_nxt)
     older = np.int64(0)
     if me.data_packets == 1 or a < me.lowest:
@@ -223,18 +223,18 @@ def _note_data(me, pool, seq, size, fl, mss, at, now, stamp):
             if usual and (now - since) * 5 >= usual * 4 and may_repair:
                 me.refilled += count
         elif size > 1 or b > me.snd_nxt:
-            again = True
-            me.again += count
+            is_retransmission = True
+            me.retransmitted += count
         else:
             me.single += 1
     if new > 0:
         me.distinct_bytes += new
         me.snd_nxt = b
-    if new > 0 and not again:
+    if new > 0 and not is_retransmission:
         pool[me.ring + (me.tail & (me.width - 1)), 0] = b
         pool[me.ring + (me.tail & (me.width - 1)), 1] = at
         me.tail += 1
-    elif again:
+    elif is_retransmission:
         _forget_times(me, pool, a, b)
 
 
@@ -250,7 +250,7 @@ def _note_ack(peer, pool, ack, edge, at):
         sample = at - peer.syn_ns
     if a > peer.max_ack:
         if a > peer.snd_nxt + 1:  # one more is a FIN or a probe of the window
-            peer.unseen_bytes += a - peer.snd_nxt
+            peer.uncaptured_bytes += a - peer.snd_nxt
             if peer.late_high != peer.snd_nxt:
                 peer.late_low = peer.snd_nxt
             peer.late_high = a

@@ -19,9 +19,9 @@ DIRECTLY, THROUGH_FQ, LATE_TIMER = range(3)
 SACKED = 1  # TCPCB_SACKED_ACKED
 RETRANS = 2  # TCPCB_SACKED_RETRANS: a retransmission is in flight
 LOST = 4  # TCPCB_LOST
-EVER = 8  # TCPCB_EVER_RETRANS
+EVER_RETRANS = 8  # TCPCB_EVER_RETRANS
 LISTED = 16  # on the list ordered by time of (re)transmission
-UNSEEN = 32  # the capture lacks the packet; its time is that of the packet that revealed it
+UNCAPTURED = 32  # the capture lacks the packet; its time is that of the packet that revealed it
 
 # Why a segment was retransmitted; DSACK is the receiver's report of a duplicate.
 FAST, PROBE, TIMEOUT, UNEXPLAINED, DSACK = range(5)
@@ -76,7 +76,7 @@ TP = _i8(
     # the next packet as application-limited (-1: no replay)
     "rate_Bps cwnd probing_rtt longest wstamp_ns late_ns skb_ns skb_bytes mark "
     # the clock and what comes out
-    "now_us clock_ns start_ns ts_offset_us ts_tick_us tsecr answer_us rows logged sent unseen ignored established "
+    "now_us clock_ns start_ns ts_offset_us ts_tick_us tsecr answer_us rows logged sent uncaptured ignored established "
     "synack_us "
     # records of states that rows of the stream share, and of what states share; those, rows and sends that were taken
     # out of their tables
@@ -85,7 +85,7 @@ TP = _i8(
     "group_us group_ns group_first group_end_ns group_psh group_ts ts_late same_skb_ns "
     # the super-packet that is being retransmitted: its first segment, the one after it, the end of the skb it was
     # part of, and what was in flight before it
-    "again_first again_next again_end again_flying "
+    "retrans_first retrans_next retrans_end retrans_flying "
     # whether packets go through fq; the place of the next one that TCP has not handed over; the memory of what waits
     # in fq, what an skb takes besides its data, and whether TCP Small Queues hold TCP back; where an skb of the write
     # queue ended, how often that was seen, and where another may have ended; the sizes of the last two super-packets
@@ -154,9 +154,9 @@ SNAP = _i8(
 SIDE = _i8(
     "packets data_packets distinct_bytes origin has_origin snd_nxt max_ack has_ack first_ack ack_base ack_span "
     "syn syn_ack syn_ns syn_count syn_whole ecn_syn ace_first ecn_bits begin_ns opening last_ns largest gcd fin "
-    "mss sent again "
+    "mss sent retransmitted "
     "opened_ns echo_ns echo_data_ns timed timed_val timed_ns "
-    "ts_count ts_first ts_last ts_first_ns ts_last_ns ts_phase_us out_of_order unseen_bytes cut copies "
+    "ts_count ts_first ts_last ts_first_ns ts_last_ns ts_phase_us out_of_order uncaptured_bytes cut copies "
     "late_low late_high lowest refilled rtt_ns typical_ns fins single "
     "head tail ring width holes gaps room"
 )

@@ -174,7 +174,7 @@ class Connections:
         """Return the caveats of connections' numbers, a list of sentences for each."""
         rows, sender = np.arange(len(self))[part], self.sender[part]
         mine, other = self.sides[rows, sender], self.sides[rows, 1 - sender]
-        columns = [mine[name] for name in ("distinct_bytes", "syn", "unseen_bytes", "out_of_order", "cut")]
+        columns = [mine[name] for name in ("distinct_bytes", "syn", "uncaptured_bytes", "out_of_order", "cut")]
         columns += [mine["copies"] + other["copies"], other["packets"], self.mss[part], self.mss_known[part]]
         columns += [self.rtt[part, 3], *(column[part] for column in self.vantage)]
         return [_warnings(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]
@@ -194,7 +194,7 @@ class Connections:
             "packets": sides["packets"].sum(axis=1),
             "bytes_sent": mine["distinct_bytes"],
             "segments_sent": mine["sent"],
-            "retransmitted_segments": mine["again"] + mine["refilled"],
+            "retransmitted_segments": mine["retransmitted"] + mine["refilled"],
             "goodput_bps": goodput,
             **dict(zip(_RTTS, self._rtt_at_sender(part).T, strict=True)),
             "start_ns": self.begin_ns[part],
@@ -248,7 +248,7 @@ def _acknowledged(side: Values) -> Ints:
 def _warnings(
     distinct_bytes: int,
     syn: int,
-    unseen_bytes: int,
+    uncaptured_bytes: int,
     out_of_order: int,
     cut: int,
     copies: int,
@@ -278,8 +278,8 @@ def _warnings(
         found.append(
             f"captured {at}, {least}{format_time(away_ns)} (there and back) from the sender: times are estimates"
         )
-    if unseen_bytes:
-        data = format_counted(int(unseen_bytes), "byte was", "bytes were")
+    if uncaptured_bytes:
+        data = format_counted(int(uncaptured_bytes), "byte was", "bytes were")
         found.append(f"{data} acknowledged that the capture does not show")
     packets = "packet was captured", "packets were captured"
     if out_of_order:

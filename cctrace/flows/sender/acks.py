@@ -11,7 +11,7 @@ from cctrace.cc.linux import CA_CWR, CA_LOSS, CA_RECOVERY
 from cctrace.flows.sender import ratesample, recovery, reno_sacks, rtt_filters, timers
 from cctrace.flows.sender import scoreboard as sb
 from cctrace.flows.sender.emitting import emit
-from cctrace.flows.state import DSACK, EVER, LOST, RETRANS, SACKED
+from cctrace.flows.state import DSACK, EVER_RETRANS, LOST, RETRANS, SACKED
 from cctrace.io.layout import NO_COUNTER
 from cctrace.schema import CONG_AVOID, ON_ACK, PKTS_ACKED
 from cctrace.tcp.ecn import ACCURATE_ECN, ACE_MASK, ACE_START, CLASSIC_ECN, ECHO, newly_marked
@@ -119,7 +119,7 @@ def update_rtt(tp, rs, seq_rtt, sack_rtt, ca_rtt):
 
 def is_spurious(tp, s):
     """Return whether the ACK echoes a time before this segment's retransmission [Linux] tcp_skb_spurious_retrans."""
-    return s.flags & (RETRANS | EVER) != 0 and recovery.echo_before(tp, s.ts)
+    return s.flags & (RETRANS | EVER_RETRANS) != 0 and recovery.echo_before(tp, s.ts)
 
 
 def take_rtt(tp, rs, first_us, last_us, lone):
@@ -154,7 +154,7 @@ def clean_queue(tp, seg, rs, out, prior_una, prior_fack):
             break
         flags = s.flags
         end_seq = s.end_seq if s.skb_end <= tp.snd_una or flags & SACKED else s.skb_end
-        if flags & (RETRANS | EVER):
+        if flags & (RETRANS | EVER_RETRANS):
             if flags & RETRANS:
                 tp.retrans_out -= 1
             rs.flag |= sb.RETRANS_ACKED

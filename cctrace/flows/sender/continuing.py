@@ -28,19 +28,19 @@ def decide(tp, decided, i):
     tp.skb_overhead = decided[i, 5] if decided[i, 5] > 0 else SKB_OVERHEAD_BYTES
 
 
-def mark(tp, told):
+def mark(tp, hints):
     """Record whether a replay, if any, marks the next packet as application-limited."""
-    marked, _ = told
+    marked, _ = hints
     if tp.sent < marked.size:
         tp.mark = np.int64(marked[tp.sent])
 
 
-def precede(tp, seg, rs, out, snap, p, at, sequence, k, packets, polls, told):
+def precede(tp, seg, rs, out, snap, p, at, sequence, k, packets, polls, hints):
     """Process what happened before the packet at place `k`: RACK's timer, writes, and hand-overs shown by echoes.
 
     `at.asks` is BEFORE if TCP may have handed over data then.
     """
-    _, due = told
+    _, due = hints
     time_ns, direction, _, seq, _, _, payload, _, _, _, _, _, _ = packets
     q = sequence[k]
     event_ns = handover.handled_ns(p, time_ns[q], direction[q] == p.sender)
@@ -77,7 +77,7 @@ def shows_timer(tp, seg, a):
     return seg[sb.find(tp, seg, a) & (seg.size - 1)].flags & (state.SACKED | state.LOST | state.RETRANS) == 0
 
 
-def continue_sending(tp, seg, rs, out, log, sent, p, at, sequence, k, packets, decided, told):
+def continue_sending(tp, seg, rs, out, log, sent, p, at, sequence, k, packets, decided, hints):
     """TCP may hand over data after the packet at place `k`, with what the controller has decided."""
     if at.led == 0 and decided.shape[0] > 0:
         decide(tp, decided, min(tp.rows, decided.shape[0]) - 1)
@@ -86,16 +86,16 @@ def continue_sending(tp, seg, rs, out, log, sent, p, at, sequence, k, packets, d
         stamp_next(tp)
     stamp = at.stamp if at.asks == BEFORE else -1
     at.asks = 0
-    hand_over(tp, seg, rs, out, log, sent, p, sequence, k, packets, told, stamp)
+    hand_over(tp, seg, rs, out, log, sent, p, sequence, k, packets, hints, stamp)
 
 
-def hand_over(tp, seg, rs, out, log, sent, p, sequence, k, packets, told, stamp):
+def hand_over(tp, seg, rs, out, log, sent, p, sequence, k, packets, hints, stamp):
     """Send what TCP hands to fq now, after the packet at place `k`: it leaves later; see `handover`.
 
     `stamp`: -1, or the time stamp of an ACK: then only retransmissions, and what echoes date before that ACK.
     """
     time_ns, direction, flags, seq, _, _, payload, tsval, tsecr, options, _, _, _ = packets
-    _, due = told
+    _, due = hints
     written = handover.written_by_now(tp, due)
     room = HANDED_SEGMENTS - 1
     while tp.established:
@@ -118,17 +118,17 @@ def hand_over(tp, seg, rs, out, log, sent, p, sequence, k, packets, told, stamp)
         short = not overdue and a == tp.snd_nxt and handover.is_too_short(tp, seg, size, written - a)
         if short and not handover.ends_skb(tp, p, sequence, last, a + size, size, packets):
             return
-        again = a < tp.snd_nxt
+        is_retransmission = a < tp.snd_nxt
         handover.note_made(tp, a, size, time_ns[q] - time_ns[sequence[first - 1]])
         for j in range(first, last + 1):
             q = sequence[j]
             data = np.int64(payload[q])
             if direction[q] == p.sender and data > 0:
                 end = a + data + (1 if flags[q] & state.FIN else 0)
-                mark(tp, told)
+                mark(tp, hints)
                 tcp_sender.send(tp, seg, rs, out, log, sent, p, time_ns[q], a, end, data, flags[q], tsval[q])
                 a += data
         tp.handed = last + 1
         tp.queued += tp.skb_overhead + size
-        if tp.queue_empty and not again:
+        if tp.queue_empty and not is_retransmission:
             return  # a write has ended: had more been written, no segment would be short

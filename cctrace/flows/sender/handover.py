@@ -37,9 +37,9 @@ FEW_GROWN = 2  # segments that tcp_grow_skb takes from the next skb, at most, if
 MAX_SURE = 4  # short super-packets at one place of an skb, after which more are no further evidence that it ends there
 
 
-def handled_ns(p, time_ns, mine):
+def handled_ns(p, time_ns, is_sent):
     """Return when the stack processes a packet: for the sender's own, when it was captured."""
-    return time_ns if mine else time_ns + p.ack_delay_ns
+    return time_ns if is_sent else time_ns + p.ack_delay_ns
 
 
 def next_data(p, sequence, first, direction, payload):
@@ -207,8 +207,8 @@ def may_hand_over(tp, seg, ns, a, b, flag, with_ack):
     if late_ns > may_wait_ns(tp) + PATIENCE_NS or (with_ack and late_ns > LATEST_NS):
         return False
     segments, whole = (size + tp.mss - 1) // tp.mss, size
-    again = a < tp.snd_nxt
-    if again:
+    is_retransmission = a < tp.snd_nxt
+    if is_retransmission:
         s = seg[sb.find(tp, seg, a) & (seg.size - 1)]
         if a < tp.snd_una or s.flags & (SACKED | LOST | RETRANS) != LOST:
             return False
@@ -222,8 +222,8 @@ def may_hand_over(tp, seg, ns, a, b, flag, with_ack):
     # tcp_write_xmit splits new data for the present rate before this check, and tcp_grow_skb adds to what had to wait;
     # of a lost skb, tcp_retransmit_skb splits off what is sent after it.
     most = tp.longest * tp.mss if tp.longest > 0 else longest(tp, tp.rate_Bps)
-    made = whole if again or tp.rate_Bps <= 0 else min(size, most, room * tp.mss)
-    if is_throttled(tp.queued, tp.skb_overhead + made, max(tp.rate_Bps, 0), again, skbs):
+    made = whole if is_retransmission or tp.rate_Bps <= 0 else min(size, most, room * tp.mss)
+    if is_throttled(tp.queued, tp.skb_overhead + made, max(tp.rate_Bps, 0), is_retransmission, skbs):
         tp.throttled, tp.cut_seq = 1, a
         return False
     return segments <= room

@@ -10,7 +10,7 @@ data to send is marked application-limited: it is only a lower bound.
 Sources: draft-cheng-iccrg-delivery-rate-estimation; [Linux] net/ipv4/tcp_rate.c.
 """
 
-from cctrace.flows.state import EVER, RETRANS, SACKED
+from cctrace.flows.state import EVER_RETRANS, RETRANS, SACKED
 from cctrace.tcp.rate import app_limited_after, rate_interval_us
 
 
@@ -44,7 +44,7 @@ def on_delivered(tp, rs, s, end_seq):
         rs.tx_in_flight_v2 = s.tx_in_flight_v2
         rs.is_app_limited = s.tx_app_limited
         rs.send = s.tx_send
-        rs.is_retrans = 1 if s.flags & (RETRANS | EVER) else 0
+        rs.is_retrans = 1 if s.flags & (RETRANS | EVER_RETRANS) else 0
         rs.last_end_seq = end_seq
         tp.first_tx_us = s.tx_us
         rs.snd_interval_us = s.tx_us - s.tx_first_us

@@ -16,7 +16,7 @@ from cctrace.flows.sender import scoreboard as sb
 from cctrace.flows.sender import skbs, timers
 from cctrace.flows.sender.emitting import emit
 from cctrace.flows.sender.reno_sacks import add_reno_sack
-from cctrace.flows.state import EVER, LOST, SACKED
+from cctrace.flows.state import EVER_RETRANS, LOST, SACKED
 from cctrace.schema import CWND_EVENT, SET_STATE, SSTHRESH, UNDO_CWND
 from cctrace.tcp.ecn import CLASSIC_ECN
 from cctrace.tcp.probe import TIMEOUT_MIN_US
@@ -35,7 +35,7 @@ def any_retrans_done(tp, seg):
     """Return whether retransmissions are out, or the head was ever retransmitted."""
     if tp.retrans_out:
         return True
-    return tp.head < tp.tail and seg[tp.head & (seg.size - 1)].flags & EVER != 0
+    return tp.head < tp.tail and seg[tp.head & (seg.size - 1)].flags & EVER_RETRANS != 0
 
 
 def echo_before(tp, stamp):

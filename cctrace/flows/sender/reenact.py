@@ -30,15 +30,17 @@ MARGIN = 64  # rows that one packet can cause besides those for each outstanding
 # Most bytes that may be missing between two packets. A sequence number further ahead cannot belong to the connection;
 # and a file of a kilobyte must not produce a gigabyte of segments, however small it claims they are.
 BELIEVABLE_GAP = 1 << 28  # bytes
-MAX_UNSEEN = 1 << 18  # segments outstanding or missing in total: 380 MB of 1448
-UNSEEN_PER_PACKET = 64  # and this many more per captured packet: a super-packet of 64 kB
+MAX_UNCAPTURED = 1 << 18  # segments, outstanding and missing together; of 1448 bytes they are 380 MB
+UNCAPTURED_PER_PACKET = 64  # more missing segments for each captured packet: a super-packet of 64 kB
 IGNORED, NOTHING, OUT, RETRANSMISSIONS, SENDS, ANSWERS, RING, ASKS = range(-2, 6)  # from OUT on: tables that lack room
 PAUSED = ASKS + 1
 FINALS, SCRATCH = 6, 8  # of the tables, besides those
 
 
-def reenact(packets, sacks, order, first, params, polls, decided, told, place, tables):
-    """Re-enact the connections from where `place`, a PASS record, is; see `run`. `told`: of `Capture.reenactment`.
+def reenact(packets, sacks, order, first, params, polls, decided, hints, place, tables):
+    """Re-enact the connections from where `place`, a PASS record, is; see `Pass.run`.
+
+    `hints`: which sends a replay marks as application-limited, and when writes were due (`Capture.reenactment`).
 
     Returns the number of the table that lacks room, NOTHING if all is done. The packet at which it stops has not been
     processed, so it continues there once the table is larger. A pass that a controller leads (`place.led`) also
@@ -69,23 +71,23 @@ def reenact(packets, sacks, order, first, params, polls, decided, told, place, t
                 if lacks >= OUT:
                     return lacks
                 if lacks == NOTHING:
-                    precede(tp, seg, rs, out, snap, p, at, sequence, k, packets, polls, told)
+                    precede(tp, seg, rs, out, snap, p, at, sequence, k, packets, polls, hints)
                 if at.asks == BEFORE and at.led != 0 and tp.rows > at.led_rows:
                     at.packet = k
                     return ASKS
             if at.asks == BEFORE:
-                continue_sending(tp, seg, rs, out, log, sent, p, at, sequence, k - 1, packets, decided, told)
+                continue_sending(tp, seg, rs, out, log, sent, p, at, sequence, k - 1, packets, decided, hints)
                 lacks = lacking(tp, p, at, sequence, k, packets, polls, out, log, sent, snap, seg)
                 if lacks >= OUT:
                     return lacks
             if at.asks == 0:
                 if lacks == NOTHING:
-                    take(tp, p, at, sequence, k, packets, sacks, polls, decided, told, tables)
+                    process(tp, p, at, sequence, k, packets, sacks, polls, decided, hints, tables)
                 if at.asks != 0 and at.led != 0 and tp.rows > at.led_rows:
                     at.packet = k
                     return ASKS
             if at.asks != 0:
-                continue_sending(tp, seg, rs, out, log, sent, p, at, sequence, k, packets, decided, told)
+                continue_sending(tp, seg, rs, out, log, sent, p, at, sequence, k, packets, decided, hints)
         if at.until < sequence.size:
             at.packet = at.until
             return PAUSED
@@ -103,18 +105,18 @@ def lacking(tp, p, at, sequence, k, packets, polls, out, log, sent, snap, seg):
     """
     time_ns, direction, flags, seq, ack, _, payload, _, _, _, _, _, _ = packets
     q = sequence[k]
-    mine = direction[q] == p.sender
+    is_sent = direction[q] == p.sender
     size = np.int64(payload[q])
-    if mine:
+    if is_sent:
         ahead = unwrap(seq[q], p.isn, tp.snd_nxt) + size - tp.snd_nxt
     elif not flags[q] & state.ACK:
         ahead = 0
     else:
         ahead = unwrap(ack[q], p.isn, tp.snd_una) - tp.snd_nxt
-    if not is_believable(tp, p.mss, ahead, ahead - size if mine else ahead, k):
+    if not is_believable(tp, p.mss, ahead, ahead - size if is_sent else ahead, k):
         tp.ignored += 1
         return IGNORED
-    event_ns = handled_ns(p, time_ns[q], mine)
+    event_ns = handled_ns(p, time_ns[q], is_sent)
     new = max(0, ahead) // max(1, p.mss) + 3 + (HANDED_SEGMENTS if p.fq == state.THROUGH_FQ else 0)
     rows = MARGIN + 3 * (tp.packets_out + new)
     answers = 3 * tcp_sender.most_answers(polls, at.poll, event_ns + TASKLET_NS)
@@ -136,15 +138,15 @@ def lacking(tp, p, at, sequence, k, packets, polls, out, log, sent, snap, seg):
     return lacks
 
 
-def take(tp, p, at, sequence, k, packets, sacks, polls, decided, told, tables):
+def process(tp, p, at, sequence, k, packets, sacks, polls, decided, hints, tables):
     """Process the packet at place `k`; `at.asks` says whether TCP may hand over data to fq next."""
     out, log, sent, snap, seg, _, _, blocks, scratch = tables
     rs = scratch[0]
     time_ns, direction, flags, seq, _, _, payload, _, _, _, _, _, _ = packets
     q = sequence[k]
     fl = flags[q]
-    mine = direction[q] == p.sender
-    event_ns = handled_ns(p, time_ns[q], mine)
+    is_sent = direction[q] == p.sender
+    event_ns = handled_ns(p, time_ns[q], is_sent)
     tcp_sender.answer(tp, snap, at, polls, event_ns, p.start_ns)
     tcp_sender.set_clock(tp, event_ns, p.start_ns)
     while at.decision < decided.shape[0] and decided[at.decision, 0] <= event_ns:
@@ -152,19 +154,19 @@ def take(tp, p, at, sequence, k, packets, sacks, polls, decided, told, tables):
         at.decision += 1
     if fl & state.RST:
         return
-    if mine and k < tp.handed and payload[q] > 0:
+    if is_sent and k < tp.handed and payload[q] > 0:
         last, _ = super_packet(p, sequence, k, time_ns, direction, flags, seq, payload)
         if leave(tp, np.int64(payload[q]), last == k):
             tcp_sender.answer(tp, snap, at, polls, event_ns + TASKLET_NS, p.start_ns)
             at.asks = 0 if is_ack_first(p, sequence, k, time_ns, direction) else 1
-    elif mine:
-        take_own(tp, seg, rs, out, log, sent, p, at, sequence, k, packets, told)
+    elif is_sent:
+        process_sent(tp, seg, rs, out, log, sent, p, at, sequence, k, packets, hints)
     elif fl & state.ACK:
-        take_ack(tp, seg, rs, out, log, blocks, p, sequence, k, packets, sacks)
+        process_ack(tp, seg, rs, out, log, blocks, p, sequence, k, packets, sacks)
         at.asks = 1 if p.fq == state.THROUGH_FQ else 0
 
 
-def take_own(tp, seg, rs, out, log, sent, p, at, sequence, k, packets, told):
+def process_sent(tp, seg, rs, out, log, sent, p, at, sequence, k, packets, hints):
     """The sender transmits the packet at place `k`, which TCP had not handed over before."""
     time_ns, direction, flags, seq, _, _, payload, tsval, _, _, _, _, _ = packets
     q = sequence[k]
@@ -183,7 +185,7 @@ def take_own(tp, seg, rs, out, log, sent, p, at, sequence, k, packets, told):
         return
     if not tp.established:
         tcp_sender.establish(tp, rs, out, 1)
-    mark(tp, told)
+    mark(tp, hints)
     prior = tp.snd_nxt
     tcp_sender.send(tp, seg, rs, out, log, sent, p, time_ns[q], a, end, size, fl, tsval[q])
     if not tp.queue_empty and runs_dry(tp, p, sequence, k, packets):
@@ -193,7 +195,7 @@ def take_own(tp, seg, rs, out, log, sent, p, at, sequence, k, packets, told):
         at.asks = 1 if last == k and (a < prior or not tp.queue_empty) else 0
 
 
-def take_ack(tp, seg, rs, out, log, blocks, p, sequence, k, packets, sacks):
+def process_ack(tp, seg, rs, out, log, blocks, p, sequence, k, packets, sacks):
     """The sender receives the packet at place `k`, an ACK."""
     time_ns, direction, flags, seq, ack, window, payload, tsval, tsecr, options, sack_row, sack_count, ce_bytes = (
         packets
@@ -214,9 +216,9 @@ def take_ack(tp, seg, rs, out, log, blocks, p, sequence, k, packets, sacks):
         blocks[i, 0] = unwrap(left[sack_row[q] + i], p.isn, tp.snd_una)
         blocks[i, 1] = unwrap(right[sack_row[q] + i], p.isn, tp.snd_una)
     ack_seq = unwrap(seq[q], p.peer_isn, tp.snd_wl1)
-    wide = np.int64(window[q]) << (0 if fl & state.SYN else p.wscale)
+    window_bytes = np.int64(window[q]) << (0 if fl & state.SYN else p.wscale)
     waiting = tcp_sender.is_answered(p, sequence, k, time_ns, direction, payload)
-    tcp_sender.receive(tp, seg, rs, out, log, p, blocks, count, a, ack_seq, wide, payload[q] > 0, fl, waiting)
+    tcp_sender.receive(tp, seg, rs, out, log, p, blocks, count, a, ack_seq, window_bytes, payload[q] > 0, fl, waiting)
 
 
 def is_believable(tp, mss, ahead, missing, packets):
@@ -226,8 +228,8 @@ def is_believable(tp, mss, ahead, missing, packets):
     segments = missing // max(1, mss)
     if segments <= 0:
         return True
-    most = MAX_UNSEEN + UNSEEN_PER_PACKET * packets
-    return tp.packets_out + segments <= MAX_UNSEEN and tp.unseen + segments <= most
+    most = MAX_UNCAPTURED + UNCAPTURED_PER_PACKET * packets
+    return tp.packets_out + segments <= MAX_UNCAPTURED and tp.uncaptured + segments <= most
 
 
 _reenact = Machine(reenact)
@@ -245,7 +247,7 @@ class Pass:
         params: Values,
         polls: Ints,
         decided: Ints,
-        told: tuple[NDArray[np.uint8], Ints],
+        hints: tuple[NDArray[np.uint8], Ints],
     ) -> None:
         self._growing = [
             # Three calls for each second packet, an ACK, and some room: to enlarge a table writes to all of it.
@@ -261,7 +263,7 @@ class Pass:
         self.at = np.zeros(1, state.PASS)
         self.at["packet"], self.at["until"] = -1, state.NEVER
         # `order` changes: packets are brought forward in it.
-        self.given = packets, sacks, order, first, params, polls, decided, told, self.at
+        self.given = packets, sacks, order, first, params, polls, decided, hints, self.at
 
     @property
     def tables(self) -> tuple[Any, ...]:

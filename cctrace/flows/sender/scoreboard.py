@@ -12,7 +12,7 @@ Sources: RFC 2018, RFC 2883 (D-SACK), RFC 8985 (RACK-TLP); [Linux] tcp_input.c, 
 
 from cctrace.flows.sender import ratesample, skbs
 from cctrace.flows.sender.emitting import write
-from cctrace.flows.state import EVER, LISTED, LOST, RETRANS, SACKED
+from cctrace.flows.state import EVER_RETRANS, LISTED, LOST, RETRANS, SACKED
 from cctrace.schema import SKB_MARKED_LOST
 from cctrace.tcp import rack
 from cctrace.tcp.ecn import CLASSIC_ECN
@@ -97,7 +97,7 @@ def count_delivered(tp, segments, ece):
 def rack_advance(tp, flags, end_seq, tx_us):
     """Record the delivery of a segment sent at `tx_us` [Linux] tcp_rack_advance."""
     rtt = tp.now_us - tx_us
-    if rack.rack_is_original(rtt, tp.min0, flags & (RETRANS | EVER) != 0):
+    if rack.rack_is_original(rtt, tp.min0, flags & (RETRANS | EVER_RETRANS) != 0):
         return
     tp.rack_advanced = 1
     tp.rack_rtt_us = rtt
@@ -152,7 +152,7 @@ def is_block_valid(tp, is_dup, left, right):
 def tag(tp, seg, rs, i, is_dup):
     """Tag segment `i` as covered by a SACK block [Linux] tcp_sacktag_one."""
     s = seg[i & (seg.size - 1)]
-    if is_dup and s.flags & (RETRANS | EVER):
+    if is_dup and s.flags & (RETRANS | EVER_RETRANS):
         if tp.has_undo and tp.undo_retrans > 0 and s.end_seq > tp.undo_marker:
             tp.undo_retrans -= 1
         if s.flags & SACKED:
@@ -167,7 +167,7 @@ def tag(tp, seg, rs, i, is_dup):
                 tp.lost_out -= 1
                 tp.retrans_out -= 1
         else:
-            if not s.flags & EVER:
+            if not s.flags & EVER_RETRANS:
                 if tp.sacked_out and s.seq < tp.high_sack:
                     rs.reord = min(rs.reord, s.seq)  # a hole filled by an original: reordering
                 if s.end_seq <= tp.high_seq:

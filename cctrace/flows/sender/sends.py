@@ -28,7 +28,7 @@ def send_syn(tp, seg, tx_us, ts, is_answer):
         append(tp, seg, 1, tx_us, ts, 1)
         seg[0].tx_delivered_us = 0
     else:
-        seg[tp.head & (seg.size - 1)].flags |= state.EVER
+        seg[tp.head & (seg.size - 1)].flags |= state.EVER_RETRANS
         tp.total_retrans += 1
 
 
@@ -80,7 +80,7 @@ def left_of_skb(tp, seq):
     return full - (seq - tp.skb_end) % full if tp.skb_end else full
 
 
-def note_sent(tp, sent, ns, payload, begins, again, limited, ends):
+def note_sent(tp, sent, ns, payload, begins, is_retransmission, limited, ends):
     """Write one row of `schema.SENDS`; the caller has made room."""
     s = sent[tp.sent - tp.taken_sends]
     tp.sent += 1
@@ -93,7 +93,7 @@ def note_sent(tp, sent, ns, payload, begins, again, limited, ends):
     s.packets_out = tp.packets_out
     s.snd_nxt = tp.snd_nxt
     s.begins = 1 if begins else 0
-    s.retransmitted = 1 if again else 0
+    s.retransmitted = 1 if is_retransmission else 0
     s.app_limited = 1 if limited else 0
     s.ends_write = 1 if ends else 0
     s.fills_window = 1 if window_binds(tp) else 0
@@ -297,20 +297,20 @@ def retransmit(tp, seg, rs, out, log, i, tx_us, ts, why, joins):
         emit(out, tp, rs, CWND_EVENT, EVENT_TX_START)
     s.tx_us = tx_us
     s.ts = ts
-    begins = not joins or i != tp.again_next or s.skb_end != tp.again_end
+    begins = not joins or i != tp.retrans_next or s.skb_end != tp.retrans_end
     if begins:
         skbs.fragment(tp, seg, i)
-        tp.again_first, tp.again_end, tp.again_flying = i, s.skb_end, flying
-    tp.again_next = i + 1
+        tp.retrans_first, tp.retrans_end, tp.retrans_flying = i, s.skb_end, flying
+    tp.retrans_next = i + 1
     if i + 1 < tp.tail:
         skbs.fragment(tp, seg, i + 1)
     ratesample.on_sent(tp, s, flying + 1)
     sb.list_append(tp, seg, i)
-    for k in range(max(tp.again_first, tp.head), i + 1):
+    for k in range(max(tp.retrans_first, tp.head), i + 1):
         one = seg[k & (seg.size - 1)]
         one.skb_end = s.end_seq
-        one.tx_in_flight = one.tx_in_flight_v2 = tp.again_flying + tp.again_next - tp.again_first
-    s.flags |= state.EVER
+        one.tx_in_flight = one.tx_in_flight_v2 = tp.retrans_flying + tp.retrans_next - tp.retrans_first
+    s.flags |= state.EVER_RETRANS
     tp.lsnd_us = tp.now_us
     if why == state.PROBE:
         timers.on_probe(tp, 1)
@@ -330,7 +330,7 @@ def show_late(tp, a, b):
     arrived_late = min(b, tp.late_high) - max(a, tp.late_low)
     if arrived_late <= 0:
         return False
-    tp.unseen = max(0, tp.unseen - (arrived_late + tp.mss - 1) // tp.mss)
+    tp.uncaptured = max(0, tp.uncaptured - (arrived_late + tp.mss - 1) // tp.mss)
     tp.late_low = min(b, tp.late_high)
     return True
 
@@ -344,26 +344,26 @@ def show_reordered(tp, seg, a, b):
     i = first
     while i < tp.tail and seg[i & (seg.size - 1)].seq < b:
         s = seg[i & (seg.size - 1)]
-        if s.flags & (state.UNSEEN | state.SACKED | state.LOST | state.RETRANS) != state.UNSEEN:
+        if s.flags & (state.UNCAPTURED | state.SACKED | state.LOST | state.RETRANS) != state.UNCAPTURED:
             return False
         if tp.now_us - s.tx_us >= min(tp.min0 >> 1, LATEST_US):
             return False
         i += 1
     for j in range(first, i):
-        seg[j & (seg.size - 1)].flags &= ~(state.UNSEEN | state.EVER)
-        tp.unseen -= 1
+        seg[j & (seg.size - 1)].flags &= ~(state.UNCAPTURED | state.EVER_RETRANS)
+        tp.uncaptured -= 1
     return i > first
 
 
-def fill_unseen(tp, seg, upto):
+def fill_uncaptured(tp, seg, upto):
     """Add the segments up to `upto` that must have been sent although the capture lacks them."""
     while upto > tp.snd_nxt:
         is_probe = tp.probe_end == tp.snd_nxt + 1
         size = 1 if is_probe else min(tp.mss, upto - tp.snd_nxt)
         append(tp, seg, tp.snd_nxt + size, tp.now_us, 0, sb.in_flight(tp) + 1)
         s = seg[(tp.tail - 1) & (seg.size - 1)]
-        s.flags |= state.UNSEEN | state.EVER  # no RTT and no rate sample may come of it
+        s.flags |= state.UNCAPTURED | state.EVER_RETRANS  # no RTT and no rate sample may come of it
         if tp.blur_us and tp.ca_state == CA_RECOVERY and s.seq == tp.high_seq:  # lost: its departure time is unknown
             tp.high_seq = s.end_seq
         s.tx_delivered_us = 0
-        tp.unseen += 0 if is_probe else 1
+        tp.uncaptured += 0 if is_probe else 1

@@ -227,7 +227,7 @@ def stamp_group(tp, p, ns, ts):
     tp.group_ns = ns - p.tx_delay_ns - p.start_ns + (CLOCK_START_US - past_us) * 1000
 
 
-def send_again(tp, seg, rs, out, log, a, b, ts, begins):
+def retransmit(tp, seg, rs, out, log, a, b, ts, begins):
     """The sender retransmits [a, b), all outstanding; it may be more of a super-packet, unless it `begins` one."""
     i = sb.find(tp, seg, a)
     why = reasons.explain(tp, seg, rs, out, i)
@@ -261,8 +261,8 @@ def send(tp, seg, rs, out, log, sent, p, ns, a, b, payload, fl, ts):
     """The sender transmits [a, b): new data, old data, or both."""
     since, together, begins = join_group(tp, p, ns, a, payload, fl, ts)
     tp.bytes_sent += payload
-    again = a < tp.snd_nxt
-    if again:
+    is_retransmission = a < tp.snd_nxt
+    if is_retransmission:
         late = sends.show_late(tp, a, b)
         if b <= tp.snd_una:
             if payload > 1 and not late:  # sent before the ACK that covers it was processed; one byte: a keep-alive
@@ -271,7 +271,7 @@ def send(tp, seg, rs, out, log, sent, p, ns, a, b, payload, fl, ts):
             sends.note_sent(tp, sent, ns, payload, begins, True, False, False)
             return
         if tp.snd_una < tp.snd_nxt and not sends.show_reordered(tp, seg, a, min(b, tp.snd_nxt)):
-            send_again(tp, seg, rs, out, log, max(a, tp.snd_una), min(b, tp.snd_nxt), ts, begins)
+            retransmit(tp, seg, rs, out, log, max(a, tp.snd_una), min(b, tp.snd_nxt), ts, begins)
         a = min(b, tp.snd_nxt)
         if a == b:
             if tp.cwnd:
@@ -279,8 +279,8 @@ def send(tp, seg, rs, out, log, sent, p, ns, a, b, payload, fl, ts):
             sends.note_sent(tp, sent, ns, payload, begins, True, False, False)
             return
         tp.group_first = tp.tail
-    sends.fill_unseen(tp, seg, a)
-    recovery.note_new_data(tp, a, fl & CWR != 0 and not again)
+    sends.fill_uncaptured(tp, seg, a)
+    recovery.note_new_data(tp, a, fl & CWR != 0 and not is_retransmission)
     if not together and since > tp.same_skb_ns and (tp.paced > PACED or tp.queue_empty):
         sends.validate_cwnd(tp, False)  # only a timer or another write releases more before the next ACK
     idle_us = tp.now_us - max(tp.lsnd_us, tp.rwnd_until_us)  # nothing was written for so long
@@ -317,7 +317,7 @@ def send(tp, seg, rs, out, log, sent, p, ns, a, b, payload, fl, ts):
     tp.queue_empty = 1 if ends else tp.queue_empty
     sends.account_window(tp, cut)
     tp.unvalidated = 1
-    sends.note_sent(tp, sent, ns, payload, begins, again, limited, ends)
+    sends.note_sent(tp, sent, ns, payload, begins, is_retransmission, limited, ends)
 
 
 def accept(tp, rs, out, ack, ack_seq, window):
@@ -345,7 +345,7 @@ def receive(tp, seg, rs, out, log, p, blocks, count, a, ack_seq, window, has_dat
     if a > tp.snd_nxt:
         tp.late_low = tp.late_low if tp.late_high == tp.snd_nxt else tp.snd_nxt
         tp.late_high = a
-        sends.fill_unseen(tp, seg, a)
+        sends.fill_uncaptured(tp, seg, a)
     before = tp.rows
     tp.last_ack_us = tp.now_us
     tp.was_released = 1 if waiting and not has_data else 0  # an application may respond to data at once

@@ -110,7 +110,7 @@ def lead(given: Any, tables: Any, controller: Any, script: Any, state: Any, mark
     or DRAWN if a random number is needed that is not given, WATCHED, or ENDED if the likelihood cannot reach LEAST.
     Called again, it continues from there.
     """
-    packets, sacks, order, first, params, polls, nothing, told, place = given
+    packets, sacks, order, first, params, polls, nothing, hints, place = given
     rows, _, sends, _, _, _, finals, _, _ = tables
     at, tp = place[0], finals[0]
     status = state[STATUS]
@@ -121,7 +121,7 @@ def lead(given: Any, tables: Any, controller: Any, script: Any, state: Any, mark
         if stopped != 0 or status != ASKS:
             going = 0
         else:
-            status = reenact(packets, sacks, order, first, params, polls, nothing, told, place, tables)
+            status = reenact(packets, sacks, order, first, params, polls, nothing, hints, place, tables)
     if stopped != 0:
         state[STATUS] = status
         return stopped
