@@ -214,7 +214,7 @@ def test_retransmissions_that_the_kernel_told_lie_beside_the_captures(bpftrace, 
     flow = recording("loss_cubic_1pct")
     times = flow.retransmissions["time_ns"].to_numpy()
     told = read(retrans(flow.key, times[:-3].tolist(), zone_s, bpftrace, late_s))
-    found = told.beside(flow)
+    found = told.compare(flow)
     assert (found.figures["kernel"], found.figures["captured"]) == (len(times) - 3, len(times))
     assert found.figures["agree"] == len(times) - 3
     assert found.figures["zone_s"] == zone_s
@@ -228,7 +228,7 @@ def test_events_that_no_capture_shows_do_not_agree():
     quiet = next(s for s in range(seconds[0] + 1, seconds[0] + 7200) if not {s, s - 1} & set(seconds.tolist()))
     times = [*flow.retransmissions["time_ns"].tolist(), quiet * 10**9]
     probes = retrans(flow.key, times[:2], kind="L") + retrans(flow.key, times[:1], state="SYN_SENT")
-    figures = read(retrans(flow.key, times) + probes).beside(flow).figures
+    figures = read(retrans(flow.key, times) + probes).compare(flow).figures
     assert figures["agree"] == figures["kernel"] - 1 == len(seconds)
     assert (figures["probes"], figures["handshake"]) == (2, 1)
 
@@ -236,7 +236,7 @@ def test_events_that_no_capture_shows_do_not_agree():
 def test_retransmissions_of_the_other_direction_are_not_the_flows():
     flow = recording("loss_cubic_1pct")
     with pytest.raises(ArgumentError, match="no line about"):
-        read(retrans((*flow.key[2:], *flow.key[:2]), [T0 * 10**9])).beside(flow)
+        read(retrans((*flow.key[2:], *flow.key[:2]), [T0 * 10**9])).compare(flow)
 
 
 LIFE = {
@@ -263,10 +263,10 @@ def test_tcplife_tells_bytes_and_duration_beside_the_flows(form, at_receiver):
     other = line.format("10.9.9.9", 1, "10.9.9.8", 2, 5, 6, "7.25")
     table = read(header + other + line.format(*ends, tx, rx, "20500.50"))
     assert (len(table), table["duration_ms"].tolist(), table["rx_kib"].tolist()) == (2, [7.25, 20500.5], [6, rx])
-    found = table.beside(flow)
+    found = table.compare(flow)
     assert found.figures["agree"]
     assert found.figures["duration_ms"] == {"kernel": 20500.5, "captured": flow.row["duration_s"] * 1000}
-    assert not read(header + line.format(*ends, tx and tx + 1, rx and rx + 1, "1")).beside(flow).figures["agree"]
+    assert not read(header + line.format(*ends, tx and tx + 1, rx and rx + 1, "1")).compare(flow).figures["agree"]
 
 
 def test_output_of_the_tools_without_events_or_with_garbled_ones_says_so():

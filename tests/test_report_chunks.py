@@ -49,14 +49,16 @@ def columns_of(file):
 
 def test_the_files_hold_every_packet_once_and_the_page_knows_where(folder, sides):
     held = data_of((folder / "report.html").read_text())["flows"][0]
-    found = [columns_of(folder / span["src"]) for span in held["beside"]]
+    found = [columns_of(folder / span["src"]) for span in held["packet_files"]]
     for side, packets in zip(("sent", "received"), sides, strict=True):
         frames = np.concatenate([decoded(part[side]["frame"]) for part in found])
         assert frames.tolist() == packets.frame[np.argsort(packets.time_ns, kind="stable")].tolist()
-        assert [part[side]["frame"]["n"] for part in found] == [span[side] for span in held["beside"]]
+        assert [part[side]["frame"]["n"] for part in found] == [span[side] for span in held["packet_files"]]
     left = np.concatenate([decoded(part["received"]["left"]) for part in found])
     assert sorted(left.tolist()) == sorted(sides[1].left.tolist())
-    assert max(span["sent"] + span["received"] for span in held["beside"]) <= 1001  # packets of one time stay together
+    assert (
+        max(span["sent"] + span["received"] for span in held["packet_files"]) <= 1001
+    )  # packets of one time stay together
 
 
 def test_a_selection_has_the_extremes_of_every_span_of_time(sides):
@@ -86,7 +88,7 @@ def test_files_of_an_earlier_report_are_removed(folder, tmp_path, monkeypatch):
 
 def zoomed(browser, low, high, until):
     """Zoom, wait until the page says `until` of what is in view, and return what was drawn."""
-    said = f"document.querySelector('.beside').textContent.includes({json.dumps(until)})"
+    said = f"document.querySelector('.packet-files').textContent.includes({json.dumps(until)})"
     waited = f"new Promise((done) => (function look() {{ {said} ? done(true) : setTimeout(look, 20); }})())"
     browser.evaluate(f"{FLOW}.zoom({low}, {high}); {GRAPH}.draw(); {waited}")
     drawn = browser.evaluate(f"({{ ...{GRAPH}.canvas.dataset }})")

@@ -1,5 +1,4 @@
-"""Flows with too many packets for one page: all packets go to files beside it, and the page holds a representative
-selection.
+"""Flows with too many packets for one page: the page holds a selection, files next to it hold all.
 
     flow0-packets1.js, flow0-packets2.js, ...    one time span each; scripts: a page on disk loads nothing else
     the page                                     the extremes of each of some thousand time spans
@@ -22,7 +21,7 @@ from cctrace.report.data import packet_columns, script_json
 from cctrace.report.page import FlowSection
 
 PACKETS = 1_000_000  # that a page holds one by one
-CHUNK = 200_000  # packets of a file beside it
+CHUNK = 200_000  # packets of a file
 SPANS = 20_000  # of time, of each of which the page holds what is lowest and highest
 RETRANSMISSIONS = 50_000  # retransmissions that it holds besides
 
@@ -72,21 +71,21 @@ def with_packets_in_files(
     """
     room = PACKETS
     fitted: list[FlowSection | None] = []
-    beside: list[tuple[Packed, str]] = []
+    packed_flows: list[tuple[Packed, str]] = []
     for section, stem in zip(sections, stems, strict=True):
         packed = None if section is None else section.packed
         if section is not None and section.packets is not None and packed is None:
             if section.packet_count > room:
-                packed = pack(section.packets, section.start_ns, SPANS // (len(beside) + 1))
+                packed = pack(section.packets, section.start_ns, SPANS // (len(packed_flows) + 1))
             else:
                 room -= section.packet_count
         if section is not None and packed is not None:
-            beside.append((packed, stem))
+            packed_flows.append((packed, stem))
             names = [f"{stem}-packets{k}.js" for k in range(1, len(packed.spans) + 1)]
             spans = [{"src": name, **span} for name, span in zip(names, packed.spans, strict=True)]
-            section = replace(section, packets=packed.drawn, packed=None, beside=spans)
+            section = replace(section, packets=packed.drawn, packed=None, packet_files=spans)
         fitted.append(section)
-    return fitted, itertools.chain.from_iterable(files(packed, stem) for packed, stem in beside)
+    return fitted, itertools.chain.from_iterable(files(packed, stem) for packed, stem in packed_flows)
 
 
 def _selected(sent: Sent, received: Received, spans: int) -> tuple[Sent, Received]:

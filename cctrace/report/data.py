@@ -67,7 +67,7 @@ def _flow(identifier: str, flow: FlowSection, pack: Pack = small) -> dict[str, A
         "lanes": [_lane(lane, pack) for lane in flow.lanes],
         "panels": [(identifier, panel) for panel in flow.panels],
         "packets": None if flow.packets is None else packet_columns(flow.packets, flow.start_ns, pack),
-        "beside": flow.beside,
+        "packet_files": flow.packet_files,
     }
 
 
@@ -82,9 +82,9 @@ def _lane(lane: Lane, pack: Pack) -> dict[str, Any]:
 
 def _range(flow: FlowSection) -> list[float]:
     low, high = 0.0, float(flow.duration_s)
-    if flow.beside:
-        low = min(low, flow.beside[0]["from"] / 1e9)
-        high = max(high, flow.beside[-1]["to"] / 1e9)
+    if flow.packet_files:
+        low = min(low, flow.packet_files[0]["from"] / 1e9)
+        high = max(high, flow.packet_files[-1]["to"] / 1e9)
     for side in flow.packets or ():
         if len(side):
             low = min(low, (int(side.time_ns.min()) - flow.start_ns) / 1e9)

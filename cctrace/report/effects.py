@@ -33,7 +33,7 @@ def effects_card(effects: Effects | Refusal | None, verdicts: Sequence[Verdict])
         if verdict.no_effect
     )
     not_excluded = (f"not excluded: {escape(text)}" for text in effects.not_excluded)
-    body = f"<p>{escape(_act(verdicts))}</p>{_bars(verdicts)}{_beside(effects)}"
+    body = f"<p>{escape(_act(verdicts))}</p>{_bars(verdicts)}{_comparison(effects)}"
     return card(_TITLE, body + remarks(unanswered) + remarks(not_excluded), is_open=True)
 
 
@@ -124,7 +124,7 @@ def _numbers(ratio: Estimate) -> str:
     return f"× {ranged(str(value), low, high)}"
 
 
-def _beside(found: Effects) -> str:
+def _comparison(found: Effects) -> str:
     """Return the recorded flow, the simulated one, and that without each cause."""
     rows = ([escape(name), *map(in_two_lines, cells(figures))] for name, figures in found.rows())
     return (

@@ -28,7 +28,7 @@ class Flow {
   }
 
   constructor(data, packets, root, lanes) {
-    const chunks = data.beside?.length ? new Chunks(data.beside) : null;
+    const chunks = data.packet_files?.length ? new Chunks(data.packet_files) : null;
     Object.assign(this, { id: data.id, lanes, phases: data.phases, limits: data.limits, events: data.events });
     this.starts = this.phases.map(([start]) => start);
     this.timeAxis = data.time_axis;

@@ -174,10 +174,10 @@ def write_pages(report: Report, page: Path) -> None:
     """Write the page and, beside it, the files of packets that are too many for it."""
     give_back()  # of a million packets 90 MB
     stems = [f"flow{i}" for i in range(len(report.flows))]
-    sections, beside = with_packets_in_files(report.flows, stems)
+    sections, packet_files = with_packets_in_files(report.flows, stems)
     give_back()
     write(replace(report, flows=sections), page)
-    for name, text in beside:
+    for name, text in packet_files:
         write_text(page.parent / name, text)
 
 

@@ -64,7 +64,9 @@ class FlowSection:
     forecast: Collapse | Refusal | None = None  # forecast of BBR's minRTT collapse, or why there is none
     lanes: list[Lane] = field(default_factory=list)  # states over time
     packed: Packed | None = None  # instead of `packets`, if these go to files beside the page
-    beside: list[dict[str, Any]] = field(default_factory=list)  # these files, if `packets` are a selection
+    packet_files: list[dict[str, Any]] = field(
+        default_factory=list
+    )  # their names and spans of time, if `packets` are a selection
     reverse: dict[str, Any] | None = None  # from `Flow.reverse`
 
     @property
@@ -119,7 +121,7 @@ def render(report: Report, room: int = SERIES_BYTES) -> str:
     above = [comparison_section(report.comparison)] if report.comparison else []
     body = "\n".join([*above, *sections.values()])
     notes = "\n".join(f'<p class="card warning">{escape(note)}</p>' for note in (*report.notes, *refused))
-    beside = any(flow.beside for flow in flows.values())
+    has_files = any(flow.packet_files for flow in flows.values())
     causes = f'\n<p class="soft">{escape(report.causes)}</p>' if report.causes else ""
     main = f"""<header><div>
 <h1>{escape(report.title)}</h1>
@@ -135,8 +137,8 @@ def render(report: Report, room: int = SERIES_BYTES) -> str:
 {body}
 </main>
 <footer>Written by cctrace {escape(cctrace.__version__)}. <span class="screen">{_HELP}</span></footer>"""
-    drawing = script(*(["chunks"] if beside else []), "table", "main")
-    return document(report.title, style(), main, drawing, page_data(flows, report.comparison, room), loads=beside)
+    drawing = script(*(["chunks"] if has_files else []), "table", "main")
+    return document(report.title, style(), main, drawing, page_data(flows, report.comparison, room), loads=has_files)
 
 
 _HELP = """Plots: drag to zoom all panels of a flow (a box zooms both axes); click a plot, then turn the wheel to zoom

@@ -67,7 +67,7 @@ def flow_section(i: int, flow: FlowSection) -> str:
 {forecast_section(flow.forecast)}
 {_AGREEMENT if compared else ""}
 {remarks(map(prose, flow.notes))}
-{_sequence(f"flow{i}", aside, flow.packets, flow.beside) if flow.packets is not None else ""}
+{_sequence(f"flow{i}", aside, flow.packets, flow.packet_files) if flow.packets is not None else ""}
 {_phase_legend(flow.phases, flow.events)}
 {panels}
 {reverse_card(flow)}
@@ -225,21 +225,21 @@ def _states(lanes: Iterable[Lane]) -> str:
 _LANES = {"mode": "Mode of the replayed controller", "TCP": "TCP’s state", "ECN": "Marks that ACKs report"}
 
 
-def _beside(spans: Sequence[dict[str, Any]]) -> str:
+def _packet_files(files: Sequence[dict[str, Any]]) -> str:
     """Return where the packets are that do not fit into the page."""
-    if not spans:
+    if not files:
         return ""
-    count = sum(span["sent"] + span["received"] for span in spans)
+    count = sum(file["sent"] + file["received"] for file in files)
     return (
-        f'<p class="soft">Its {count:,} packets are in {len(spans)} files beside this page '
-        f"({escape(spans[0]['src'])} …), which are read as you zoom in; until then the extremes of short spans of "
+        f'<p class="soft">Its {count:,} packets are in {len(files)} files beside this page '
+        f"({escape(files[0]['src'])} …), which are read as you zoom in; until then the extremes of short spans of "
         "time stand for them. "
-        '<span class="beside" role="status"></span></p>'
+        '<span class="packet-files" role="status"></span></p>'
     )
 
 
 def _sequence(
-    identifier: str, aside: str, packets: tuple[Sent, Received], beside: Sequence[dict[str, Any]] = ()
+    identifier: str, aside: str, packets: tuple[Sent, Received], packet_files: Sequence[dict[str, Any]] = ()
 ) -> str:
     sent, received = packets
     present = {KINDS[kind] for kind in np.unique(sent.kind)} | set(_ALWAYS)
@@ -257,7 +257,7 @@ def _sequence(
 acknowledged, above them the edge of the receiver's window. Zoom in until single packets part; point at one to read its
 frame number, time and contents. Where retransmissions are too many to tell apart they are counted in the lanes below
 the graph.</p>
-{_beside(beside)}
+{_packet_files(packet_files)}
 <div class="legend">{legend}<button type="button" class="relative" aria-pressed="false">above the ACK line</button>
 </div>
 <div class="plot"><canvas tabindex="0" role="img" aria-label="Sequence numbers over time; the table below lists the

@@ -237,7 +237,7 @@ class SequencePanel extends Panel {
     const { range } = this.flow, packets = this.chunks.at(range, () => this.draw()) ?? this.whole;
     if (packets !== this.packets) this.focus = null;
     this.packets = packets;
-    this.figure.querySelector(".beside").textContent = this.chunks.words(range);
+    this.figure.querySelector(".packet-files").textContent = this.chunks.words(range);
   }
 
   drawAxes(c) {

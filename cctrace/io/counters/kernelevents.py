@@ -22,18 +22,18 @@ _HANDSHAKE = ("SYN_SENT", "SYN_RECV", "NEW_SYN_RECV")
 
 
 class CapturedFlow(Protocol):
-    """The interface of a flow that `KernelEvents.beside` needs; `cctrace.flows.flow.Flow` is one."""
+    """The interface of a flow that `KernelEvents.compare` needs; `cctrace.flows.flow.Flow` is one."""
 
     key: tuple[str, int, str, int]
     retransmissions: pd.DataFrame
     row: dict[str, Any]
 
 
-class Beside(NamedTuple):
+class KernelComparison(NamedTuple):
     """The tool's events of a flow, compared with the capture."""
 
     text: str  # one sentence
-    figures: dict  # the numbers in it, per tool as `KernelEvents.beside` lists them
+    figures: dict  # the numbers in it, per tool as `KernelEvents.compare` lists them
     table: object  # tcpretrans: `flow.retransmissions` with the column `kernel`: whether the tool reported it
 
 
@@ -60,8 +60,8 @@ class KernelEvents:
         """Return the columns as a pandas DataFrame."""
         return frame_of(self.columns)
 
-    def beside(self, flow: CapturedFlow) -> Beside:
-        """Return the tool's events of a captured flow next to what the capture shows, a `Beside`.
+    def compare(self, flow: CapturedFlow) -> KernelComparison:
+        """Return the tool's events of a captured flow compared with the capture.
 
         Figures of tcpretrans: ``kernel`` (reported retransmissions, except ``handshake``, those of the handshake),
         ``probes`` (L), ``captured`` (retransmitted segments in the capture), ``agree`` (reported retransmissions that
@@ -84,7 +84,7 @@ class KernelEvents:
         c = self.columns
         return (c["src"] == src) & (c["sport"] == sport) & (c["dst"] == dst) & (c["dport"] == dport)
 
-    def _retransmissions(self, flow: CapturedFlow, mine: Bools) -> Beside:
+    def _retransmissions(self, flow: CapturedFlow, mine: Bools) -> KernelComparison:
         early = np.isin(self["state"], _HANDSHAKE)
         seconds = np.sort(self["second_of_day"][mine & (self["kind"] != "L") & ~early])
         table = flow.retransmissions.copy()
@@ -106,9 +106,9 @@ class KernelEvents:
             "{agree} of {kernel} retransmissions that tcpretrans reported are in the capture, "
             "which shows {captured} retransmitted segments; {probes} tail loss probes reported"
         )
-        return Beside(text.format(**figures), figures, table)
+        return KernelComparison(text.format(**figures), figures, table)
 
-    def _life(self, flow: CapturedFlow, mine: Bools, reverse: Bools) -> Beside:
+    def _life(self, flow: CapturedFlow, mine: Bools, reverse: Bools) -> KernelComparison:
         row = np.flatnonzero(mine | reverse)[-1]  # the last connection, where ports were reused
         kib = int(self["tx_kib" if mine[row] else "rx_kib"][row])
         sent, took = int(flow.row["bytes_sent"]), flow.row["duration_s"] * 1000
@@ -118,7 +118,7 @@ class KernelEvents:
             "agree": kib * 1024 - 2 <= sent <= kib * 1024 + 1023,  # SYN and FIN count as acknowledged
         }
         reported = f"tcplife: {kib} KiB in {self['duration_ms'][row]:.0f} ms"
-        return Beside(f"{reported}; the capture: {sent / 1024:.1f} KiB in {took:.0f} ms", figures, None)
+        return KernelComparison(f"{reported}; the capture: {sent / 1024:.1f} KiB in {took:.0f} ms", figures, None)
 
 
 def _pairs(reported: Ints, polled: Ints) -> list[int]:
