@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -231,15 +231,12 @@ def effects_of(
             unanswered[cause] = ACKS_AS_DUE
             del asked[cause]
     causes = _with_next_limit(_simulated_without(asked, kept), asked, kept)
-    next_limits = {without.effect.then for without in causes.values()}
-    for verdict in doubtful:
-        effect = causes[verdict.name].effect if verdict.name in causes else None
-        if effect is not None and (verdict.name in next_limits or matters(replace(verdict, effect=effect))):
-            most = const.UNSURE_CONFIDENCE if unlike else 1.0
-            added.append(replace(verdict, confidence=min(verdict.confidence, most)))
-        else:
-            causes.pop(verdict.name, None)
-            unanswered.pop(verdict.name, None)
+    relevant = _relevant(doubtful, causes)
+    for name in {verdict.name for verdict in doubtful} - {verdict.name for verdict in relevant}:
+        causes.pop(name, None)
+        unanswered.pop(name, None)
+    most = const.UNSURE_CONFIDENCE if unlike else 1.0
+    added += [replace(verdict, confidence=min(verdict.confidence, most)) for verdict in relevant]
     causes, added = with_shallow_buffer(causes, added, asked)
     names = " or ".join(called(runs.model.controller or "") for runs in kept)
     doubt = f"that a controller other than {names} sent it: which one did is unknown"
@@ -249,6 +246,18 @@ def effects_of(
     ):
         not_excluded.append(NO_MORE_DATA)
     return Effects(model.recorded, names, kept[0].original or {}, causes, unanswered, added, not_excluded, unlike)
+
+
+def _relevant(doubtful: Sequence[Verdict], causes: Mapping[str, Without]) -> list[Verdict]:
+    """Return those doubtful verdicts whose cause limits the flow next, or matters by its effect."""
+    effects = {cause: without.effect for cause, without in causes.items()}
+    next_limits = {effect.then for effect in effects.values()}
+    return [
+        verdict
+        for verdict in doubtful
+        if (effect := effects.get(verdict.name)) is not None
+        and (verdict.name in next_limits or matters(replace(verdict, effect=effect)))
+    ]
 
 
 def _simulated_without(asked: Removals, kept: Sequence[Runs]) -> dict[str, Without]:

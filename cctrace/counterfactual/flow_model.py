@@ -9,7 +9,7 @@ the recording clearly likelier, that is simulated instead (`cctrace.counterfactu
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -111,20 +111,23 @@ def model_of(
     if evidence.is_long:
         evidence.put_away("backlogs")
     rival = uncaptured_competitor(replace(model, path=path), recorded, diagnosis)
-    not_excluded = [*host_limits.not_excluded]
-    if not model.losses_captured:
-        not_excluded.append(
-            f"what was lost before the capture, taken at the {flow.taken_at}: more may have been retransmitted"
-        )
-    not_excluded += [OPEN_QUESTIONS[name] for name in path.estimates["undetermined"] if name in OPEN_QUESTIONS]
-    if sender_doubt:
-        not_excluded.append(sender_doubt)
     if rival is not None:
-        not_excluded.append(f"a kind of competitor other than {rival.name}: the capture does not show it")
         model = replace(model, other_senders=(rival,), others_hypothetical=True)
     marking = _marking(likely_marker(evidence), path) if flow.ecn.delivered_ce else {}
     ecn = flow.ecn.feedback if marking else False
-    return replace(model, path=path, not_excluded=tuple(not_excluded), marking=marking, ecn=ecn)
+    not_excluded = *host_limits.not_excluded, *_not_excluded(flow, path, sender_doubt, rival)
+    return replace(model, path=path, not_excluded=not_excluded, marking=marking, ecn=ecn)
+
+
+def _not_excluded(flow: Flow, path: FittedPath, sender_doubt: str, rival: Sender | None) -> Iterator[str]:
+    """Yield what the capture cannot exclude of path, sender and competitors."""
+    if flow.taken_at not in AT_SENDER:
+        yield f"what was lost before the capture, taken at the {flow.taken_at}: more may have been retransmitted"
+    yield from (OPEN_QUESTIONS[name] for name in path.estimates["undetermined"] if name in OPEN_QUESTIONS)
+    if sender_doubt:
+        yield sender_doubt
+    if rival is not None:
+        yield f"a kind of competitor other than {rival.name}: the capture does not show it"
 
 
 def _marking(marker: Marker, path: FittedPath) -> dict[str, str]:

@@ -92,28 +92,36 @@ def host_limits_of(record: Record, diagnosis: Diagnosis) -> HostLimits:
     if buffered:
         size = format_size(in_flight_bytes)
         not_excluded.append(f"more than {size} in flight, which the send buffer kept to (send_buffer changes it)")
-    largest_bytes = float(record.largest_window_bytes)
     did_close = closed > const.WINDOW_SHUT or "receiver_limited" in names
-    never_grew = not did_close and 0 < largest_bytes < const.GROWN_WINDOW * in_flight_bytes
-    window_bytes: float | None = largest_bytes
-    if not largest_bytes or not (did_close or never_grew):  # something else may act like a receive window
-        window_bytes = _evidence(diagnosis, "window_limited").get("window_bytes")
+    window_bytes, how = _receive_window(record, diagnosis, did_close, in_flight_bytes)
     if window_bytes is not None:
-        did = "did not grow with what arrived" if never_grew else "held back"
         size = f"{window_bytes / 1e3:.0f} kB"
-        not_excluded.append(f"a receive window above the {size} seen, which {did} and is kept (rwnd changes it)")
+        not_excluded.append(f"a receive window above the {size} seen, which {how} and is kept (rwnd changes it)")
     return HostLimits(
         app=app,
         pacing_bps=pacing_bps,
         send_buffer_bytes=in_flight_bytes if buffered else None,
         window_bytes=window_bytes,
-        largest_window_bytes=largest_bytes,
+        largest_window_bytes=float(record.largest_window_bytes),
         fq=record.through_fq,
         not_excluded=tuple(not_excluded),
         may_lack_data=app is None
         and not buffered
         and (idle > const.APPLICATION_SHARE or "app_limited_samples" in names),
     )
+
+
+def _receive_window(
+    record: Record, diagnosis: Diagnosis, did_close: bool, in_flight_bytes: float
+) -> tuple[float | None, str]:
+    """Return the window (bytes) that limited a flow, and in words how; None if none did."""
+    largest_bytes = float(record.largest_window_bytes)
+    if largest_bytes and did_close:
+        return largest_bytes, "held back"
+    if 0 < largest_bytes < const.GROWN_WINDOW * in_flight_bytes and not did_close:
+        return largest_bytes, "did not grow with what arrived"
+    # Something else may act like a receive window.
+    return _evidence(diagnosis, "window_limited").get("window_bytes"), "held back"
 
 
 def _evidence(diagnosis: Diagnosis, cause: str) -> Mapping[str, Any]:

@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from cctrace.flows.flow import Flow
     from cctrace.path.delays import Delays
     from cctrace.path.evidence import PathEvidence
+    from cctrace.path.queue import Steps
+    from cctrace.path.sent import SentPackets
     from cctrace.sim.result import Simulation
 
 CONTROLLERS = ("bbr2016", "bbr2019", "bbr2022")
@@ -125,33 +127,17 @@ class Collapse(Serialised):
         if isinstance(source, CounterFlow):
             raise FitError(of_counters(source))
         path = evidence_of(source)
-        table, sent = path.transmissions, path.require_sent()
+        sent = path.require_sent()
         if self.quick and len(sent.acked) > const.QUICK_PACKETS:
             sent = sent.part(0.0, sent.sent_us[sent.acked[const.QUICK_PACKETS]])
         progress("rate of the bottleneck")
-        steps, error = filled_rate(sent, path.constant_rate[0] if sent is path.sent else None)
-        self.rate_bps_ = Estimate.around(steps.rate[0] * 8e6, steps.rate[0] * 8e6 * error)
-        if self.quick and self.rate_bps_.number > const.QUICK_BPS:
-            raise FitError(
-                f"at {format_rate(self.rate_bps_.number)} the runs take more than a second; `cctrace fit collapse` "
-                "makes them"
-            )
+        steps = self._fit_rate(path, sent)
         is_shared = path.shared is not None and path.shared.is_common  # then nothing else asks for the rate alone
         is_known = sent is path.sent and not is_shared and path.steps.rate.tolist() == steps.rate.tolist()
-        delays = path.delays if is_known else delays_of(table, sent, steps)
+        delays = path.delays if is_known else delays_of(path.transmissions, sent, steps)
         self.place_ = delays.place
         self._describe(path, delays, progress)
-        if not self.delay_us_ > 0:
-            raise FitError(
-                "nothing is left of the RTTs without the queue that the rate of the path would cause: the rate or "
-                "the capture's times are wrong"
-            )
-        shortest_us = path.sender_min_rtt_us
-        floor = floor_us(self.delay_us_, shortest_us) if self.floor is None else parse_time_ns(self.floor) / 1e3
-        if floor > self.delay_us_:
-            mean = format_time(self.delay_us_ * 1e3)
-            raise ArgumentError(f"floor={self.floor!r} must be below the flow's mean RTT without a queue, {mean}")
-        self.floor_us_ = min(floor, self.base_us_)
+        self.floor_us_ = self._fit_floor_us(path.sender_min_rtt_us)
         self.ack_every_ = 2 if delays.segments_per_ack > 1.2 else 1
         self.queue_us_ = float(np.mean(delays.queue_us))
         lost = float(np.mean(path.lost))
@@ -165,6 +151,30 @@ class Collapse(Serialised):
             forecasts[twin] = forecasts.get(twin) or self._forecast(twin)
         self.forecasts_ = {name: forecasts[TWINS.get(name, name)] for name in self.controllers}
         return self
+
+    def _fit_rate(self, path: PathEvidence, sent: SentPackets) -> Steps:
+        """Estimate the rate of the bottleneck; `FitError` if runs at it would take too long for a quick forecast."""
+        steps, error = filled_rate(sent, path.constant_rate[0] if sent is path.sent else None)
+        self.rate_bps_ = Estimate.around(steps.rate[0] * 8e6, steps.rate[0] * 8e6 * error)
+        if self.quick and self.rate_bps_.number > const.QUICK_BPS:
+            raise FitError(
+                f"at {format_rate(self.rate_bps_.number)} the runs take more than a second; `cctrace fit collapse` "
+                "makes them"
+            )
+        return steps
+
+    def _fit_floor_us(self, min_rtt_us: float) -> float:
+        """Return the RTT that no simulated jitter shortens; `min_rtt_us` is the sender's shortest."""
+        if not self.delay_us_ > 0:
+            raise FitError(
+                "nothing is left of the RTTs without the queue that the rate of the path would cause: the rate or "
+                "the capture's times are wrong"
+            )
+        floor = floor_us(self.delay_us_, min_rtt_us) if self.floor is None else parse_time_ns(self.floor) / 1e3
+        if floor > self.delay_us_:
+            mean = format_time(self.delay_us_ * 1e3)
+            raise ArgumentError(f"floor={self.floor!r} must be below the flow's mean RTT without a queue, {mean}")
+        return min(floor, self.base_us_)
 
     def _describe(self, path: PathEvidence, delays: Delays, progress: Progress) -> None:
         """Extract the jitter model for the runs; a normal one if the jitter is too small to reveal its process."""

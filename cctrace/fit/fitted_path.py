@@ -227,7 +227,7 @@ def _path_of(evidence: PathEvidence, progress: Progress, quick: bool) -> FittedP
     parts = components_of(evidence, quick)
     base, (rates, is_bounded) = parts.base(), parts.rates(traffic.sent)
     jitter, correlation = parts.as_jitter(), parts.correlation()
-    tokens, quiet = bucket_bytes(shaper), None if parts.delays is None else parts.delays.quiet_share
+    quiet_share = None if parts.delays is None else parts.delays.quiet_share
     if quick and evidence.is_long:
         evidence.put_away("delays")
         parts = parts._replace(delays=None, jitter=None)
@@ -235,7 +235,7 @@ def _path_of(evidence: PathEvidence, progress: Progress, quick: bool) -> FittedP
     losses = losses_of(evidence, parts.steps, parts.errors)
     unknown = {
         "rate": is_bounded,
-        "base_rtt": quiet is None,  # other flows occupied the queue all the time
+        "base_rtt": quiet_share is None,  # other flows occupied the queue all the time
         "buffer": losses.buffer_bytes.value is None,
         "aqm": losses.aqm in (None, "other"),
         "jitter_place": jitter is not None and jitter["process"] != "unknown" and jitter["place"] is None,
@@ -243,21 +243,14 @@ def _path_of(evidence: PathEvidence, progress: Progress, quick: bool) -> FittedP
     estimates: dict[str, Any] = {
         "rate_bps": rates,
         "base_rtt_us": base,
-        "buffer_bytes": Estimate(
-            *(None if side is None else max(side - tokens, float(PACKET_BYTES)) for side in losses.buffer_bytes)
-        ),
+        "buffer_bytes": _without_tokens(losses.buffer_bytes, bucket_bytes(shaper)),
         "loss": _loss(losses, evidence.loses_behind),
         "jitter": jitter,
         "policer": None if policer is None else policer.as_estimates(),
         "shaper": None if shaper is None else shaper.as_estimates(),
         "aqm": losses.aqm,
         "acks": None if evidence.acks is None else evidence.acks._asdict(),
-        "cross_traffic": {
-            # Unknown: for half of the time, a backlog stood that the flow did not cause.
-            "kind": "elastic" if traffic.others else "unknown" if (quiet or 0.0) < 0.5 else "none",
-            "flows_in_capture": len(traffic.others),
-            "quiet_share": quiet or 0.0,
-        },
+        "cross_traffic": _cross_traffic(len(traffic.others), quiet_share or 0.0),
         "undetermined": [name for name, is_unknown in unknown.items() if is_unknown],
         "correlation": correlation,
         "rate_counts": COUNTS,
@@ -274,6 +267,18 @@ def _path_of(evidence: PathEvidence, progress: Progress, quick: bool) -> FittedP
     if not quick:  # a quick fit is never drawn
         object.__setattr__(fitted, "_parts", (table, traffic.sent, parts))
     return fitted
+
+
+def _without_tokens(buffer_bytes: Estimate, tokens_bytes: float) -> Estimate:
+    """Return a buffer without what a shaper's bucket passes at once; it holds at least a packet."""
+    ends = (None if end is None else max(end - tokens_bytes, float(PACKET_BYTES)) for end in buffer_bytes)
+    return Estimate(*ends)
+
+
+def _cross_traffic(flows: int, quiet_share: float) -> dict[str, Any]:
+    """Return what is known of cross traffic: unknown if, half of the time, other flows' packets were in the queue."""
+    kind = "elastic" if flows else "unknown" if quiet_share < 0.5 else "none"
+    return {"kind": kind, "flows_in_capture": flows, "quiet_share": quiet_share}
 
 
 def _loss(losses: Losses, is_behind: bool) -> dict[str, Any]:
