@@ -155,10 +155,10 @@ class Capture(Gridded):
     def _grid(self) -> tuple[str, tuple[str, ...], list[tuple[object, ...]], list[str]]:
         rows: list[tuple[object, ...]] = []
         for i, row in zip(range(_SHOWN), self.connections.each_row(), strict=False):
-            again = format_share(retransmitted_share(row))
+            retransmitted = format_share(retransmitted_share(row))
             rtt = format_rtt(row["rtt_median_us"])
             ends = (endpoint(row["src"], row["sport"]), endpoint(row["dst"], row["dport"]))
-            rows.append((i, *ends, format_size(row["bytes_sent"]), format_rate(row["goodput_bps"]), rtt, again))
+            rows.append((i, *ends, format_size(row["bytes_sent"]), format_rate(row["goodput_bps"]), rtt, retransmitted))
         more = [f"and {len(self) - _SHOWN} more flows: .flows"] if len(self) > _SHOWN else []
         columns = ("flow", "sender", "receiver", "sent", "goodput", "RTT", "retransmitted")
         return self._called, columns, rows, [*more, *self.warnings]

@@ -156,14 +156,14 @@ class _Known:
 
     def lost(self) -> Ints:
         """Return the segments lost by each poll: retransmitted, or newly marked lost."""
-        again = self.flow.values("total_retrans")
-        if np.isnan(again).all():
-            again = self.flow.values("bytes_retrans") / self.mss
+        retransmitted = self.flow.values("total_retrans")
+        if np.isnan(retransmitted).all():
+            retransmitted = self.flow.values("bytes_retrans") / self.mss
         waiting = np.nan_to_num(self.flow.values("lost")) - np.nan_to_num(self.flow.values("retrans"))
-        if np.isnan(again).all() and self.flow.packets is not None:
+        if np.isnan(retransmitted).all() and self.flow.packets is not None:
             times = np.sort(self.flow.packets["time_ns"][self.flow.packets["kind"] == "lost"])
-            again = np.searchsorted(times, self.poll_ns, side="right").astype(float)
-        return np.maximum.accumulate(np.nan_to_num(again) + np.maximum(waiting, 0)).astype(np.int64)
+            retransmitted = np.searchsorted(times, self.poll_ns, side="right").astype(float)
+        return np.maximum.accumulate(np.nan_to_num(retransmitted) + np.maximum(waiting, 0)).astype(np.int64)
 
 
 def _begin(rtt_us: Values, delivered: Values) -> int:

@@ -173,15 +173,15 @@ class CounterFlow(Carded):
         rtt = self.rtt_us()
         lowest = np.concatenate([self.values("min_rtt"), rtt])
         lowest = lowest[lowest > 0]
-        packets, sent, again = self._counts()
+        packets, sent, retransmitted = self._counts()
         if np.isnan(sent) and self.mss:  # as many as the bytes need
-            sent = -(-self._bytes_sent(acked) // self.mss) + again
+            sent = -(-self._bytes_sent(acked) // self.mss) + retransmitted
         return {
             **{name: self.connection.get(name) for name in ("src", "sport", "dst", "dport")},
             "packets": packets,
             "bytes_sent": self._bytes_sent(acked),
             "segments_sent": sent,
-            "retransmitted_segments": again,
+            "retransmitted_segments": retransmitted,
             "goodput_bps": int(acked[end] - acked[begin]) * 8 / seconds if seconds > 0 else np.nan,
             "rtt_min_us": int(lowest.min()) if len(lowest) else np.nan,
             "rtt_median_us": _rank(rtt, 0.5),

@@ -93,10 +93,10 @@ def _blocks(acks: _Acks, tx_ns: Values, begin: Values, end: Values) -> dict[int,
                 receiver.take()
         if held == 0:
             continue
-        again = [(left, right)] if right <= number else []  # a duplicate, which the first block reports [RFC 2883]
-        beyond = [(one[0], one[1]) for one in receiver.beyond][: most - len(again)]
-        if held < blocks == len(again) + len(beyond) and (again or beyond[0] == (left, right)):
-            found[row] = again + beyond
+        duplicate = [(left, right)] if right <= number else []  # which the first block reports [RFC 2883]
+        beyond = [(one[0], one[1]) for one in receiver.beyond][: most - len(duplicate)]
+        if held < blocks == len(duplicate) + len(beyond) and (duplicate or beyond[0] == (left, right)):
+            found[row] = duplicate + beyond
     return found
 
 

@@ -318,14 +318,14 @@ class Flow(Carded):
     def retransmission_log(self) -> Columns:
         """The columns of `retransmissions` without pandas; `why` holds its codes of `state`."""
         log = self._reenacted[1]
-        again, reports = log[log["why"] != DSACK], log[log["why"] == DSACK]
-        needless = np.zeros(len(again), bool)
+        retransmitted, reports = log[log["why"] != DSACK], log[log["why"] == DSACK]
+        needless = np.zeros(len(retransmitted), bool)
         for report in reports:
-            recent = again[: np.searchsorted(again["time_ns"], report["time_ns"], side="right")]
+            recent = retransmitted[: np.searchsorted(retransmitted["time_ns"], report["time_ns"], side="right")]
             hit = np.flatnonzero((recent["seq"] < report["end_seq"]) & (recent["end_seq"] > report["seq"]))
             _, last = np.unique(recent["seq"][hit][::-1], return_index=True)  # the latest transmission of each segment
             needless[hit[::-1][last]] = True
-        columns = {name: np.ascontiguousarray(again[name]) for name in ("time_ns", "seq", "end_seq", "why")}
+        columns = {name: np.ascontiguousarray(retransmitted[name]) for name in ("time_ns", "seq", "end_seq", "why")}
         return {"time_s": self.seconds(columns["time_ns"]), **columns, "spurious": needless}
 
     @functools.cached_property

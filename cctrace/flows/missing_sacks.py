@@ -155,13 +155,13 @@ class _Receiver(Receiver):
         super().take()
         self.room = max(self.room - 1, 0.0)
 
-    def _receive_report(self, now_ns: int, again: int, left_ns: int) -> None:
+    def _receive_report(self, now_ns: int, segment: int, left_ns: int) -> None:
         """Add the arrivals that the sender must have learned of to retransmit a segment."""
         since_ns = now_ns + BURST_NS - self.rtt_ns
-        while not self._is_lost(again, left_ns) and self.is_beyond() and self.arrivals[self.next][0] <= since_ns:
+        while not self._is_lost(segment, left_ns) and self.is_beyond() and self.arrivals[self.next][0] <= since_ns:
             self.take()
         if self.acked >= self.recovers and self.next:
-            self.recovers = max(end for _, end, _ in self.beyond) if self.beyond else again
+            self.recovers = max(end for _, end, _ in self.beyond) if self.beyond else segment
 
     def _is_lost(self, segment: int, left_ns: int) -> bool:
         """Whether the reports let the sender consider a segment lost [RFC 6675, RFC 8985]."""

@@ -29,7 +29,7 @@ def nstat(rows: EventColumns, log: Values, final: Any) -> dict[str, int]:
     entered = np.bincount(rows["arg"][rows["event"] == LINUX_EVENTS["set_state"]], minlength=CA_LOSS + 1)
     undone = (rows["event"] == LINUX_EVENTS["undo_cwnd"]) & (rows["ca_state"] == CA_LOSS)
     repaired = (rows["event"] == LINUX_EVENTS["cwnd_event"]) & (rows["arg"] == EVENT_TLP_RECOVERY)
-    again = log["seq"][(log["why"] != DSACK) & (log["why"] != PROBE)]
+    retransmitted_seq = log["seq"][(log["why"] != DSACK) & (log["why"] != PROBE)]
     return {
         "TcpRetransSegs": int(final["total_retrans"]),
         "TCPFastRetrans": int(why[FAST] + why[UNEXPLAINED]),
@@ -39,6 +39,6 @@ def nstat(rows: EventColumns, log: Values, final: Any) -> dict[str, int]:
         "TCPLossProbeRecovery": int(repaired.sum()),
         "TCPSackRecovery": int(entered[CA_RECOVERY]),
         "TCPLossUndo": int(undone.sum()),
-        "TCPLostRetransmit": int(len(again) - len(np.unique(again))),
+        "TCPLostRetransmit": int(len(retransmitted_seq) - len(np.unique(retransmitted_seq))),
         "TCPDSACKRecv": int(why[DSACK]),
     }

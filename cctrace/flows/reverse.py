@@ -100,10 +100,10 @@ def _answers(back: Columns, ahead: Columns, carries: Bools) -> tuple[Any, ...]:
     has_ack = ahead["flags"] & ACK != 0
     acked = np.maximum.accumulate(unwrapped(ahead["ack"][has_ack], base)) if has_ack.any() else np.zeros(0, np.int64)
     first, last = np.maximum(start, before)[new], end[new]  # both ascend: what is new begins where the known ends
-    again = np.zeros(len(last) + 1, np.int64)
-    np.add.at(again, np.searchsorted(last, start[~new], side="right"), 1)
-    np.add.at(again, np.searchsorted(first, end[~new]), -1)
-    once = np.cumsum(again[:-1]) <= 0
+    retransmitted = np.zeros(len(last) + 1, np.int64)
+    np.add.at(retransmitted, np.searchsorted(last, start[~new], side="right"), 1)
+    np.add.at(retransmitted, np.searchsorted(first, end[~new]), -1)
+    once = np.cumsum(retransmitted[:-1]) <= 0
     by = np.searchsorted(acked, last[once])
     found = by < len(acked)
     waited = ahead["time_ns"][has_ack][by[found]] - time_ns[new][once][found]

@@ -76,7 +76,7 @@ TP = _i8(
     # the next packet as application-limited (-1: no replay)
     "rate_Bps cwnd probing_rtt longest wstamp_ns late_ns skb_ns skb_bytes mark "
     # the clock and what comes out
-    "now_us clock_ns start_ns ts_offset_us ts_tick_us tsecr answer_us rows logged sent uncaptured ignored established "
+    "now_us clock_ns start_ns ts_offset_us ts_tick_us tsecr answer_us rows logged sent uncaptured established "
     "synack_us "
     # records of states that rows of the stream share, and of what states share; those, rows and sends that were taken
     # out of their tables

@@ -114,7 +114,6 @@ def lacking(tp, p, at, sequence, k, packets, polls, out, log, sent, snap, seg):
     else:
         ahead = unwrap(ack[q], p.isn, tp.snd_una) - tp.snd_nxt
     if not is_believable(tp, p.mss, ahead, ahead - size if is_sent else ahead, k):
-        tp.ignored += 1
         return IGNORED
     event_ns = handled_ns(p, time_ns[q], is_sent)
     new = max(0, ahead) // max(1, p.mss) + 3 + (HANDED_SEGMENTS if p.fq == state.THROUGH_FQ else 0)
