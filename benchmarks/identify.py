@@ -116,10 +116,18 @@ def recorded(folder, side="sender"):
         yield port, flow, names[ports.index(port) if port in ports else 0]
 
 
+def recordings_in(folder):
+    """Return a folder that is a recording, or the recordings in it."""
+    found = sorted(file.parent for file in [*Path(folder).glob("scenario.json"), *Path(folder).glob("*/scenario.json")])
+    if not found:
+        raise SystemExit(f"{folder}: no recording (scenario.json) here or in a folder of it")
+    return found
+
+
 def of_recordings(folders, side):
     """Print who is named for each flow of recordings, as seen from a side, and how often that is right."""
     results = []
-    for folder in folders:
+    for folder in (recording for given in folders for recording in recordings_in(given)):
         for port, flow, name in recorded(folder, side):
             try:
                 results.append(judge(flow, name))

@@ -286,6 +286,8 @@ def held(options):
                 f"{folder.name} {tag}, {name}: "
                 + ", ".join(f"{row['got']:.4g} for {row['want']:.4g}" for row in rows[-3:])
             )
+    if not rows:
+        raise SystemExit(f"{options.captures}: no recordings NAME-HELD.own with NAME-HELD.other or .free answered")
     table = pd.DataFrame(rows)
     table["near"] = [is_reproduced(row.figure, row.got, row.want) for row in table.itertuples()]
     top = table.high.astype(float).fillna(np.inf)

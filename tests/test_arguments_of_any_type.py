@@ -1,11 +1,15 @@
 """What a script passes by mistake is an error of cctrace, whatever its type."""
 
+import io
+
 import numpy as np
 import pandas as pd
 import pytest
 
 import cctrace as cct
+from cctrace.analytic import Collapse
 from cctrace.errors import CctraceError
+from tests.build_view import flow_view
 
 ARRAY = np.arange(3)  # "in" and "==" compare it element by element
 TABLE = pd.DataFrame({"cc": ["bbr"], "rate": [1.0]})  # its text has several lines
@@ -13,7 +17,7 @@ TABLE = pd.DataFrame({"cc": ["bbr"], "rate": [1.0]})  # its text has several lin
 
 @pytest.fixture(scope="module")
 def simulated():
-    return cct.simulate(cct.Path(rate="10Mbit", rtt="20ms"), ["cubic6"], "1s", seed=1, packets=True)
+    return cct.simulate(cct.Path(rate="10Mbit", rtt="20ms"), ["cubic6"], "1s", seed=1, packets=True, trace=True)
 
 
 @pytest.mark.parametrize(
@@ -76,3 +80,32 @@ def test_what_is_true_or_false_in_numpy_is_so_here(simulated):
 
 def test_a_bin_may_be_longer_than_any_flow(simulated):
     assert len(simulated.capture().flow(0).throughput(bin_s=10**30)) == 1
+
+
+COLLAPSE = Collapse(mean_us=5000, sd_us=500, floor_us=75)
+VIEW = flow_view()
+SAMPLES = {"one": [1.0, 2.0], "two": [2.0, 3.0]}
+
+
+@pytest.mark.parametrize("wrong", [ARRAY, 5], ids=["array", "number"])
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda sim, x: sim.to_pcap("never.pcap", tso=[x]), "^tso=.* must be True or False"),
+        (lambda sim, x: sim.flow([x]), r"^index=\[.* must be an integer from 0"),
+        (lambda sim, x: cct.plot.boxes(SAMPLES, whiskers=x), "^whiskers=.* must be two percentiles"),
+        (lambda sim, x: cct.plot.qq(SAMPLES, against=x), "^against=.* must be a group"),
+        (lambda sim, x: cct.plot.figure(cct.plot.flow_panels(VIEW), x), "^phases=.* must be what flow_phases returns"),
+        (lambda sim, x: cct.plot.collapse_surface(COLLAPSE, [1], [1], here=x), "^here=.* must be two numbers"),
+    ],
+)
+def test_what_a_plot_or_a_simulation_cannot_take_is_named(simulated, call, said, wrong):
+    with pytest.raises(CctraceError, match=said):
+        call(simulated, wrong)
+
+
+def test_a_number_of_any_length_in_a_file_is_named_in_short():
+    text = f"timestamp,cwnd,rtt\n1.0,10,{'9' * 5000}x\n"
+    with pytest.raises(CctraceError, match=r"column rtt: '9999.* is not a number") as raised:
+        cct.read(io.BytesIO(text.encode()), format="tcpinfo-csv")
+    assert len(str(raised.value)) < 200

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cctrace import schema
+from cctrace.arguments import short_repr
 from cctrace.columns import Values
 from cctrace.errors import FormatError
 from cctrace.schema import Column
@@ -40,7 +41,9 @@ def _column(column: Column, values: Values, source: str) -> Values:
     if column.dtype == "O":
         wrong = [row for row, value in enumerate(values.tolist()) if not isinstance(value, str)]
         if wrong:
-            raise FormatError(f"{source}: column {column.name!r}, row {wrong[0]}: {values[wrong[0]]!r} is not text")
+            raise FormatError(
+                f"{source}: column {column.name!r}, row {wrong[0]}: {short_repr(values[wrong[0]])} is not text"
+            )
         return values.astype(object)
     if values.size and values.dtype.kind not in "iub":
         raise FormatError(f"{source}: column {column.name!r} holds {values.dtype}, where integers are needed")

@@ -147,6 +147,7 @@ def figure(panels: Sequence[Panel], phases: Phases | None = None, title: str = "
     """
     holds = isinstance(panels, Sequence) and panels and all(isinstance(panel, Panel) for panel in panels)
     check_argument(holds, "panels", panels, "one or more of what flow_panels returns")
+    check_argument(phases is None or isinstance(phases, Phases), "phases", phases, "what flow_phases returns")
     width, height = _PANEL_INCHES
     drawing = blank((width, height * len(panels) + 0.6), title)
     for axes, panel in zip(drawing.subplots(len(panels), sharex=True, squeeze=False)[:, 0], panels, strict=True):

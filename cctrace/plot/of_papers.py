@@ -176,13 +176,15 @@ def collapse_surface(
     check_argument(isinstance(model, Collapse), "model", model, "a cctrace.analytic.Collapse")
     sd = np.array([number("sd_us", at, "numbers of microseconds") for at in as_list(sd_us)])
     queue = np.array([number("queue_delay_us", at, "numbers of microseconds") for at in as_list(queue_delay_us)])
+    at = [] if here is None else [number("here", one, "two numbers of microseconds") for one in as_list(here)]
+    check_argument(here is None or len(at) == 2, "here", here, "two numbers of microseconds")
     chance = model.surface(sd_us=sd, queue_delay_us=queue)
     drawing, axes = one_panel((5.8, 4.2), title)
     image = axes.pcolormesh(sd / 1e3, queue / 1e3, chance.T, vmin=0, vmax=1, cmap="cividis", shading="nearest")
     if chance.min() < 0.5 < chance.max():
         axes.contour(sd / 1e3, queue / 1e3, chance.T, [0.5], colors="white", linewidths=1.4)
-    if here is not None:
-        axes.plot(here[0] / 1e3, here[1] / 1e3, "X", color="white", mec="black", ms=10, label="this capture")
+    if at:
+        axes.plot(at[0] / 1e3, at[1] / 1e3, "X", color="white", mec="black", ms=10, label="this capture")
         axes.legend(loc="upper right", fontsize=8)
     axes.set(xlabel="Standard deviation of the RTT (ms)", ylabel="Queueing delay (ms)")
     drawing.colorbar(image, ax=axes, label="Probability of collapse (line: one half)")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cctrace.arguments import flag, short_repr, text_of
+from cctrace.arguments import check_argument, flag, short_repr, text_of
 from cctrace.errors import ArgumentError
 from cctrace.plot.figure import finish, log_axis, one_panel
 from cctrace.plot.of_runs import axis_label, samples
@@ -102,15 +102,21 @@ def boxes(
     >>> boxes({"bbr": [9.1, 9.4, 9.5], "cubic": [3.2, 3.0, 3.9]}, ylabel="Goodput (Mbit/s)").axes[0].get_ylabel()
     'Goodput (Mbit/s)\nmedian, quartiles, 5 and 95 %'
     """
+    try:
+        low, high = whiskers
+        holds = 0 <= low < high <= 100
+    except (TypeError, ValueError):  # an array compares element by element
+        holds = False
+    check_argument(holds, "whiskers", whiskers, "two percentiles, the lower first")
     known = _known(of, quantity, by)
     drawing, axes = one_panel((2.0 + 0.8 * len(known), 3.8), title)
-    drawn = axes.boxplot(list(known.values()), whis=whiskers, showfliers=False, patch_artist=True, widths=0.55)
+    drawn = axes.boxplot(list(known.values()), whis=(low, high), showfliers=False, patch_artist=True, widths=0.55)
     for k, (box, median) in enumerate(zip(drawn["boxes"], drawn["medians"], strict=True)):
         box.set(facecolor=COLOURS[k % len(COLOURS)], alpha=0.35, edgecolor=COLOURS[k % len(COLOURS)])
         median.set(color="#222", lw=1.6)
     axes.set_xticks(range(1, len(known) + 1), list(known), rotation=20, ha="right", fontsize=8)
     label = text_of("ylabel", ylabel, axis_label(quantity) if quantity else "")
-    spread = f"median, quartiles, {whiskers[0]} and {whiskers[1]} %"
+    spread = f"median, quartiles, {low} and {high} %"
     axes.set_ylabel(f"{label}\n{spread}".strip(), fontsize=9)
     if flag("log", log):
         log_axis(axes.yaxis)
@@ -158,6 +164,7 @@ def qq(
             raise ArgumentError(f"against={against!r}: one of two or more groups; there are {', '.join(known)}")
         reference, quantiles = name, np.quantile(known.pop(name), _SHARES)
     else:
+        check_argument(hasattr(against, "ppf"), "against", against, "a group, or a distribution of scipy.stats")
         reference, quantiles = "the distribution", against.ppf(_SHARES)
     drawing, axes = one_panel((4.6, 4.2), title)
     ends = [quantiles[0], quantiles[-1]]

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cctrace import schema
-from cctrace.arguments import check_choice, whole
+from cctrace.arguments import check_choice, flag, whole
 from cctrace.columns import Ints, Values
 from cctrace.errors import ArgumentError
 from cctrace.io.captures.packets import OPT_MSS, OPT_SACK, OPT_SACK_PERMITTED, OPT_TIMESTAMPS, OPT_WINDOW_SCALE, Packets
@@ -59,7 +59,7 @@ def packets(flows: Sequence[Ends], side: str, which: int | None, tso: bool = Fal
     for k in numbers:
         if flows[k].rows is None:
             raise ArgumentError(f"flow {k} is QUIC, and its packets no TCP; name a TCP flow with flow=")
-    if tso and side != "sender":
+    if flag("tso", tso) and side != "sender":
         raise ArgumentError(f"tso={tso!r}: only the sender's own host sees super-packets, not side={side!r}")
     return _packets({k: flows[k] for k in numbers}, side, tso)
 

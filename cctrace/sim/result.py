@@ -10,6 +10,7 @@ import numpy as np
 
 from cctrace import schema
 from cctrace.analytic.metrics import jain
+from cctrace.arguments import whole
 from cctrace.cc import controller
 from cctrace.cc.base import checked_params
 from cctrace.display import Gridded
@@ -109,7 +110,7 @@ class Simulation(Gridded):
         """Return the trace of a flow (of a simulation with ``trace=True``), for `replay` and analysis."""
         if not self.traces:
             raise ArgumentError("this simulation kept no events; run simulate(..., trace=True)")
-        if not 0 <= index < len(self.traces):
+        if whole("index", index) >= len(self.traces):
             raise ArgumentError(f"flow {index}: the simulation has {len(self.traces)}")
         return self.traces[index]
 

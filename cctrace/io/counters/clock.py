@@ -8,6 +8,8 @@ import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 
+from cctrace.arguments import short_repr
+
 _EPOCH = re.compile(r"(\d{9,19})(?:\.(\d+))?(?![\w:.-])")
 _ISO = re.compile(r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d+))?\s?(Z|UTC|GMT|[+-]\d\d:?\d\d)?(?!\w)")
 _DATE = re.compile(
@@ -81,7 +83,7 @@ def parse_iso(text: str) -> int:
     """Return nanoseconds of an ISO 8601 time; ValueError if it is none."""
     match = _ISO.match(text)
     if not match:
-        raise ValueError(f"{text!r} is not an ISO 8601 time")
+        raise ValueError(f"{short_repr(text)} is not an ISO 8601 time")
     return _parse_iso(match)
 
 
@@ -95,7 +97,7 @@ def _parse_date(match: re.Match[str]) -> int:
         hour = int(hour) % 12 + 12 * (match["half"] == "PM")
     month, day = _MONTHS.index(match["month"]), match["d1"] or match["d2"]
     if not day:  # "Mar 18:08:10": truncated, or not a date at all
-        raise ValueError(f"{match[0]!r} names no day")
+        raise ValueError(f"{short_repr(match[0])} names no day")
     return _calendar_ns(
         match["y1"] or match["y2"] or 1970, month, day, hour, minute, second, match["fraction"], match["zone"]
     )

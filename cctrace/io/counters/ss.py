@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from cctrace.arguments import short_repr
 from cctrace.display import shortened
 from cctrace.errors import FormatError
 from cctrace.io.counters import tcpinfo
@@ -294,7 +295,7 @@ def bytes_per_second(text: str) -> int:
     """
     match = _RATE.fullmatch(text)
     if not match:
-        raise ValueError(f"{text!r} is no rate")
+        raise ValueError(f"{short_repr(text)} is no rate")
     return round(float(match[1]) * _SCALE[match[2]] / 8)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cctrace import schema
+from cctrace.arguments import short_repr
 from cctrace.columns import Values
 from cctrace.errors import FormatError
 from cctrace.io.counters import tcpinfo
@@ -129,7 +130,7 @@ def _time_fields(columns: dict[str, tuple[str, ...]], numbers: Sequence[int], na
             else:
                 out.append(epoch_ns(integer, fraction) if integer.isdigit() else parse_iso(cell))
         except ValueError:
-            raise FormatError(f"{name}: line {number}, column {column}: {cell!r} is not a time") from None
+            raise FormatError(f"{name}: line {number}, column {column}: {short_repr(cell)} is not a time") from None
     return {"time_ns": np.array(out, np.int64)}
 
 
@@ -140,7 +141,9 @@ def _bbr_fields(cells: Sequence[str], numbers: Sequence[int], name: str) -> dict
         try:
             polls.append(decode_bbr(bytes.fromhex("" if cell.strip() in MISSING_TEXTS else cell)))
         except ValueError:
-            raise FormatError(f"{name}: line {number}, column {CC_INFO}: {cell!r} is not hexadecimal") from None
+            raise FormatError(
+                f"{name}: line {number}, column {CC_INFO}: {short_repr(cell)} is not hexadecimal"
+            ) from None
     return tcpinfo.PollColumns(polls).arrays()
 
 
@@ -162,6 +165,8 @@ def _column(cells: Sequence[str], column: str, numbers: Sequence[int], name: str
             out.append(float(cell) if cell.strip() not in MISSING_TEXTS else np.nan)
         except ValueError:
             if column in _KNOWN:
-                raise FormatError(f"{name}: line {number}, column {column}: {cell!r} is not a number") from None
+                raise FormatError(
+                    f"{name}: line {number}, column {column}: {short_repr(cell)} is not a number"
+                ) from None
             return np.array(cells, object)
     return np.array(out)

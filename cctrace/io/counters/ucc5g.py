@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 
+from cctrace.arguments import short_repr
 from cctrace.columns import Ints, Values
 from cctrace.errors import FormatError
 from cctrace.io.counters.tcpinfo_csv import csv_rows
@@ -92,7 +93,9 @@ def _times(cells: Sequence[str], numbers: Sequence[int], name: str) -> Ints:
         try:
             found.append(int(datetime.strptime(cell, "%Y.%m.%d_%H.%M.%S").replace(tzinfo=UTC).timestamp()))
         except ValueError:
-            raise FormatError(f"{name}: line {number}: {cell!r} is not a time like 2020.02.13_13.57.29") from None
+            raise FormatError(
+                f"{name}: line {number}: {short_repr(cell)} is not a time like 2020.02.13_13.57.29"
+            ) from None
     seconds = np.array(found, np.int64)
     if np.any(np.diff(seconds) < 0):
         at = int(np.flatnonzero(np.diff(seconds) < 0)[0])
