@@ -5,6 +5,7 @@ import pytest
 
 import cctrace as cct
 from cctrace import datasets, plot
+from cctrace.analysis.flow_view import FlowView
 from cctrace.cli import main
 from cctrace.errors import ArgumentError
 from cctrace.plot.packets import packets_of
@@ -115,3 +116,12 @@ def test_a_simulation_is_drawn_as_a_capture_of_it_would_be():
 def test_a_replay_that_recorded_too_little_is_refused_with_what_to_record(flow):
     with pytest.raises(ArgumentError, match=r'did not record lt_use_bw.*replay with record="all"'):
         cct.plot_flow(flow, cct.replay(flow, "bbr2022"))
+
+
+def test_the_lines_among_the_data_in_flight_are_told_apart_by_colour():
+    flow = cct.read(cct.datasets.path("single_bbr_1bdp", "sender.pcap.zst")).flow(0)
+    run = cct.replay(flow, "bbr2022", record="all")
+    (panel,) = [one for one in plot.flow_panels(FlowView.of(flow, run), packets_of(flow)) if one.name == "in_flight"]
+    colours = {one.label.partition(" (")[0]: one.colour for one in panel.series}
+    assert {"BDP", "receive window", "cwnd", "in flight"} <= set(colours)
+    assert len(set(colours.values())) == len(colours)

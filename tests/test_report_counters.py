@@ -14,6 +14,7 @@ from cctrace.flows.counters import CounterFlow
 from cctrace.flows.table import of_file
 from cctrace.io import read_file
 from cctrace.plot.panels_of_counters import counter_panels, counter_phases
+from cctrace.report.section import _toolbar
 
 T0 = 1_700_000_000
 
@@ -155,3 +156,8 @@ def test_gigabytes_are_called_so():
     (progress,) = (panel for panel in counter_panels(of) if panel.name == "progress")
     assert progress.axis == "Acknowledged (GB)"
     assert progress.upper_limit == pytest.approx(6.0, rel=0.5)
+
+
+def test_a_flow_without_anything_over_time_has_no_buttons_that_zoom():
+    assert '<div class="toolbar" id="flow0-toolbar" hidden>' in _toolbar("flow0", is_shown=False)
+    assert '<div class="toolbar" id="flow0-toolbar">' in _toolbar("flow0")

@@ -17,10 +17,10 @@ from cctrace.columns import Columns, Ints, Values, spans_of
 # Meaning -> colour on white, and on a dark page.
 COLOUR_PAIRS = {
     "observed": ("#6b7f99", "#93a7c1"),  # what the capture shows
-    "estimate": ("#0b6e4f", "#3cc795"),  # the controller's model of the path
+    "estimate": ("#0b6e4f", "#3cc795"),  # the controller's model of the path, BDP
     "window": ("#c2570c", "#f0924c"),  # cwnd
     "pacing": ("#7b3fa0", "#c48cf0"),  # pacing rate
-    "bound": ("#b08900", "#e0be4a"),  # BDP, receive window
+    "bound": ("#b08900", "#e0be4a"),  # receive window
     "kernel": ("#111827", "#e5e9f0"),  # what the kernel logged
     "lost": ("#d21f3c", "#ff6b81"),  # losses and retransmissions
     "limit": ("#0f7ea8", "#5cc3ea"),  # the controller's own bounds: inflight_hi, inflight_lo

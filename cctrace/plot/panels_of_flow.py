@@ -191,13 +191,13 @@ def _bdp(view: FlowView) -> Series:
     if view.model is not None and "bw_Bps" in view.model:
         time_s, state = view.steps("bw_Bps", "min_rtt_us")
         values = _numbers(state, "bw_Bps") * _numbers(state, "min_rtt_us") / 1e6
-        return Series("BDP (bandwidth x min_rtt)", *changes(time_s, values), "bound", "steps", dashed=True)
+        return Series("BDP (bandwidth x min_rtt)", *changes(time_s, values), "estimate", "steps", dashed=True)
     rate_bps, time_s = delivery_rate_bps(view.acks), view.ack_s
     rtt_us = _numbers(view.acks, "rs_rtt_us", missing=-1)
     known = np.isfinite(rate_bps).any() and np.isfinite(rtt_us).any()
     bdp = np.nanquantile(rate_bps, 0.95) / 8 * np.nanmin(rtt_us) / 1e6 if known else np.nan
     ends = time_s[[0, -1]] if len(time_s) else np.zeros(0)
-    return Series("BDP (95 % rate x lowest RTT)", ends, np.full(len(ends), bdp), "bound", dashed=True)
+    return Series("BDP (95 % rate x lowest RTT)", ends, np.full(len(ends), bdp), "estimate", dashed=True)
 
 
 def delivery_rate_bps(acks: AckRows) -> Values:

@@ -58,7 +58,7 @@ def flow_section(i: int, flow: FlowSection) -> str:
 <h2 id="flow{i}">{escape(flow.title)}</h2>
 {_headline(flow)}
 {figures(flow.figures)}
-{_toolbar(f"flow{i}")}
+{_toolbar(f"flow{i}", bool(flow.panels or flow.limits or flow.lanes))}
 {_strip(f"flow{i}", flow)}
 {_verdicts(flow.verdicts, flow.verdict)}
 {effects_card(flow.effects, flow.verdicts)}
@@ -156,7 +156,8 @@ _SAVE = """<span class="save"><button type="button" data-save="png" title="Save 
 <button type="button" data-save="csv" title="Save the numbers in view">CSV</button></span>"""
 
 
-def _toolbar(identifier: str) -> str:
+def _toolbar(identifier: str, is_shown: bool = True) -> str:
+    """Return the buttons that zoom; hidden where nothing can be zoomed."""
     buttons = "".join(
         f'<button type="button" data-do="{what}" aria-label="{name}" title="{name}">{mark}</button>'
         for what, name, mark in (
@@ -167,8 +168,9 @@ def _toolbar(identifier: str) -> str:
             ("all", "Show everything", "Show all"),
         )
     )
+    state = "" if is_shown else " hidden"
     return (
-        f'<div class="toolbar" id="{identifier}-toolbar">{buttons}<span class="span soft" role="status"></span>'
+        f'<div class="toolbar" id="{identifier}-toolbar"{state}>{buttons}<span class="span soft" role="status"></span>'
         f'<a class="view" href="#{identifier}" hidden>Link to this view</a></div>'
     )
 
