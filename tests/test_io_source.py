@@ -10,7 +10,7 @@ import pytest
 
 import cctrace as cct
 from cctrace.cli import main
-from cctrace.errors import CctraceError
+from cctrace.errors import CctraceError, FormatError
 from cctrace.io.captures.chunks import Chunks
 from cctrace.io.source import Source
 from cctrace.lang import threads
@@ -111,3 +111,15 @@ def test_a_named_pipe_is_refused_and_one_that_is_open_is_read(tmp_path, capsys):
     assert main(["flows", f"/dev/fd/{reader}"]) == 2
     os.close(reader)
     assert "pipe" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("url", "said"), [("s9://x/y", "Protocol not known"), ("memory://nothing", "nothing|Error")])
+def test_a_url_that_cannot_be_opened_is_named_with_the_reason(url, said):
+    pytest.importorskip("fsspec")
+    with pytest.raises(FormatError, match=rf"^{url}: .*({said})"):
+        cct.read(url)
+
+
+def test_a_name_that_no_file_can_have_is_refused():
+    with pytest.raises(FormatError, match=r"'\\ud800.pcap': no file can have this name"):
+        cct.read("\ud800.pcap")

@@ -287,7 +287,9 @@ def open_source(source: Input, limit: int | None = None) -> Source:
             stream = open(file_path(name), "rb", buffering=0)  # noqa: SIM115 (the Source closes it)
         opened = Source(stream, name, limit, name if os.path.isfile(file_path(name)) else None)
     except OSError as error:
-        raise FormatError(f"{name}: {error.strerror or error}") from error
+        raise FormatError(f"{name}: {error.strerror or str(error) or type(error).__name__}") from error
+    except UnicodeEncodeError:  # half of a surrogate pair, as JSON may hold
+        raise FormatError(f"{short_repr(name)}: no file can have this name") from None
     return _opened(opened)
 
 
@@ -331,6 +333,8 @@ def _open_url(url: str) -> BinaryFile:
         return fsspec.open(url, "rb").open()
     except ImportError as error:  # each protocol needs its own package: aiohttp, s3fs
         raise MissingError(f"{url}: {error} (with {pip()} install)") from error
+    except ValueError as error:  # a protocol that is not known, a URL without a host
+        raise FormatError(f"{url}: {' '.join(str(error).split())}") from error
 
 
 def reads(what: str) -> Callable[[Callable[Concatenate[Source, P], T]], Callable[Concatenate[Input, P], T]]:
