@@ -88,6 +88,16 @@ def whole(name: str, value: object, least: int = 0, most: int | None = None) -> 
     return int(value)  # type: ignore[call-overload]
 
 
+def check_progress(progress: object) -> None:
+    """Raise an `ArgumentError` unless an argument `progress` can be called.
+
+    >>> check_progress(True)
+    Traceback (most recent call last):
+    cctrace.errors.ArgumentError: progress=True must be a function that receives lines, for example print
+    """
+    check_argument(callable(progress), "progress", progress, "a function that receives lines, for example print")
+
+
 def place_in(which: object, count: int, whose: str) -> int:
     """Return the row, from 0, that an argument `which` names among `count` connections; -1 is the last.
 

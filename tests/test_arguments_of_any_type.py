@@ -109,3 +109,17 @@ def test_a_number_of_any_length_in_a_file_is_named_in_short():
     with pytest.raises(CctraceError, match=r"column rtt: '9999.* is not a number") as raised:
         cct.read(io.BytesIO(text.encode()), format="tcpinfo-csv")
     assert len(str(raised.value)) < 200
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda sim: cct.sweep(cct.Path(rate="1Mbit"), "reno", progress=True),
+        lambda sim: cct.analyze("capture.pcap", progress=True),
+        lambda sim: cct.whatif(sim, "reno", progress=True),
+        lambda sim: cct.corpus.run("capture.pcap", "never", progress=True),
+    ],
+)
+def test_what_cannot_receive_progress_is_named(simulated, call):
+    with pytest.raises(CctraceError, match=r"^progress=True must be a function"):
+        call(simulated)

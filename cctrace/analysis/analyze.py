@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from cctrace.analysis.flow_analysis import FlowAnalysis
 from cctrace.analysis.inputs import Counters, Input
 from cctrace.analysis.one_flow import of_capture, of_counters, sender_to_simulate, senders_to_simulate
-from cctrace.arguments import MAX_WORKERS, check_argument, check_choice, paths_of, whole
+from cctrace.arguments import MAX_WORKERS, check_argument, check_choice, check_progress, paths_of, whole
 from cctrace.cc import controller as resolve
 from cctrace.cc import is_model_based
 from cctrace.columns import give_back
@@ -133,6 +133,7 @@ def analyze(
     check_argument(isinstance(effects, bool), "effects", effects, "True or False")
     chosen = identifications is None or isinstance(identifications, Mapping)
     check_argument(chosen, "identifications", identifications, "a dict of connections, or None")
+    check_progress(progress)
     workers = cores() if workers is None else whole("workers", workers, 1, MAX_WORKERS)
     request = _Request(controller, what_if, keep, identifications, goal if effects else None, progress, workers)
     inputs = [Input(file, progress, options) for file in paths_of("files", files)]

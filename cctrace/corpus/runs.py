@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
-from cctrace.arguments import MAX_WORKERS, as_list, check_argument, number, whole
+from cctrace.arguments import MAX_WORKERS, as_list, check_argument, check_progress, number, whole
 from cctrace.corpus import batch, manifest, tables
 from cctrace.corpus.batch import Order
 from cctrace.corpus.inputs import DEFAULT_RULES, Entry, Inputs, listed
@@ -191,6 +191,7 @@ def run(
     memory = int(number("memory", memory, "a number of bytes, at least 64 MB", (64 << 20) - 1))
     seconds = number("seconds", seconds, "a number of seconds above 0", 0)
     check_argument(source is None or isinstance(source, str), "source", source, "a regular expression, as a text")
+    check_progress(progress)
     counters = as_list(counters)
     store = open_store(output)
     _check_identity(store, tasks)

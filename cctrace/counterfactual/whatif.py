@@ -19,7 +19,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cctrace.arguments import as_list, whole
+from cctrace.arguments import as_list, check_progress, whole
 from cctrace.cc import called
 from cctrace.cc import controller as resolve
 from cctrace.counterfactual import constants as const
@@ -208,6 +208,7 @@ def whatif(
         raise ArgumentError(f"candidates={candidates}: name a controller, or a change of the path, such as buffer='x2'")
     check_changes(changes)
     draws, seed = whole("draws", draws, const.MIN_DRAWS, const.MAX_DRAWS), whole("seed", seed)
+    check_progress(progress)
     model = model_of(as_flow(flow), own, None, progress)
     asked = candidates or ([model.controller] if model.controller and changes else [])
     runs = Runs(model, draws, seed, progress)

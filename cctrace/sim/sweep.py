@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cctrace.arguments import MAX_WORKERS, as_list, check_argument, whole
+from cctrace.arguments import MAX_WORKERS, as_list, check_argument, check_progress, whole
 from cctrace.cc import own
 from cctrace.display import Progress, silent
 from cctrace.errors import ArgumentError, FormatError
@@ -85,6 +85,7 @@ def sweep(
     >>> sweep(Path(rate="1Mbit"), "reno", 1, duration="1s", workers=1, loss=["0%", "1%"]).goodput_bps.shape
     (1, 2, 1, 1)
     """
+    check_progress(progress)
     check_argument(isinstance(path, Path), "path", path, "a cctrace.Path")
     workers = cores() if workers is None else whole("workers", workers, 1, MAX_WORKERS)
     for name in grid:
