@@ -14,17 +14,26 @@ from cctrace.estimates import Z95, Estimate
 from cctrace.special import special
 
 MAX_LAGS = 5_000
+_TRANSFORM = 1 << 18  # samples, of which a transform has 8 MB
 
 
 def autocovariances(series: Floats, lags: int) -> Floats:
-    """Return the autocovariances of a series at lags 0 to `lags`."""
-    n = len(series)
-    x = np.zeros(1 << int(np.ceil(np.log2(2 * n))))
-    np.subtract(series, np.mean(series), out=x[:n])
-    spectrum = np.fft.rfft(x)
-    for part in np.array_split(spectrum, 64):  # in place and in parts: of a million samples it has 17 MB
-        part *= np.conj(part)
-    return np.fft.irfft(spectrum, len(x), out=x)[: lags + 1] / n
+    """Return the autocovariances of a series at lags 0 to `lags`.
+
+    Of a long one they are summed over parts: a transform of a million samples would have 70 MB, with what the library
+    needs, and take longer.
+    """
+    n, mean = len(series), np.mean(series)
+    size = min(1 << int(np.ceil(np.log2(2 * n))), _TRANSFORM)
+    found, step = np.zeros(lags + 1), size - lags
+    for begin in range(0, n, step):
+        part = series[begin : begin + size] - mean
+        spectrum = np.fft.rfft(part, size)
+        first = spectrum if len(part) <= step else np.fft.rfft(part[:step], size)
+        for product, by in zip(np.array_split(spectrum, 64), np.array_split(first, 64), strict=True):
+            product *= np.conj(by)
+        found += np.fft.irfft(spectrum, size)[: lags + 1]
+    return found / n
 
 
 def correlation_time(series: Floats, step_us: float) -> Estimate:

@@ -202,16 +202,19 @@ def _bdp(view: FlowView) -> Series:
 
 def delivery_rate_bps(acks: AckRows) -> Values:
     """Return the delivery-rate sample of each ACK in bits per second, NaN where there is none."""
-    delivered = _numbers(acks, "rs_delivered", missing=-1)
+    rate_bps = _numbers(acks, "rs_delivered", missing=-1)
+    rate_bps *= _numbers(acks, "mss")
+    rate_bps *= 8e6
     interval_us = _numbers(acks, "rs_interval_us", missing=-1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(interval_us > 0, delivered * _numbers(acks, "mss") * 8e6 / interval_us, np.nan)
+    interval_us[interval_us <= 0] = np.nan
+    rate_bps /= interval_us
+    return rate_bps
 
 
 def _rates(view: FlowView) -> Panel:
     rate = delivery_rate_bps(view.acks)
     finite = rate[np.isfinite(rate)]
-    scale, unit = prefix_of(np.quantile(finite, 0.95) if finite.size else 1, "bit/s")
+    scale, unit = prefix_of(np.quantile(finite, 0.95, overwrite_input=True) if finite.size else 1, "bit/s")
     series = [Series("delivery-rate samples", view.ack_s, rate / scale, "observed", "points")]
     series += _model_series(view, "pacing_rate_Bps", "pacing rate (replay)", "pacing", scale / 8)
     series += _model_series(view, "bw_Bps", "bandwidth estimate (replay)", "estimate", scale / 8)
@@ -289,7 +292,9 @@ def _kernel_series(
 def _numbers(table: Any, column: str, missing: float | None = None) -> Values:
     """Return a column as float64, NaN where it is missing."""
     values = np.asarray(table[column])  # of a frame, too
+    numbers = values.astype(np.float64)
     if values.dtype == np.int64:
-        values = np.where(values == MISSING, np.nan, values)
-    values = values.astype(np.float64)
-    return values if missing is None else np.where(values == missing, np.nan, values)
+        numbers[values == MISSING] = np.nan
+    if missing is not None:
+        numbers[numbers == missing] = np.nan
+    return numbers

@@ -140,7 +140,7 @@ def _panels(
             if room < 0:
                 return data, times, room
             time_s, values = _points(curve, buckets)
-            key = hashlib.blake2b(time_s.tobytes()).digest()
+            key = hashlib.blake2b(np.ascontiguousarray(time_s).data).digest()
             if key not in places:
                 places[key] = len(times)
                 times.append(integers(np.rint(time_s * 1e6), 1e-6, pack))

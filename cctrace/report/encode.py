@@ -34,9 +34,12 @@ def integers(values: ArrayLike, scale: float = 1.0, pack: Pack = small) -> dict[
     """
     values = np.asarray(values).astype(np.int64)
     steps = np.diff(values, prepend=np.int64(0))
-    zigzag = ((steps << 1) ^ (steps >> 63)).astype(np.uint64)
+    signs = steps >> 63
+    steps <<= 1
+    steps ^= signs
+    zigzag = steps.view(np.uint64)
     planes = max(1, (int(zigzag.max(initial=0)).bit_length() + 7) // 8)
-    bytes_of = zigzag.astype("<u8").view(np.uint8).reshape(-1, 8)[:, :planes]
+    bytes_of = zigzag.astype("<u8", copy=False).view(np.uint8).reshape(-1, 8)[:, :planes]
     data = pack(np.ascontiguousarray(bytes_of.T).tobytes())
     return {"n": len(values), "planes": planes, "scale": scale, "data": data}
 
@@ -51,4 +54,5 @@ def floats(values: ArrayLike, pack: Pack = small) -> dict[str, Any]:
     values = np.asarray(values, np.float64)
     largest = float(np.abs(values).max(initial=0)) or 1.0
     scale = float(f"1e{int(np.floor(np.log10(largest / STEPS)))}")
-    return integers(np.rint(values / scale), scale, pack)
+    steps = values / scale
+    return integers(np.rint(steps, out=steps), scale, pack)
