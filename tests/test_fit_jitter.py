@@ -15,7 +15,7 @@ from cctrace.fit.censored import Censored
 from cctrace.fit.families import FAMILIES
 from cctrace.fit.goodness import SHARES, product_limit
 from cctrace.fit.process import slot_length
-from cctrace.path.blocks import block_length, correlation_time, effective_samples
+from cctrace.path.blocks import autocovariances, block_length, correlation_time, effective_samples
 from cctrace.path.delays import mean_of
 from cctrace.path.queue import Steps, backlog, constant, departures
 from cctrace.path.sent import SentPackets, sent_packets
@@ -342,3 +342,11 @@ def test_jitter_of_picoseconds_is_drawn_by_its_quantiles(sd_us, kind):
     """As of a recording in virtual time, cut short: its delays differ by the clock's rounding alone."""
     found = {"sd_us": Estimate(sd_us), "mean_us": Estimate(2.0), "quantiles_us": [1.99, 2.0, 2.01]}
     assert draws.simulated(found | {"distribution": "gamma", "process": "packet"}).kind == kind
+
+
+@pytest.mark.parametrize("n", [3, 1000, 300_000, 900_001])  # the last two take several transforms
+def test_autocovariances_are_sums_of_products(n):
+    series = np.cumsum(np.random.default_rng(n).normal(size=n)) + 5e4
+    off, lags = series - series.mean(), min(n - 1, 50)
+    expected = [off[: n - lag] @ off[lag:] / n for lag in range(lags + 1)]
+    np.testing.assert_allclose(autocovariances(series, lags), expected, rtol=1e-9, atol=1e-9 * expected[0])
