@@ -68,8 +68,8 @@ class Growing(NamedTuple):
 
 
 SHARED_INFO_BYTES, SK_BUFF_BYTES = 320, 256  # as they are aligned
-# tcp_wmem[1] of Linux, and what hosts are tuned to, with the headers of distributions first: they are taken where the
-# sends do not tell.
+# Linux's default of tcp_wmem[1], and what hosts set it to. First the header size of distributions' kernels: the first
+# buffer is taken where the sends do not tell.
 GROWING = Growing(16_384, MAX_TCP_HEADER), *(Growing(first, 192) for first in (16_384, 65_536, 87_380))
 
 
