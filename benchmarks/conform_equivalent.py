@@ -5,7 +5,6 @@ _UNUSED = "no decision is read from it before it is set anew"
 _ECN = "of ECN, not of PRR"
 _PROBES = "of tail-loss probes, not of PRR"
 _BEGINS = "fields begin so"
-_SAMPLES = "takes the RTTs of an epoch's first second, too, as RFC 9438 would"
 _HYSTART = "whether HyStart runs, which RFC 9438 leaves open"
 
 EQUIVALENT = {
@@ -49,21 +48,14 @@ EQUIVALENT = {
         "update_cnt, line 5: number 32": "keeps an increment for 1/64 s instead of 1/32 s",
         "update_cnt, line 8: number 0": _ROUNDING,
         "keep_up_with_reno, line 9: number 1": _ROUNDING,
-        "pkts_acked, line 6: inverted: self.epoch_start != 0": _SAMPLES,
-        "pkts_acked, line 6: sign: ack.jiffies - self.epoch_start": _SAMPLES,
-        "pkts_acked, line 11: number 0": _HYSTART,
         "reset, line 13: left out: self.found = 0": _HYSTART,
         "reset, line 13: number 0": _HYSTART,
-        "pkts_acked, line 12: left out: self.run_hystart(ack, delay)": _HYSTART,
         "reset, line 5: number 0": _UNUSED,
         "reset, line 6: number 0": "a timeout lasts longer than an increment is kept",
         "reset, line 9: left out: self.delay_min = 0": "RFC 9438 has no least RTT for a timeout to forget",
         "update_cnt, line 8: inverted: self.epoch_start == 0": "follows the curve more often than once a tick",
-        "pkts_acked, line 11: inverted: self.hystart != 0": _HYSTART,
         "reset, line 4: number 0": "W_max of one segment is below every cwnd, too",
         "reset, line 8: left out: self.bic_K = 0": _UNUSED + " (with the epoch)",
-        "pkts_acked, line 8: number 1": "an RTT of a microsecond",
-        "pkts_acked, line 3: number 0": "an RTT of no microsecond",
         "update_cnt, line 5: sign: ack.jiffies - self.last_time": "no increment is kept",
         "cwnd_event, line 6: number 0 (2)": _ROUNDING,
         "reset, line 11: number 0": _UNUSED + " (with the epoch)",
@@ -80,7 +72,6 @@ EQUIVALENT = {
         "reset, line 3: left out: self.cnt = 0": _UNUSED,
         "reset, line 7: number 0": _UNUSED,
         "reset, line 7: left out: self.bic_origin_point = 0": _UNUSED,
-        "pkts_acked, line 6: number 0": _SAMPLES,
         "keep_up_with_reno, line 9: sign: self.ack_cnt - 1": _ROUNDING,
         "reset, line 11: left out: self.ack_cnt = 0": _UNUSED + " (with the epoch)",
         "additive_increase, line 10: inverted: self.snd_cwnd_cnt >= segments_per_increment": "grows with the next ACK",

@@ -302,7 +302,7 @@ def _with_writes(plain: Run, wanted: Sequence[str], mode: str) -> Run:
     application-limited. They are believed if the replay with them finds such a buffer again.
     """
     run, packets = plain, 1 if plain.marked is None else max(len(plain.marked), 1)
-    before = plain.marked
+    before, found = plain.marked, plain.inferred.script
     for _ in range(max(MIN_WRITTEN, min(MAX_WRITTEN, WRITTEN_PACKETS // packets))):
         marks, source = marks_of_writes(run) if run is plain else marks_of_writes(run, 0.0), run.source
         if marks is None or before is None or not isinstance(source, Flow):
@@ -313,7 +313,10 @@ def _with_writes(plain: Run, wanted: Sequence[str], mode: str) -> Run:
         source = handed_over_with(source, run.controller, marks)
         known = run.params
         follower, inferred = follow(source, run.controller, known, wanted, mode, given=set(known), marks=marks)
-        run = _run_over(source, follower, inferred._replace(possible_hz=plain.inferred.possible_hz))
+        script = inferred.script._replace(  # what the first replay found, and this one was given
+            paced=found.paced, gso_max_bytes=found.gso_max_bytes, ecn_enable=found.ecn_enable
+        )
+        run = _run_over(source, follower, inferred._replace(script=script, possible_hz=plain.inferred.possible_hz))
     return run
 
 
