@@ -85,8 +85,7 @@ def paths(name: str, metavar: str, **more: Any) -> Decorator:
 
 
 def check_file(file: str, folders: bool = False, called: str = "") -> None:
-    """Refuse what is not a file: one that does not exist, a device, a named pipe, and a folder where none
-    is wanted.
+    """Refuse what is not a file: a path to nothing, a device, a named pipe, and a folder where none is wanted.
 
     Raises `ArgumentError`, which names the argument, and a file of a similar name if there is one.
     """

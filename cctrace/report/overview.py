@@ -61,9 +61,9 @@ def table(analyses: Sequence[FlowAnalysis]) -> tuple[list[str], list[list[str]]]
 
 def cause_counts(analyses: Sequence[FlowAnalysis]) -> str:
     """Return how many flows have each cause, the most frequent first; "" if there are few."""
-    if len(analyses) <= _FEW:
-        return ""
     causes = Counter(analysis.diagnosis.in_words for analysis in analyses if analysis.diagnosis)
+    if causes.total() <= _FEW:
+        return ""
     counts = [f"{cause} {count}" for cause, count in causes.most_common()]
     return f"causes of {causes.total()} flows: {' · '.join(counts)}"
 

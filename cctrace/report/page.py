@@ -64,9 +64,8 @@ class FlowSection:
     forecast: Collapse | Refusal | None = None  # forecast of BBR's minRTT collapse, or why there is none
     lanes: list[Lane] = field(default_factory=list)  # states over time
     packed: Packed | None = None  # instead of `packets`, if these go to files beside the page
-    packet_files: list[dict[str, Any]] = field(
-        default_factory=list
-    )  # their names and spans of time, if `packets` are a selection
+    # names and spans of time of the files with all packets, if `packets` are a selection
+    packet_files: list[dict[str, Any]] = field(default_factory=list)
     reverse: dict[str, Any] | None = None  # from `Flow.reverse`
 
     @property
