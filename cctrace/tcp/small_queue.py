@@ -13,6 +13,19 @@ from cctrace.cc.linux import PACING_SHIFT
 # since 6.3 one of skb_small_head_cache. 960 where a kernel is configured for longer headers (tunnels, mesh).
 SKB_OVERHEAD_BYTES = 896
 SKB_OVERHEAD_BYTES_6_1 = 1280  # before 6.3: its head took a kilobyte
+SHARED_INFO_BYTES, SK_BUFF_BYTES = 320, 256  # skb_shared_info and sk_buff, as they are aligned
+LEAST_TCP_HEADER = 192  # MAX_TCP_HEADER, bytes, of a kernel built without wireless LAN and tunnels
+
+
+def reserved_bytes(mss: int, header_bytes: int) -> int:
+    """Return the send buffer that the kernel reserves for a segment [Linux612] tcp_sndbuf_expand.
+
+    >>> reserved_bytes(1460, LEAST_TCP_HEADER), reserved_bytes(1460, 320)
+    (2304, 4352)
+    """
+    return (1 << (mss + header_bytes + SHARED_INFO_BYTES - 1).bit_length()) + SK_BUFF_BYTES
+
+
 WMEM_BASE = 1  # sk_wmem_alloc of a socket with empty queues
 TIMER_SLACK_NS = 10_000  # of fq's timer (its option timer_slack): packets leave up to this much late
 

@@ -32,7 +32,7 @@ from cctrace.lang.machine import Machine, Prepared
 from cctrace.replaying.engine.context import APP_LIMITED
 from cctrace.replaying.inference import writer as wr
 from cctrace.tcp.sequence import unwrap, unwrapped
-from cctrace.tcp.small_queue import SKB_OVERHEAD_BYTES, SKB_OVERHEAD_BYTES_6_1
+from cctrace.tcp.small_queue import LEAST_TCP_HEADER, SKB_OVERHEAD_BYTES, SKB_OVERHEAD_BYTES_6_1, reserved_bytes
 
 if TYPE_CHECKING:
     from cctrace.replaying.run import Run
@@ -56,21 +56,22 @@ _run = Machine(wr.run)
 
 
 class Growing(NamedTuple):
-    """A send buffer that grows with cwnd, or a fixed one (no header)."""
+    """A send buffer that grows with cwnd, or a fixed one (0 bytes a segment)."""
 
     first_bytes: int  # tcp_wmem[1]
     header_bytes: int = 0  # MAX_TCP_HEADER, which depends on the kernel's configuration
 
     def per_segment(self, mss: int) -> int:
-        """Return the bytes that the kernel reserves for a segment [Linux612] tcp_sndbuf_expand."""
-        bits = (mss + self.header_bytes + SHARED_INFO_BYTES - 1).bit_length()
-        return (1 << bits) + SK_BUFF_BYTES if self.header_bytes else 0
+        """Return the bytes that the kernel reserves for a segment; 0 if the buffer does not grow."""
+        return reserved_bytes(mss, self.header_bytes) if self.header_bytes else 0
 
 
-SHARED_INFO_BYTES, SK_BUFF_BYTES = 320, 256  # as they are aligned
 # Linux's default of tcp_wmem[1], and what hosts set it to. First the header size of distributions' kernels: the first
 # buffer is taken where the sends do not tell.
-GROWING = Growing(16_384, MAX_TCP_HEADER), *(Growing(first, 192) for first in (16_384, 65_536, 87_380))
+GROWING = (
+    Growing(16_384, MAX_TCP_HEADER),
+    *(Growing(first, LEAST_TCP_HEADER) for first in (16_384, 65_536, 87_380)),
+)
 
 
 def marks_of_writes(run: Run, least: float = WORTHWHILE) -> NDArray[np.uint8] | None:

@@ -17,12 +17,12 @@ from cctrace.sim.core.calls import in_flight
 from cctrace.sim.core.positions import length, next_begins
 from cctrace.sim.core.structs import LINUX_6_1, NEVER, SACKED, SKB_END, segments
 from cctrace.sim.core.view import CWND
-from cctrace.tcp.small_queue import SKB_OVERHEAD_BYTES, SKB_OVERHEAD_BYTES_6_1
+from cctrace.tcp.small_queue import LEAST_TCP_HEADER, SKB_OVERHEAD_BYTES, SKB_OVERHEAD_BYTES_6_1, reserved_bytes
 
 FIRST_SNDBUF_BYTES, MAX_SNDBUF_BYTES = 65_536, 67_108_864  # tcp_wmem[1], [2]
 MIN_SNDBUF_BYTES = 4608  # SOCK_MIN_SNDBUF
 SNDBUF_FACTOR = 2  # the kernel takes twice what SO_SNDBUF asks for, as half may be overhead (__sock_set_sndbuf)
-SEGMENT_BYTES = 2304  # what tcp_sndbuf_expand reserves for a segment of 1460 bytes
+SEGMENT_BYTES = reserved_bytes(1460, LEAST_TCP_HEADER)
 SKB_DATA_BYTES = GSO_MAX_SIZE - (MAX_TCP_HEADER + 1)
 
 
