@@ -7,6 +7,7 @@ import cctrace as cct
 from cctrace.flows.events import Events
 from cctrace.flows.periodic_writes import Writes
 from cctrace.flows.state import THROUGH_FQ
+from cctrace.lang.memory import with_fields
 from cctrace.replaying.engine.context import APP_LIMITED
 from cctrace.replaying.engine.follow import Follower
 from cctrace.replaying.engine.waiting import is_more_waiting
@@ -42,15 +43,23 @@ def simulated(tmp_path_factory):
     return run
 
 
+def record(dtype, **fields):
+    """A record of `wr.SOCKET`, …, whose other fields are 0."""
+    made = with_fields(np.zeros(1, dtype))[0]
+    for name, value in fields.items():
+        setattr(made, name, value)
+    return made
+
+
 def smallest(writer, most):
     """The smallest buffer, of at most so many bytes, that the sends do not refute."""
     size = 4608
     while size <= most:
         socket, _ = writer.write(size)
-        if socket[wr.DONE] == len(writer.skbs):
+        if socket.sent_skbs == len(writer.skbs):
             return size
-        assert socket[wr.NEXT_SIZE] > size
-        size = int(socket[wr.NEXT_SIZE])
+        assert socket.next_sndbuf > size
+        size = int(socket.next_sndbuf)
     return None
 
 
@@ -68,7 +77,7 @@ def test_a_simulated_senders_buffer_is_found_to_three_per_cent(simulated, cc, se
     _, run = simulated(cc, **sender)
     size = 2 * int(sender["send_buffer"].removesuffix("kB")) * 1000  # the kernel doubles what was asked for
     writer = Writer(run, run.source)
-    assert writer.write(size)[0][wr.LATE] <= len(writer.skbs) // 200
+    assert writer.write(size)[0].late_skbs <= len(writer.skbs) // 200
     assert size / NEAR <= smallest(writer, 2 * size) <= size
 
 
@@ -196,33 +205,32 @@ def test_writes_on_a_clock_mark_what_the_simulated_sender_marks(simulated, monke
 @pytest.mark.parametrize(("again", "marked"), [(1, False), (2, True)])
 def test_all_that_is_lost_has_been_sent_again_only_once_it_has_left(again, marked):
     """An ACK marks two segments lost: what is written before both were sent again finds the application no limit."""
-    m, event, skb = (np.zeros(size, np.int64) for size in (wr.SOCKET_SIZE, wr.EVENT_SIZE, wr.SKB_SIZE))
-    m[wr.LOST], m[wr.MSS], event[wr.CWND], skb[wr.SEGMENTS], skb[wr.END] = 2, MSS, 20, again, again * MSS
-    m[wr.NOW_NS] = 1
-    wr.leave(m, skb, *(np.zeros(8, np.int64) for _ in range(3)))
-    wr.check_app_limited(m, event)
-    assert (m[wr.LIMIT] != 0) == marked
+    sk = record(wr.SOCKET, lost_not_resent=2, mss=MSS, now_ns=1)
+    skb = record(wr.SKB, segments=again, end_seq=again * MSS)
+    wr.leave(sk, skb, *(np.zeros(8, np.int64) for _ in range(3)))
+    wr.check_app_limited(sk, record(wr.EVENT, snd_cwnd=20))
+    assert (sk.app_limited != 0) == marked
 
 
 @pytest.mark.parametrize(("now_ns", "marked"), [(94_999, False), (95_000, False), (95_001, True)])
 def test_an_ack_of_the_moment_at_which_the_last_packet_leaves_fq_finds_it_there(now_ns, marked):
     """TCP frees what has left in a softirq, which comes after it (seed 334721)."""
-    m, event = np.zeros(wr.SOCKET_SIZE, np.int64), np.zeros(wr.EVENT_SIZE, np.int64)
-    m[wr.LEAVES_NS], m[wr.NOW_NS], m[wr.MSS], event[wr.CWND] = 95_000, now_ns, MSS, 20
-    wr.check_app_limited(m, event)
-    assert (m[wr.LIMIT] != 0) == marked
+    sk = record(wr.SOCKET, fq_empty_ns=95_000, now_ns=now_ns, mss=MSS)
+    wr.check_app_limited(sk, record(wr.EVENT, snd_cwnd=20))
+    assert (sk.app_limited != 0) == marked
 
 
 def test_what_small_queues_held_back_was_handed_over_before_the_next_write_although_it_leaves_after_it():
     """Three full segments wait in fq; the short end behind them goes to fq as one of them leaves (seed 334732)."""
-    m, event, skbs = (np.zeros(size, np.int64) for size in (wr.SOCKET_SIZE, wr.EVENT_SIZE, (4, wr.SKB_SIZE)))
-    skbs[:, wr.BEGIN] = 1 + MSS * np.arange(4)
-    skbs[:, wr.END] = skbs[:, wr.BEGIN] + [MSS, MSS, MSS, 700]
-    skbs[:, wr.LEFT_NS] = skbs[:, wr.SENT_NS] = 30_000, 60_000, 90_000, 100_000
-    skbs[:, wr.IS_NEW], skbs[:, wr.SEGMENTS], skbs[:, wr.FIRST], skbs[:, wr.LAST] = 1, 1, range(4), range(1, 5)
-    m[[wr.WRITTEN, wr.HAS]], m[wr.NXT], m[wr.DONE], m[wr.MSS] = skbs[3, wr.END], skbs[3, wr.BEGIN], 3, MSS
-    m[wr.LEAVES_NS], m[wr.IN_FLIGHT], m[wr.KEPT] = 90_000, 3, 3
-    event[[wr.CWND, wr.SKBS_END, wr.TIME_NS, wr.FLIGHT, wr.SKB]] = 20, 4, 1_000, 3, 3
+    skbs = with_fields(np.zeros(4, wr.SKB))
+    skbs["seq"] = 1 + MSS * np.arange(4)
+    skbs["end_seq"] = skbs["seq"] + [MSS, MSS, MSS, 700]
+    skbs["left_fq_ns"] = skbs["sent_ns"] = 30_000, 60_000, 90_000, 100_000
+    skbs["is_new"], skbs["segments"], skbs["first_packet"], skbs["end_packet"] = 1, 1, range(4), range(1, 5)
+    written, snd_nxt = skbs[3].end_seq, skbs[3].seq
+    sk = record(wr.SOCKET, write_seq=written, app_end_seq=written, snd_nxt=snd_nxt, sent_skbs=3, mss=MSS)
+    sk.fq_empty_ns, sk.packets_in_flight, sk.rtx_queue_len = 90_000, 3, 3
+    event = record(wr.EVENT, snd_cwnd=20, end_skb=4, time_ns=1_000, packets_in_flight=3, first_skb=3)
     due, marks = np.array([[95_000, 8 * MSS]]), np.zeros(4, np.uint8)
     lists = (
         np.zeros((0, 2), np.int64),
@@ -231,25 +239,24 @@ def test_what_small_queues_held_back_was_handed_over_before_the_next_write_altho
         np.zeros((4, 2), np.int64),
         marks,
     )
-    wr.happen(m, due, event, skbs, *lists)
-    assert (m[wr.DONE], m[wr.NEXT_DUE], marks[3] & APP_LIMITED) == (4, 0, 0)
+    wr.happen(sk, due, event, skbs, *lists)
+    assert (sk.sent_skbs, sk.next_due, marks[3] & APP_LIMITED) == (4, 0, 0)
 
 
 def test_a_write_hands_over_to_fq_as_much_as_the_kernel_did():
     """BBR v1 of Linux 6.12, traced at 44 Mbit/s behind 426 kB: three super-packets, the fourth is an skb already."""
     start, size = 8_363_929, 14_480
-    m = np.zeros(wr.SOCKET_SIZE, np.int64)
-    m[[wr.SND_BUF, wr.MEMORY, wr.AT_UNA, wr.MSS, wr.OVERHEAD]] = 425_984, 281_664, 8_097_497, 1448, 896
-    m[[wr.WRITTEN, wr.NXT, wr.PUSHED]], m[wr.IN_FLIGHT], m[[wr.NEXT_SIZE, wr.HAS]] = start, 36, 1 << 40
-    event = np.zeros(wr.EVENT_SIZE, np.int64)
-    event[[wr.CWND, wr.GOAL, wr.PUSH_BYTES, wr.RATE_BPS]] = 204, 65_160, 1 << 20, 15_200_000
-    skbs = np.zeros((9, wr.SKB_SIZE), np.int64)
-    skbs[:, wr.BEGIN] = start + size * np.arange(9)
-    skbs[:, wr.END], skbs[:, wr.IS_NEW], skbs[:, wr.SEGMENTS] = skbs[:, wr.BEGIN] + size, 1, size // 1448
-    skbs[:, wr.LEFT_NS] = 951_000 * np.arange(9) + 1
+    sk = record(wr.SOCKET, sndbuf=425_984, wmem_queued=281_664, snd_una=8_097_497, mss=1448, skb_overhead=896)
+    sk.write_seq = sk.snd_nxt = sk.pushed_seq = start
+    sk.packets_in_flight, sk.next_sndbuf, sk.app_end_seq = 36, 1 << 40, 1 << 40
+    event = record(wr.EVENT, snd_cwnd=204, size_goal=65_160, half_max_window=1 << 20, pacing_rate_Bps=15_200_000)
+    skbs = with_fields(np.zeros(9, wr.SKB))
+    skbs["seq"] = start + size * np.arange(9)
+    skbs["end_seq"], skbs["is_new"], skbs["segments"] = skbs["seq"] + size, 1, size // 1448
+    skbs["left_fq_ns"] = 951_000 * np.arange(9) + 1
     lists = np.zeros(512, np.int64), np.zeros(512, np.int64), np.zeros(9, np.uint8)
-    assert wr.write(m, event, skbs, 0, 1, *lists) == 3  # the view: the first alone, the others with later ACKs
-    assert m[[wr.NXT, wr.WRITTEN, wr.MEMORY]].tolist() == [8_407_369, 8_552_169, 475_280]
+    assert wr.write(sk, event, skbs, 0, 1, *lists) == 3  # the view: the first alone, the others with later ACKs
+    assert (sk.snd_nxt, sk.write_seq, sk.wmem_queued) == (8_407_369, 8_552_169, 475_280)
 
 
 def naive_skbs(acknowledged, sent, sacked, ends, segment):
@@ -263,44 +270,43 @@ def naive_skbs(acknowledged, sent, sacked, ends, segment):
 def test_skbs_are_cut_and_joined_as_by_a_walk_of_segment_after_segment():
     random = np.random.default_rng(7)
     for _ in range(60):
-        m = np.zeros(wr.SOCKET_SIZE, np.int64)
+        sk = record(wr.SOCKET, snd_nxt=30, skb_overhead=896)
         listed, ranges = np.zeros(64, np.int64), np.zeros((64, 2), np.int64)
-        m[[wr.NXT, wr.OVERHEAD]] = 30, 896
         ends, sacked, acknowledged = {30}, set(), 0
         for at in random.choice(np.arange(1, 30), 8, replace=False).tolist():
             ends.add(at)
         for at in sorted(ends):
-            wr.cut(m, listed, at)
+            wr.cut(sk, listed, at)
         for _ in range(12):
             left = int(random.integers(acknowledged + 1, 29))
             right = int(random.integers(left + 1, 31))
-            wr.sack(m, listed, ranges, left, right)
+            wr.sack(sk, listed, ranges, left, right)
             for segment in range(left, right):
                 if segment not in sacked:
                     naive_skbs(acknowledged, 30, sacked, ends, segment)
             if random.integers(0, 4) == 0:
                 acknowledged += int(random.integers(0, 3))
-                wr.acknowledge(m, listed, ranges, acknowledged)
+                wr.acknowledge(sk, listed, ranges, acknowledged)
                 ends = {end for end in ends if end > acknowledged}
                 sacked = {segment for segment in sacked if segment >= acknowledged}
-            assert listed[: m[wr.KEPT]].tolist() == sorted(ends)
-            covered = {k for a, b in ranges[: m[wr.SACKS]].tolist() for k in range(a, b) if k >= acknowledged}
+            assert listed[: sk.rtx_queue_len].tolist() == sorted(ends)
+            covered = {k for a, b in ranges[: sk.sacked_ranges].tolist() for k in range(a, b) if k >= acknowledged}
             assert covered == sacked
-    assert m[wr.MEMORY] == m[wr.KEPT] * 896 - acknowledged  # no data counted here, but those that left
+    assert sk.wmem_queued == sk.rtx_queue_len * 896 - acknowledged  # no data counted here, but those that left
 
 
 def test_blocks_of_single_bytes_fill_no_more_than_the_lists_that_are_there():
     """A file may claim any SACK blocks; compiled code does not check where it writes."""
-    socket, ends, sacked = np.zeros(wr.SOCKET_SIZE, np.int64), np.zeros(8, np.int64), np.zeros((4, 2), np.int64)
-    socket[wr.AT_UNA], socket[wr.NXT] = 1, 10_000
+    socket, ends, sacked = record(wr.SOCKET), np.zeros(8, np.int64), np.zeros((4, 2), np.int64)
+    socket.snd_una, socket.snd_nxt = 1, 10_000
     for left in range(9_000, 10, -7):
         wr.sack(socket, ends, sacked, left, left + 1)
-        assert 0 <= socket[wr.SACKS] <= len(sacked)
-        kept = ends[: socket[wr.KEPT]]
+        assert 0 <= socket.sacked_ranges <= len(sacked)
+        kept = ends[: socket.rtx_queue_len]
         assert (np.diff(kept) > 0).all()
     assert len(kept) == len(ends)
     wr.acknowledge(socket, ends, sacked, 9_990)
-    assert (socket[wr.KEPT], socket[wr.SACKS]) == (0, 0)
+    assert (socket.rtx_queue_len, socket.sacked_ranges) == (0, 0)
 
 
 @pytest.mark.parametrize(("waiting", "room", "more"), [(1, 1, False), (4, 5, False), (5, 5, True), (127, 200, True)])

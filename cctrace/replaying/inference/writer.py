@@ -6,11 +6,13 @@ The kernel marks what it sends as application-limited if, at a write, less than 
 as a third of the send buffer is free, until it is full; if the size of the buffer is given, how full it is follows from
 what was sent and acknowledged. Data that were sent before they had been written refute a size (`writes`).
 
-Plain functions. Positions are bytes of the sequence space. `m` is the socket; `queue` has the end of each skb of the
-write queue, `ends` of the retransmission queue; `sacked` the SACKed ranges; `marks` is filled as in `engine.context`.
+Plain functions. Positions are bytes of the sequence space. `sk` is the socket; `write_queue` and `rtx_queue` have the
+end of each of their skbs; `sacked` the SACKed ranges; `marks` is filled as in `engine.context`.
 
 Sources: [Linux612] net/ipv4/tcp.c tcp_sendmsg_locked; net/ipv4/tcp_output.c tcp_write_xmit; net/core/stream.c.
 """
+
+import numpy as np
 
 from cctrace.replaying.engine.context import APP_LIMITED, MANY, WAITS
 from cctrace.tcp.rate import WRITE_BYTES, app_limited_after, app_limited_until
@@ -18,165 +20,175 @@ from cctrace.tcp.sequence import first_not_below
 from cctrace.tcp.small_queue import is_throttled
 
 SOON_NS = 5_000  # within which packets leave that are due
-SURE = 8  # super-packets that left before they were written, beyond one in `ONE_IN`, that do not refute a size yet
-
-# Columns of an event: an ACK and the super-packets that leave with it, or those that leave at a timer.
-(
-    ACKS,  # whether it is an ACK
-    UNA,  # tp->snd_una
-    DELIVERED,  # tp->delivered
-    FLIGHT,  # tcp_packets_in_flight
-    MISSING,  # segments marked lost and not sent again
-    CWND,
-    GOAL,  # bytes up to which tcp_sendmsg fills an skb (size_goal)
-    PUSH_BYTES,  # half the largest receive window so far (forced_push)
-    PROBING,  # whether BBR is in PROBE_RTT
-    TIME_NS,
-    BLOCK,  # first of its SACK blocks
-    BLOCKS_END,  # after the last one
-    SKB,  # first of its super-packets
-    SKBS_END,  # after the last one
-    RATE_BPS,  # sk->sk_pacing_rate
-    EVENT_SIZE,
-) = range(16)
-# Columns of a super-packet that was sent.
-(
-    END,
-    BEGIN,
-    IS_NEW,
-    FIRST,  # its packets
-    LAST,  # after the last one
-    SEGMENTS,
-    LEFT_NS,  # when it left fq, 0 without fq
-    SENT_NS,  # when TCP sent it
-    SKB_SIZE,
-) = range(9)
-# The socket.
-(
-    SND_BUF,  # sk->sk_sndbuf
-    WRITTEN,  # tp->write_seq
-    NXT,  # tp->snd_nxt
-    AT_UNA,  # tp->snd_una
-    MEMORY,  # sk->sk_wmem_queued
-    PUSHED,  # tp->pushed_seq
-    LIMIT,  # tp->app_limited
-    IN_FLIGHT,  # tcp_packets_in_flight
-    QUEUED,  # number of skbs in the write queue
-    KEPT,  # and in the retransmission queue
-    SACKS,  # number of SACKed ranges
-    NOW_NS,
-    LEAVES_NS,  # when the last super-packet leaves fq
-    MSS,
-    OVERHEAD,  # bytes that an skb takes besides its data
-    BY_ACKS,  # whether each ACK checks for application-limited, too (BBRv2 and v3)
-    LATE,  # super-packets that left before they were written
-    DONE,  # super-packets that have left
-    NEXT_SIZE,  # the next greater size of the buffer with which a comparison would have turned out otherwise
-    ONE_IN,  # of so many super-packets, one may be LATE
-    TOO_LATE,  # number of LATE ones from which on the run stops
-    HAS,  # position up to which the application has data
-    NEXT_DUE,  # next of the periodic writes
-    LOST,  # segments marked lost and not sent again
-    PER_CWND,  # bytes of the buffer for each segment of cwnd (tcp_sndbuf_expand), 0 if it does not grow
-    DRY,  # times that the last super-packet before a write was cut short, because no more had been written
-    SOCKET_SIZE,
-) = range(27)
+SURE = 8  # super-packets that left before they were written, beyond one in `skbs_per_late`, that refute no size yet
 
 
-def cut(m, ends, at):
+def _record(*fields: str) -> np.dtype:
+    return np.dtype([(name, np.int64) for name in fields])
+
+
+# An event: an ACK and the super-packets that leave with it, or those that leave at a timer.
+EVENT = _record(
+    "is_ack",
+    "snd_una",
+    "delivered",
+    "packets_in_flight",
+    "lost_not_resent",  # segments marked lost and not sent again
+    "snd_cwnd",
+    "size_goal",  # bytes up to which tcp_sendmsg fills an skb
+    "half_max_window",  # half the largest receive window so far (forced_push)
+    "in_probe_rtt",
+    "time_ns",
+    "first_block",  # first of its SACK blocks
+    "end_block",  # after the last one
+    "first_skb",  # first of its super-packets
+    "end_skb",  # after the last one
+    "pacing_rate_Bps",
+)
+# A super-packet that was sent.
+SKB = _record(
+    "end_seq",
+    "seq",
+    "is_new",
+    "first_packet",
+    "end_packet",  # after its last one
+    "segments",
+    "left_fq_ns",  # when it left fq, 0 without fq
+    "sent_ns",  # when TCP sent it
+)
+# The socket: fields of struct sock and tcp_sock by their names, and what the computation needs besides.
+SOCKET = _record(
+    "sndbuf",
+    "write_seq",
+    "snd_nxt",
+    "snd_una",
+    "wmem_queued",
+    "pushed_seq",
+    "app_limited",
+    "packets_in_flight",
+    "write_queue_len",  # skbs in the write queue
+    "rtx_queue_len",  # of the retransmission queue
+    "sacked_ranges",  # number of them
+    "now_ns",
+    "fq_empty_ns",  # when the last super-packet leaves fq
+    "mss",
+    "skb_overhead",  # bytes that an skb takes besides its data
+    "checks_at_acks",  # whether each ACK checks for application-limited, too (BBRv2 and v3)
+    "late_skbs",  # super-packets that left before they were written
+    "sent_skbs",  # super-packets that have left
+    "next_sndbuf",  # the next greater size of the buffer with which a comparison would have turned out otherwise
+    "skbs_per_late",  # of so many super-packets, one may be late
+    "max_late_skbs",  # number of late ones from which on the run stops
+    "app_end_seq",  # position up to which the application has data
+    "next_due",  # number of the next periodic write
+    "lost_not_resent",  # segments marked lost and not sent again
+    "sndbuf_per_cwnd",  # bytes of the buffer for each segment of cwnd (tcp_sndbuf_expand), 0 if it does not grow
+    "dry_writes",  # times that the last super-packet before a write was cut short, because no more had been written
+)
+
+
+def cut(sk, rtx_queue, at):
     """Let an skb of the retransmission queue end at a position. The list has room for any real sender's."""
-    k = first_not_below(ends, m[KEPT], at)
-    if at > m[AT_UNA] and (k == m[KEPT] or ends[k] != at) and m[KEPT] < ends.size:
-        for j in range(m[KEPT], k, -1):
-            ends[j] = ends[j - 1]
-        ends[k] = at
-        m[KEPT] += 1
-        m[MEMORY] += m[OVERHEAD]
+    k = first_not_below(rtx_queue, sk.rtx_queue_len, at)
+    if at > sk.snd_una and (k == sk.rtx_queue_len or rtx_queue[k] != at) and sk.rtx_queue_len < rtx_queue.size:
+        for j in range(sk.rtx_queue_len, k, -1):
+            rtx_queue[j] = rtx_queue[j - 1]
+        rtx_queue[k] = at
+        sk.rtx_queue_len += 1
+        sk.wmem_queued += sk.skb_overhead
 
 
-def join(m, ends, at):
+def join(sk, rtx_queue, at):
     """Let no skb of the retransmission queue end at a position: it is joined with the next."""
-    k = first_not_below(ends, m[KEPT], at)
-    if k < m[KEPT] and ends[k] == at:
-        for j in range(k, m[KEPT] - 1):
-            ends[j] = ends[j + 1]
-        m[KEPT] -= 1
-        m[MEMORY] -= m[OVERHEAD]
+    k = first_not_below(rtx_queue, sk.rtx_queue_len, at)
+    if k < sk.rtx_queue_len and rtx_queue[k] == at:
+        for j in range(k, sk.rtx_queue_len - 1):
+            rtx_queue[j] = rtx_queue[j + 1]
+        sk.rtx_queue_len -= 1
+        sk.wmem_queued -= sk.skb_overhead
 
 
-def drop(m, count, ends, at):
-    """Drop the skbs of a queue that end up to a position. `count`: QUEUED or KEPT."""
+def drop(ends, count, at):
+    """Drop those of a queue's `count` skbs that end up to a position; return how many."""
     gone = 0
-    while gone < m[count] and ends[gone] <= at:
+    while gone < count and ends[gone] <= at:
         gone += 1
-    for j in range(gone, m[count]):
+    for j in range(gone, count):
         ends[j - gone] = ends[j]
-    m[count] -= gone
-    m[MEMORY] -= gone * m[OVERHEAD]
+    return gone
 
 
-def acknowledge(m, ends, sacked, una):
+def drop_written(sk, write_queue, at):
+    """Drop the skbs of the write queue that end up to a position."""
+    gone = drop(write_queue, sk.write_queue_len, at)
+    sk.write_queue_len -= gone
+    sk.wmem_queued -= gone * sk.skb_overhead
+
+
+def acknowledge(sk, rtx_queue, sacked, una):
     """Process snd_una: tcp_clean_rtx_queue."""
-    if una <= m[AT_UNA]:
+    if una <= sk.snd_una:
         return
-    m[MEMORY] -= una - m[AT_UNA]
-    m[AT_UNA] = una
-    drop(m, KEPT, ends, una)
+    sk.wmem_queued -= una - sk.snd_una
+    sk.snd_una = una
+    gone = drop(rtx_queue, sk.rtx_queue_len, una)
+    sk.rtx_queue_len -= gone
+    sk.wmem_queued -= gone * sk.skb_overhead
     kept = 0
-    for j in range(m[SACKS]):
+    for j in range(sk.sacked_ranges):
         if sacked[j, 1] > una:
             sacked[kept, 0], sacked[kept, 1] = sacked[j, 0], sacked[j, 1]
             kept += 1
-    m[SACKS] = kept
+    sk.sacked_ranges = kept
 
 
-def is_sacked(m, sacked, at):
+def is_sacked(sk, sacked, at):
     """Whether the byte at a position is SACKed."""
     found = False
-    for j in range(m[SACKS]):
+    for j in range(sk.sacked_ranges):
         found = found or sacked[j, 0] <= at < sacked[j, 1]
     return found
 
 
-def sack(m, ends, sacked, left, right):
+def sack(sk, rtx_queue, sacked, left, right):
     """Process a SACK block, tcp_sacktag_walk: newly SACKed data are cut from skbs and joined with SACKed neighbours."""
-    at = max(left, m[AT_UNA])
-    right = min(right, m[NXT])
+    at = max(left, sk.snd_una)
+    right = min(right, sk.snd_nxt)
     while at < right:
         stop, covered = right, False
-        for j in range(m[SACKS]):
+        for j in range(sk.sacked_ranges):
             if sacked[j, 0] <= at < sacked[j, 1]:
                 covered, stop = True, min(sacked[j, 1], right)
             elif at < sacked[j, 0] < stop and not covered:
                 stop = sacked[j, 0]
         if not covered:
-            take_block(m, ends, sacked, at, stop)
+            take_block(sk, rtx_queue, sacked, at, stop)
         at = stop
 
 
-def take_block(m, ends, sacked, left, right):
+def take_block(sk, rtx_queue, sacked, left, right):
     """Process a range that is SACKed for the first time."""
-    if left > m[AT_UNA]:
-        if is_sacked(m, sacked, left - 1):
-            join(m, ends, left)
+    if left > sk.snd_una:
+        if is_sacked(sk, sacked, left - 1):
+            join(sk, rtx_queue, left)
         else:
-            cut(m, ends, left)
-    k = first_not_below(ends, m[KEPT], left + 1)
-    while k < m[KEPT] and ends[k] < right:
-        join(m, ends, ends[k])
-    if right < m[NXT] and is_sacked(m, sacked, right):
-        join(m, ends, right)
+            cut(sk, rtx_queue, left)
+    k = first_not_below(rtx_queue, sk.rtx_queue_len, left + 1)
+    while k < sk.rtx_queue_len and rtx_queue[k] < right:
+        join(sk, rtx_queue, rtx_queue[k])
+    if right < sk.snd_nxt and is_sacked(sk, sacked, right):
+        join(sk, rtx_queue, right)
     else:
-        cut(m, ends, right)
-    if m[SACKS] < sacked.shape[0]:
-        sacked[m[SACKS], 0], sacked[m[SACKS], 1] = left, right
-        m[SACKS] += 1
-    merge(m, sacked)
+        cut(sk, rtx_queue, right)
+    if sk.sacked_ranges < sacked.shape[0]:
+        sacked[sk.sacked_ranges, 0], sacked[sk.sacked_ranges, 1] = left, right
+        sk.sacked_ranges += 1
+    merge(sk, sacked)
 
 
-def merge(m, sacked):
+def merge(sk, sacked):
     """Merge the newest SACKed range with those that it touches."""
-    last = m[SACKS] - 1
+    last = sk.sacked_ranges - 1
     j = 0
     while j < last:
         if sacked[j, 0] <= sacked[last, 1] and sacked[last, 0] <= sacked[j, 1]:
@@ -186,213 +198,217 @@ def merge(m, sacked):
             last -= 1
         else:
             j += 1
-    m[SACKS] = last + 1
+    sk.sacked_ranges = last + 1
 
 
-def may_write(m):
-    """Whether the application has data and a third of the buffer is free (sk_stream_is_writeable); notes NEXT_SIZE."""
-    if m[HAS] <= m[WRITTEN]:
+def may_write(sk):
+    """Whether the application has data, and a third of the buffer is free (sk_stream_is_writeable).
+
+    If too little is free, `next_sndbuf` notes the size with which there would have been enough.
+    """
+    if sk.app_end_seq <= sk.write_seq:
         return False
-    needed = m[MEMORY] + (m[MEMORY] >> 1)
-    if needed <= m[SND_BUF] and m[MEMORY] < m[SND_BUF]:
+    needed = sk.wmem_queued + (sk.wmem_queued >> 1)
+    if needed <= sk.sndbuf and sk.wmem_queued < sk.sndbuf:
         return True
-    m[NEXT_SIZE] = min(m[NEXT_SIZE], max(needed, m[MEMORY] + 1))
+    sk.next_sndbuf = min(sk.next_sndbuf, max(needed, sk.wmem_queued + 1))
     return False
 
 
-def tail_bytes(m, queue):
+def tail_bytes(sk, write_queue):
     """Bytes in the last skb of the write queue."""
-    return m[WRITTEN] - (queue[m[QUEUED] - 2] if m[QUEUED] > 1 else m[NXT])
+    return sk.write_seq - (write_queue[sk.write_queue_len - 2] if sk.write_queue_len > 1 else sk.snd_nxt)
 
 
-def check_app_limited(m, event):
+def check_app_limited(sk, event):
     """tcp_rate_check_app_limited: less than a segment is unsent, fq is empty, cwnd has room, nothing lost is unsent."""
-    idle = m[WRITTEN] - m[NXT] < m[MSS] and m[LEAVES_NS] < m[NOW_NS]
-    if idle and m[IN_FLIGHT] < event[CWND] and m[LOST] <= 0:
-        m[LIMIT] = app_limited_until(event[DELIVERED], m[IN_FLIGHT])
+    idle = sk.write_seq - sk.snd_nxt < sk.mss and sk.fq_empty_ns < sk.now_ns
+    if idle and sk.packets_in_flight < event.snd_cwnd and sk.lost_not_resent <= 0:
+        sk.app_limited = app_limited_until(event.delivered, sk.packets_in_flight)
 
 
-def leave(m, skb, queue, ends, marks):
+def leave(sk, skb, write_queue, rtx_queue, marks):
     """Send a super-packet."""
-    if skb[IS_NEW] != 0:
-        drop(m, QUEUED, queue, skb[END])
-        m[NXT] = skb[END]
+    if skb.is_new != 0:
+        drop_written(sk, write_queue, skb.end_seq)
+        sk.snd_nxt = skb.end_seq
     else:
-        cut(m, ends, skb[BEGIN])
-    cut(m, ends, skb[END])
-    for k in range(skb[FIRST], skb[LAST]):
-        marks[k] = MANY << WAITS | (APP_LIMITED if m[LIMIT] != 0 else 0)
-    m[IN_FLIGHT] += skb[SEGMENTS]
-    m[LOST] -= skb[SEGMENTS] if skb[IS_NEW] == 0 else 0
-    m[LEAVES_NS] = skb[LEFT_NS]
-    m[DONE] += 1
+        cut(sk, rtx_queue, skb.seq)
+    cut(sk, rtx_queue, skb.end_seq)
+    for k in range(skb.first_packet, skb.end_packet):
+        marks[k] = MANY << WAITS | (APP_LIMITED if sk.app_limited != 0 else 0)
+    sk.packets_in_flight += skb.segments
+    sk.lost_not_resent -= skb.segments if skb.is_new == 0 else 0
+    sk.fq_empty_ns = skb.left_fq_ns
+    sk.sent_skbs += 1
 
 
-def is_held(m, event, skbs, at, begun):
+def is_held(sk, event, skbs, at, begun):
     """Whether TCP Small Queues hold super-packet `at` until others have left fq (tcp_small_queue_check).
 
     Those that leave at once are freed at once if a process sends them; in a softirq, those from `begun` on are freed
     only when it ends.
     """
     queued, k = 0, at - 1
-    while k >= 0 and skbs[k, LEFT_NS] >= m[NOW_NS] and (skbs[k, LEFT_NS] > m[NOW_NS] + SOON_NS or k >= begun):
-        queued += skbs[k, END] - skbs[k, BEGIN] + m[OVERHEAD]
+    while k >= 0 and skbs[k].left_fq_ns >= sk.now_ns and (skbs[k].left_fq_ns > sk.now_ns + SOON_NS or k >= begun):
+        queued += skbs[k].end_seq - skbs[k].seq + sk.skb_overhead
         k -= 1
-    truesize = skbs[at, END] - skbs[at, BEGIN] + m[OVERHEAD]
-    return is_throttled(queued, truesize, event[RATE_BPS], skbs[at, IS_NEW] == 0, m[KEPT])
+    truesize = skbs[at].end_seq - skbs[at].seq + sk.skb_overhead
+    return is_throttled(queued, truesize, event.pacing_rate_Bps, skbs[at].is_new == 0, sk.rtx_queue_len)
 
 
-def hold(m, event, skb, queue):
+def hold(sk, event, skb, write_queue):
     """Make a held super-packet an skb of its own, as far as cwnd has room [Linux612] tcp_write_xmit.
 
     It was split off from a longer skb (tso_fragment), or took from the next one (tcp_grow_skb, since 6.10).
     """
-    at = min(skb[END], m[NXT] + (event[CWND] - m[IN_FLIGHT]) * m[MSS])
-    if skb[IS_NEW] == 0 or at <= m[NXT]:
+    at = min(skb.end_seq, sk.snd_nxt + (event.snd_cwnd - sk.packets_in_flight) * sk.mss)
+    if skb.is_new == 0 or at <= sk.snd_nxt:
         return
-    drop(m, QUEUED, queue, at)
-    if m[QUEUED] < queue.size:
-        for j in range(m[QUEUED], 0, -1):
-            queue[j] = queue[j - 1]
-        queue[0] = at
-        m[QUEUED] += 1
-        m[MEMORY] += m[OVERHEAD]
+    drop_written(sk, write_queue, at)
+    if sk.write_queue_len < write_queue.size:
+        for j in range(sk.write_queue_len, 0, -1):
+            write_queue[j] = write_queue[j - 1]
+        write_queue[0] = at
+        sk.write_queue_len += 1
+        sk.wmem_queued += sk.skb_overhead
 
 
-def may_wait(m, event, skb):
+def may_wait(sk, event, skb):
     """Whether a super-packet that leaves later may be in fq already: the re-enactment knows of no writes."""
-    return skb[LEFT_NS] > m[NOW_NS] and m[IN_FLIGHT] + skb[SEGMENTS] <= event[CWND]
+    return skb.left_fq_ns > sk.now_ns and sk.packets_in_flight + skb.segments <= event.snd_cwnd
 
 
-def push(m, event, skbs, at, until, most, writes, queue, ends, marks):
+def push(sk, event, skbs, at, until, most, writes, write_queue, rtx_queue, marks):
     """Send super-packets that have been written, at most `most`; return the next one."""
     sent, begun = 0, until if writes else at
-    while at < skbs.shape[0] and sent < most and (skbs[at, IS_NEW] == 0 or skbs[at, END] <= m[WRITTEN]):
-        if is_held(m, event, skbs, at, begun):
-            hold(m, event, skbs[at], queue)
+    while at < skbs.size and sent < most and (skbs[at].is_new == 0 or skbs[at].end_seq <= sk.write_seq):
+        if is_held(sk, event, skbs, at, begun):
+            hold(sk, event, skbs[at], write_queue)
             return at
-        if at >= until and not (writes and may_wait(m, event, skbs[at])):
+        if at >= until and not (writes and may_wait(sk, event, skbs[at])):
             return at
-        leave(m, skbs[at], queue, ends, marks)
+        leave(sk, skbs[at], write_queue, rtx_queue, marks)
         at += 1
         sent += 1
     return at
 
 
-def write(m, event, skbs, at, until, queue, ends, marks):
+def write(sk, event, skbs, at, until, write_queue, rtx_queue, marks):
     """Let the application write until its buffer is full (tcp_sendmsg_locked); return the next super-packet."""
     going = True
     while going:
-        check_app_limited(m, event)
-        left, begun, has_room = min(WRITE_BYTES, m[HAS] - m[WRITTEN]), m[WRITTEN], True
+        check_app_limited(sk, event)
+        left, begun, has_room = min(WRITE_BYTES, sk.app_end_seq - sk.write_seq), sk.write_seq, True
         while left > 0 and has_room:
-            if m[QUEUED] == 0 or tail_bytes(m, queue) >= event[GOAL]:
-                has_room = m[MEMORY] < m[SND_BUF] and m[QUEUED] < queue.size
+            if sk.write_queue_len == 0 or tail_bytes(sk, write_queue) >= event.size_goal:
+                has_room = sk.wmem_queued < sk.sndbuf and sk.write_queue_len < write_queue.size
                 if has_room:
-                    queue[m[QUEUED]] = m[WRITTEN]
-                    m[QUEUED] += 1
-                    m[MEMORY] += m[OVERHEAD]
+                    write_queue[sk.write_queue_len] = sk.write_seq
+                    sk.write_queue_len += 1
+                    sk.wmem_queued += sk.skb_overhead
                 else:
-                    m[NEXT_SIZE] = min(m[NEXT_SIZE], m[MEMORY] + 1)
+                    sk.next_sndbuf = min(sk.next_sndbuf, sk.wmem_queued + 1)
             if has_room:
-                copied = min(left, event[GOAL] - tail_bytes(m, queue))
-                m[WRITTEN] += copied
-                m[MEMORY] += copied
+                copied = min(left, event.size_goal - tail_bytes(sk, write_queue))
+                sk.write_seq += copied
+                sk.wmem_queued += copied
                 left -= copied
-                queue[m[QUEUED] - 1] = m[WRITTEN]
-                if left > 0 and m[WRITTEN] - m[PUSHED] > event[PUSH_BYTES]:  # forced_push
-                    m[PUSHED] = m[WRITTEN]
-                    at = push(m, event, skbs, at, until, until, True, queue, ends, marks)
-                elif left > 0 and m[QUEUED] == 1:  # tcp_push_one
-                    at = push(m, event, skbs, at, until, 1, True, queue, ends, marks)
-        if m[WRITTEN] > begun:
-            m[PUSHED] = m[WRITTEN]
-            at = push(m, event, skbs, at, until, until, True, queue, ends, marks)
-        going = m[WRITTEN] > begun and may_write(m)
+                write_queue[sk.write_queue_len - 1] = sk.write_seq
+                if left > 0 and sk.write_seq - sk.pushed_seq > event.half_max_window:  # forced_push
+                    sk.pushed_seq = sk.write_seq
+                    at = push(sk, event, skbs, at, until, until, True, write_queue, rtx_queue, marks)
+                elif left > 0 and sk.write_queue_len == 1:  # tcp_push_one
+                    at = push(sk, event, skbs, at, until, 1, True, write_queue, rtx_queue, marks)
+        if sk.write_seq > begun:
+            sk.pushed_seq = sk.write_seq
+            at = push(sk, event, skbs, at, until, until, True, write_queue, rtx_queue, marks)
+        going = sk.write_seq > begun and may_write(sk)
     return at
 
 
-def admit(m, skb, queue):
+def admit(sk, skb, write_queue):
     """Let a super-packet be written that left too early: the size is wrong, or an error was made before."""
-    m[LATE] += 1
-    missing = skb[END] - m[WRITTEN]
-    if m[QUEUED] == 0:
-        queue[0], m[QUEUED] = m[WRITTEN], 1
-        m[MEMORY] += m[OVERHEAD]
-    m[WRITTEN] = queue[m[QUEUED] - 1] = skb[END]
-    m[MEMORY] += missing
+    sk.late_skbs += 1
+    missing = skb.end_seq - sk.write_seq
+    if sk.write_queue_len == 0:
+        write_queue[0], sk.write_queue_len = sk.write_seq, 1
+        sk.wmem_queued += sk.skb_overhead
+    sk.write_seq = write_queue[sk.write_queue_len - 1] = skb.end_seq
+    sk.wmem_queued += missing
 
 
-def write_due(m, due, event, skbs, at, by_ns, queue, ends, marks):
+def write_due(sk, due, event, skbs, at, by_ns, write_queue, rtx_queue, marks):
     """Let the application write what is `due` by a time; return the next super-packet to leave."""
-    while m[NEXT_DUE] < due.shape[0] and due[m[NEXT_DUE], 0] <= by_ns:
-        m[NOW_NS], m[HAS] = due[m[NEXT_DUE], 0], due[m[NEXT_DUE], 1]
-        m[NEXT_DUE] += 1
-        if may_write(m):
+    while sk.next_due < due.shape[0] and due[sk.next_due, 0] <= by_ns:
+        sk.now_ns, sk.app_end_seq = due[sk.next_due, 0], due[sk.next_due, 1]
+        sk.next_due += 1
+        if may_write(sk):
             until = at  # what leaves at once may be sent between two skbs (tcp_push_one)
-            while until < skbs.shape[0] and skbs[until, SENT_NS] <= m[NOW_NS] + SOON_NS:
+            while until < skbs.size and skbs[until].sent_ns <= sk.now_ns + SOON_NS:
                 until += 1
-            at = write(m, event, skbs, at, until, queue, ends, marks)
+            at = write(sk, event, skbs, at, until, write_queue, rtx_queue, marks)
     return at
 
 
-def happen(m, due, event, skbs, blocks, queue, ends, sacked, marks):
+def happen(sk, due, event, skbs, blocks, write_queue, rtx_queue, sacked, marks):
     """Process an event: take the ACK, send what has been written, and let the application write if it can.
 
     A super-packet that left fq much later may have been handed over later than at the event, as the re-enactment knows
     of no writes.
     """
-    m[NOW_NS] = event[TIME_NS]
-    at, until = m[DONE], event[SKBS_END]
-    if event[ACKS] != 0:
-        for k in range(event[BLOCK], event[BLOCKS_END]):
-            sack(m, ends, sacked, blocks[k, 0], blocks[k, 1])
-        m[LIMIT] = app_limited_after(m[LIMIT], event[DELIVERED])
-        acknowledge(m, ends, sacked, event[UNA])
-        m[IN_FLIGHT], m[LOST] = event[FLIGHT], event[MISSING]
-        for k in range(at, event[SKB]):
-            m[IN_FLIGHT] -= skbs[k, SEGMENTS]
-        for k in range(event[SKB], at):
-            m[IN_FLIGHT] += skbs[k, SEGMENTS]
-        if event[PROBING] != 0:  # bbr_update_min_rtt
-            m[LIMIT] = app_limited_until(event[DELIVERED], m[IN_FLIGHT])
-    at = push(m, event, skbs, at, until, until, False, queue, ends, marks)
-    if event[ACKS] != 0 and m[HAS] > m[WRITTEN] and m[IN_FLIGHT] < event[CWND]:  # tcp_check_space
-        m[SND_BUF] = max(m[SND_BUF], m[PER_CWND] * event[CWND])
-    if may_write(m) and (at < until or m[WRITTEN] > 1):
-        m[DRY] += 1 if event[SKB] < at < until and m[WRITTEN] - m[NXT] < m[MSS] else 0
-        at = write(m, event, skbs, at, until, queue, ends, marks)
+    sk.now_ns = event.time_ns
+    at, until = sk.sent_skbs, event.end_skb
+    if event.is_ack != 0:
+        for k in range(event.first_block, event.end_block):
+            sack(sk, rtx_queue, sacked, blocks[k, 0], blocks[k, 1])
+        sk.app_limited = app_limited_after(sk.app_limited, event.delivered)
+        acknowledge(sk, rtx_queue, sacked, event.snd_una)
+        sk.packets_in_flight, sk.lost_not_resent = event.packets_in_flight, event.lost_not_resent
+        for k in range(at, event.first_skb):
+            sk.packets_in_flight -= skbs[k].segments
+        for k in range(event.first_skb, at):
+            sk.packets_in_flight += skbs[k].segments
+        if event.in_probe_rtt != 0:  # bbr_update_min_rtt
+            sk.app_limited = app_limited_until(event.delivered, sk.packets_in_flight)
+    at = push(sk, event, skbs, at, until, until, False, write_queue, rtx_queue, marks)
+    if event.is_ack != 0 and sk.app_end_seq > sk.write_seq and sk.packets_in_flight < event.snd_cwnd:  # tcp_check_space
+        sk.sndbuf = max(sk.sndbuf, sk.sndbuf_per_cwnd * event.snd_cwnd)
+    if may_write(sk) and (at < until or sk.write_seq > 1):
+        sk.dry_writes += 1 if event.first_skb < at < until and sk.write_seq - sk.snd_nxt < sk.mss else 0
+        at = write(sk, event, skbs, at, until, write_queue, rtx_queue, marks)
     while at < until:
-        if skbs[at, IS_NEW] != 0 and skbs[at, END] > m[WRITTEN]:
-            at = write_due(m, due, event, skbs, at, skbs[at, SENT_NS], queue, ends, marks)
+        if skbs[at].is_new != 0 and skbs[at].end_seq > sk.write_seq:
+            at = write_due(sk, due, event, skbs, at, skbs[at].sent_ns, write_queue, rtx_queue, marks)
             if at >= until:
                 return
-        if skbs[at, IS_NEW] != 0 and skbs[at, END] > m[WRITTEN]:
-            if skbs[at, LEFT_NS] > m[NOW_NS] + SOON_NS:
+        if skbs[at].is_new != 0 and skbs[at].end_seq > sk.write_seq:
+            if skbs[at].left_fq_ns > sk.now_ns + SOON_NS:
                 return
-            admit(m, skbs[at], queue)
-        leave(m, skbs[at], queue, ends, marks)
+            admit(sk, skbs[at], write_queue)
+        leave(sk, skbs[at], write_queue, rtx_queue, marks)
         at += 1
-        if may_write(m):
-            at = write(m, event, skbs, at, until, queue, ends, marks)
+        if may_write(sk):
+            at = write(sk, event, skbs, at, until, write_queue, rtx_queue, marks)
         else:  # the next one does not leave yet, but it may become an skb of its own
-            at = push(m, event, skbs, at, at, 1, False, queue, ends, marks)
+            at = push(sk, event, skbs, at, at, 1, False, write_queue, rtx_queue, marks)
 
 
-def run(m, due, happened, queue, room, marks):
-    """Process all events; stop where the size of the buffer is refuted, or worse than another one (TOO_LATE)."""
+def run(sockets, due, happened, write_queue, room, marks):
+    """Process all events; stop where the size of the buffer is refuted, or has `max_late_skbs` late super-packets."""
+    sk = sockets[0]
     events, skbs, blocks = happened
-    ends, sacked = room
-    for k in range(events.shape[0]):
-        waiting, done = (m[WRITTEN] - m[NXT] + m[MSS] - 1) // m[MSS], m[DONE]
+    rtx_queue, sacked = room
+    for k in range(events.size):
+        waiting, done = (sk.write_seq - sk.snd_nxt + sk.mss - 1) // sk.mss, sk.sent_skbs
         if k > 0:
-            write_due(m, due, events[k - 1], skbs, m[DONE], events[k, TIME_NS], queue, ends, marks)
-        if m[BY_ACKS] != 0 and events[k, ACKS] != 0 and k > 0 and m[WRITTEN] > 1:
-            m[NOW_NS] = events[k, TIME_NS]
-            check_app_limited(m, events[k - 1])
-        happen(m, due, events[k], skbs, blocks, queue, ends, sacked, marks)
-        if 0 < done < m[DONE]:
-            last = skbs[done - 1, LAST] - 1
+            write_due(sk, due, events[k - 1], skbs, sk.sent_skbs, events[k].time_ns, write_queue, rtx_queue, marks)
+        if sk.checks_at_acks != 0 and events[k].is_ack != 0 and k > 0 and sk.write_seq > 1:
+            sk.now_ns = events[k].time_ns
+            check_app_limited(sk, events[k - 1])
+        happen(sk, due, events[k], skbs, blocks, write_queue, rtx_queue, sacked, marks)
+        if 0 < done < sk.sent_skbs:
+            last = skbs[done - 1].end_packet - 1
             marks[last] = min(waiting, MANY) << WAITS | (marks[last] & APP_LIMITED)
-        if m[LATE] > SURE + m[DONE] // m[ONE_IN] or m[LATE] >= m[TOO_LATE]:
+        if sk.late_skbs > SURE + sk.sent_skbs // sk.skbs_per_late or sk.late_skbs >= sk.max_late_skbs:
             return

@@ -17,18 +17,19 @@ Few sizes need to be tried: each comparison with the size gives the next one wit
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cctrace.cc.linux import GSO_MAX_SIZE, MAX_TCP_HEADER, TCP_INIT_CWND
-from cctrace.columns import Bools, Ints
+from cctrace.columns import Bools, Ints, Values
 from cctrace.flows.events import first_ack
 from cctrace.flows.flow import Flow
 from cctrace.flows.periodic_writes import NOTHING_DUE
 from cctrace.flows.state import SYN
 from cctrace.lang.machine import Machine, Prepared
+from cctrace.lang.memory import with_fields
 from cctrace.replaying.engine.context import APP_LIMITED
 from cctrace.replaying.inference import writer as wr
 from cctrace.tcp.sequence import unwrap, unwrapped
@@ -131,15 +132,19 @@ class Writer:
         self._order(run, rows, at, timed)
         self._windows_and_blocks(int(events.meta["wscale"]))
         parts_as_v2 = bool(getattr(run.controller, "parts_as_v2", False))
-        self.overhead = SKB_OVERHEAD_BYTES_6_1 if parts_as_v2 else SKB_OVERHEAD_BYTES
-        self.by_acks = bool(getattr(run.controller, "app_limited_by_acks", False))
-        self.has_on_ack, self.end = run.controller.has_on_ack, int(self.skbs[:, wr.END].max())
+        self._new = with_fields(np.zeros(1, wr.SOCKET))  # of a connection that has sent only its SYN
+        sk = self._new[0]
+        sk.write_seq = sk.snd_nxt = sk.snd_una = sk.pushed_seq = 1
+        sk.mss, sk.skbs_per_late, sk.next_sndbuf = self.mss, FEW, np.iinfo(np.int64).max
+        sk.skb_overhead = SKB_OVERHEAD_BYTES_6_1 if parts_as_v2 else SKB_OVERHEAD_BYTES
+        sk.checks_at_acks = bool(getattr(run.controller, "app_limited_by_acks", False))
+        self.has_on_ack, self._end_seq = run.controller.has_on_ack, int(self.skbs["end_seq"].max())
         self._most_out = int(events["packets_out"].max())
         outstanding = 4 * self._most_out + 1024
         room = np.zeros(outstanding, np.int64), np.zeros((outstanding, 2), np.int64)
         self._happened, self._room = Prepared((self.events, self.skbs, self.blocks)), Prepared(room)
 
-    def _super_packets(self) -> tuple[Ints, Ints, Bools]:
+    def _super_packets(self) -> tuple[Values, Ints, Bools]:
         """Return the super-packets, the rows of the stream after which they left, and whether a timer sent them."""
         sends, packets = self.flow.events.sends, self.flow.capture.packets
         end, row = sends["snd_nxt"], sends["row"]
@@ -151,13 +156,13 @@ class Writer:
         known = min(len(self._data), len(end))
         begin[:known] = unwrapped(packets["seq"][self._data], self.isn)[:known]
         stop[:known] = begin[:known] + packets["payload"][self._data][:known]
-        skbs = np.zeros((len(first), wr.SKB_SIZE), np.int64)
-        skbs[:, wr.END], skbs[:, wr.BEGIN] = np.where(is_new[first], end[last - 1], stop[last - 1]), begin[first]
-        skbs[:, wr.IS_NEW], skbs[:, wr.FIRST], skbs[:, wr.LAST] = is_new[first], first, last
-        skbs[:, wr.SEGMENTS] = np.add.reduceat(sends["segments"].astype(np.int64), first)
+        skbs = np.zeros(len(first), wr.SKB)
+        skbs["end_seq"], skbs["seq"] = np.where(is_new[first], end[last - 1], stop[last - 1]), begin[first]
+        skbs["is_new"], skbs["first_packet"], skbs["end_packet"] = is_new[first], first, last
+        skbs["segments"] = np.add.reduceat(sends["segments"].astype(np.int64), first)
         through_fq = bool(self.flow.through_fq)
-        skbs[:, wr.SENT_NS] = sends["time_ns"][first]
-        skbs[:, wr.LEFT_NS] = sends["time_ns"][last - 1] if through_fq else 0
+        skbs["sent_ns"] = sends["time_ns"][first]
+        skbs["left_fq_ns"] = sends["time_ns"][last - 1] if through_fq else 0
         after = row[first].astype(np.int64) - 1
         since = np.maximum(
             self.flow.events["time_ns"][np.maximum(after, 0)], np.append(0, sends["time_ns"][first][:-1])
@@ -180,19 +185,19 @@ class Writer:
         event = place[at]  # of each super-packet: its ACK, or the last timer since
         event[timers] = place[len(rows) :]
         event = np.maximum.accumulate(event)
-        events = np.zeros((len(order), wr.EVENT_SIZE), np.int64)
-        events[:, wr.ACKS] = kinds[order] < 0
-        for column, name in ((wr.UNA, "snd_una"), (wr.DELIVERED, "delivered")):
-            events[:, column] = stream.at(name, row)
+        events = np.zeros(len(order), wr.EVENT)
+        events["is_ack"] = kinds[order] < 0
+        for name in ("snd_una", "delivered"):
+            events[name] = stream.at(name, row)
         counts = ("packets_out", "sacked_out", "lost_out", "retrans_out")
         out, sacked, lost, again = (stream.at(name, row).astype(np.int64) for name in counts)
-        events[:, wr.FLIGHT], events[:, wr.MISSING] = out - sacked - lost + again, lost - again
-        events[:, wr.RATE_BPS], events[:, wr.CWND], events[:, wr.PROBING] = run.decided[row, 1:4].T
-        events[1:, wr.PROBING] |= events[:-1, wr.PROBING]  # the ACK that ends PROBE_RTT marks, too
-        sent_ns = self.flow.events.sends["time_ns"][self.skbs[timers, wr.FIRST]]
-        events[:, wr.TIME_NS] = np.append(stream["time_ns"][rows], sent_ns)[order]
-        events[:, wr.SKB] = np.searchsorted(event, np.arange(len(order)))
-        events[:, wr.SKBS_END] = np.searchsorted(event, np.arange(len(order)), side="right")
+        events["packets_in_flight"], events["lost_not_resent"] = out - sacked - lost + again, lost - again
+        events["pacing_rate_Bps"], events["snd_cwnd"], events["in_probe_rtt"] = run.decided[row, 1:4].T
+        events["in_probe_rtt"][1:] |= events["in_probe_rtt"][:-1]  # the ACK that ends PROBE_RTT marks, too
+        sent_ns = self.flow.events.sends["time_ns"][self.skbs["first_packet"][timers]]
+        events["time_ns"] = np.append(stream["time_ns"][rows], sent_ns)[order]
+        events["first_skb"] = np.searchsorted(event, np.arange(len(order)))
+        events["end_skb"] = np.searchsorted(event, np.arange(len(order)), side="right")
         self.events = events
 
     def _windows_and_blocks(self, wscale: int) -> None:
@@ -200,20 +205,20 @@ class Writer:
         packets, acks, events = self.flow.capture.packets, self._acks, self.events
         window = packets["window"][acks].astype(np.int64)
         window = np.maximum.accumulate(np.where(packets["flags"][acks] & SYN != 0, window, window << wscale))
-        seen = np.searchsorted(self.flow.capture.connections.clock[acks], events[:, wr.TIME_NS], side="right")
-        events[:, wr.PUSH_BYTES] = window[np.maximum(seen - 1, 0)] >> 1
+        seen = np.searchsorted(self.flow.capture.connections.clock[acks], events["time_ns"], side="right")
+        events["half_max_window"] = window[np.maximum(seen - 1, 0)] >> 1
         most = GSO_MAX_SIZE - (MAX_TCP_HEADER + 1)
-        events[:, wr.GOAL] = np.maximum(np.minimum(most, events[:, wr.PUSH_BYTES]) // self.mss, 1) * self.mss
+        events["size_goal"] = np.maximum(np.minimum(most, events["half_max_window"]) // self.mss, 1) * self.mss
         counts = packets["sack_count"][acks].astype(np.int64)
         total = np.append(0, np.cumsum(counts))
         blocks = np.repeat(packets["sack_row"][acks].astype(np.int64) - total[:-1], counts) + np.arange(total[-1])
         near = np.repeat(unwrapped(packets["ack"][acks], self.isn), counts)
         sides = [unwrap(packets.sacks[side][blocks], self.isn, near) for side in ("left", "right")]
         self.blocks = np.ascontiguousarray(np.column_stack(sides))
-        acked = events[:, wr.ACKS] != 0
+        acked = events["is_ack"] != 0
         before = np.append(0, np.maximum.accumulate(np.where(acked, seen, 0))[:-1])
-        events[:, wr.BLOCK] = np.where(acked, total[np.minimum(before, seen)], 0)
-        events[:, wr.BLOCKS_END] = np.where(acked, total[seen], 0)
+        events["first_block"] = np.where(acked, total[np.minimum(before, seen)], 0)
+        events["end_block"] = np.where(acked, total[seen], 0)
 
     # ---- sizes of the buffer ---------------------------------------------------------------------------------------
     def marks(self) -> NDArray[np.uint8] | None:
@@ -225,10 +230,10 @@ class Writer:
         most = 2 * MAX_FLIGHTS * self._most_out * self.mss
         while size <= most and work < (FIRST_WORK if best is None else MAX_WORK) * len(self.skbs):
             socket, marks = self.write(size, least)
-            work += int(socket[wr.DONE])
-            if socket[wr.DONE] == len(self.skbs) and socket[wr.LATE] < least:
-                found, least, best, most = size, int(socket[wr.LATE]), marks, int(NEAR * size)
-            size = max(int(socket[wr.NEXT_SIZE]), size + 1)
+            work += int(socket.sent_skbs)
+            if socket.sent_skbs == len(self.skbs) and socket.late_skbs < least:
+                found, least, best, most = size, int(socket.late_skbs), marks, int(NEAR * size)
+            size = max(int(socket.next_sndbuf), size + 1)
         if best is None or np.mean(best[self.silent] & APP_LIMITED) < EXPLAINED:
             return None
         return best if self._is_worse_beyond(found, least) else None
@@ -236,7 +241,7 @@ class Writer:
     def _is_worse_beyond(self, size: int, least: int) -> bool:
         """Return whether larger buffers explain the sends less well; they do not if no buffer limits the sender."""
         others = [self.write(int(size * times), least + 1)[0] for times in np.linspace(*BEYOND)]
-        worse = [socket[wr.DONE] < len(self.skbs) or socket[wr.LATE] > least for socket in others]
+        worse = [socket.sent_skbs < len(self.skbs) or socket.late_skbs > least for socket in others]
         return bool(np.mean(worse) > 1 / 2)
 
     def growing(self, due: Ints, marked: NDArray[np.uint8], least: float) -> NDArray[np.uint8] | None:
@@ -248,8 +253,8 @@ class Writer:
         by_chance, best, found = math.log(max(self._cut(), RARE)), -math.inf, None
         for buffer in (*GROWING, Growing(NEVER)) if len(due) else GROWING:
             socket, marks = self.write(buffer.first_bytes, due=due, segment_bytes=buffer.per_segment(self.mss))
-            score = int(socket[wr.LATE]) * math.log(SELDOM) - int(socket[wr.DRY]) * by_chance
-            if socket[wr.DONE] == len(self.skbs) and score > best:
+            score = int(socket.late_skbs) * math.log(SELDOM) - int(socket.dry_writes) * by_chance
+            if socket.sent_skbs == len(self.skbs) and score > best:
                 best, found = score, marks
         if found is None or len(due):
             return found
@@ -261,15 +266,15 @@ class Writer:
 
     def _cut(self) -> float:
         """Return the share of the segments that follow others at once, but begin a super-packet of their own."""
-        first, is_new = np.zeros(len(self.skbs), np.bool_), self.skbs[:, wr.IS_NEW] != 0
-        begins = self.events[:, wr.SKB]
-        first[begins[self.events[:, wr.SKBS_END] > begins]] = True
-        segments = int(self.skbs[is_new, wr.SEGMENTS].sum()) - int(np.sum(first & is_new))
+        first, is_new = np.zeros(len(self.skbs), np.bool_), self.skbs["is_new"] != 0
+        begins = self.events["first_skb"]
+        first[begins[self.events["end_skb"] > begins]] = True
+        segments = int(self.skbs["segments"][is_new].sum()) - int(np.sum(first & is_new))
         return int(np.sum(~first & is_new)) / max(segments, 1)
 
     def write(
         self, size: int, too_late: int = NEVER, due: Ints = NOTHING_DUE, segment_bytes: int = 0
-    ) -> tuple[Ints, NDArray[np.uint8]]:
+    ) -> tuple[Any, NDArray[np.uint8]]:
         """Re-enact the writes into a buffer of `size` bytes; return the socket at the end, and each packet's mark.
 
         `due`: when the application has data to write, and up to which position; empty: always. `segment_bytes`: of a
@@ -278,18 +283,12 @@ class Writer:
         """
         per_cwnd = (3 if self.has_on_ack else 2) * segment_bytes  # bbr_sndbuf_expand; tcp_sndbuf_expand
         size = max(size, TCP_INIT_CWND * per_cwnd)
-        socket = np.zeros(wr.SOCKET_SIZE, np.int64)
-        socket[[wr.WRITTEN, wr.NXT, wr.AT_UNA, wr.PUSHED]], socket[wr.TOO_LATE] = 1, too_late
-        socket[wr.SND_BUF], socket[wr.MSS], socket[wr.OVERHEAD], socket[wr.BY_ACKS] = (
-            size,
-            self.mss,
-            self.overhead,
-            self.by_acks,
-        )
-        socket[wr.ONE_IN], socket[wr.HAS] = FEW, 1 if len(due) else self.end if per_cwnd else NEVER
-        socket[wr.NEXT_SIZE], socket[wr.PER_CWND] = np.iinfo(np.int64).max, per_cwnd
+        sockets = self._new.copy()
+        socket = sockets[0]
+        socket.sndbuf, socket.max_late_skbs, socket.sndbuf_per_cwnd = size, too_late, per_cwnd
+        socket.app_end_seq = 1 if len(due) else self._end_seq if per_cwnd else NEVER
         marks = np.zeros(self.silent.size, np.uint8)
         most = NEVER if per_cwnd else size
         queue = np.zeros(min(most // self.mss, len(self.skbs)) + 256, np.int64)
-        _run(socket, due, self._happened, queue, self._room, marks)
+        _run(sockets, due, self._happened, queue, self._room, marks)
         return socket, marks
