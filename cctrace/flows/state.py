@@ -9,6 +9,7 @@ clock before the connection opens.
 import numpy as np
 
 from cctrace import schema
+from cctrace.lang.memory import record_of
 
 FIN, SYN, RST, PSH, ACK, CWR = 1, 2, 4, 8, 16, 128
 
@@ -32,16 +33,12 @@ PACED = 512  # of 1024 sends that a timer releases, not an ACK: more are a paced
 NEVER = np.int64(1) << 62
 
 
-def _i8(names: str) -> np.dtype:
-    return np.dtype([(name, "i8") for name in names.split()])
-
-
-SEG = _i8(
+SEG = record_of(
     "seq end_seq skb_end flags tx_us ts prev next skip "
     "tx_delivered tx_delivered_us tx_first_us tx_ce tx_lost tx_in_flight tx_in_flight_v2 tx_app_limited tx_send"
 )
 
-TP = _i8(
+TP = record_of(
     # sequence space and window
     "snd_una snd_nxt snd_wnd max_window snd_wl1 rcv_nxt mss head tail list_head list_tail high_sack "
     # counters
@@ -98,14 +95,14 @@ TP = _i8(
     "due"
 )
 
-RS = _i8(
+RS = record_of(
     "flag first_sack_us last_sack_us sack_delivered reord ack prior_delivered prior_delivered_us prior_ce prior_lost "
     "tx_in_flight tx_in_flight_v2 is_app_limited is_retrans last_end_seq snd_interval_us delivered interval_us rtt_us "
     "losses acked_sacked prior_in_flight is_ack_delayed acking_tlp lost delivered_ce send"
 )
 
 # What must be known about a connection before the pass; one record per connection.
-PARAM = _i8(
+PARAM = record_of(
     "sender mss wscale sack_ok ts_ok ecn has_syn passive isn peer_isn ts_offset_us ts_tick_us start_ns hz "
     "delivered_ce answer_us ack_delay_ns tx_delay_ns same_skb_ns blur_us fq misses_marks echoes"
 )
@@ -130,16 +127,16 @@ STATE = np.dtype(
 )
 SENT = np.dtype([(c.name, c.dtype) for c in schema.SENDS])
 
-LOG = _i8("time_ns seq end_seq why")
+LOG = record_of("time_ns seq end_seq why")
 
 # Where the pass is: connection, packet of it (-1: it has not begun), what is used of the answers, the first poll that
 # is not over, the next decision; how much room it needs where it had to stop; whether a controller leads it, how many
 # rows that knows, whether TCP may hand over next (and a time stamp, see `reenact.precede`), and the place of the packet
 # before which the pass pauses.
-PASS = _i8("connection packet taken poll decision needed led led_rows asks stamp until")
+PASS = record_of("connection packet taken poll decision needed led led_rows asks stamp until")
 
 # What TCP_INFO would have answered; columns of schema.TCP_INFO plus the poll they answer.
-SNAP = _i8(
+SNAP = record_of(
     "poll time_ns ca_state unacked sacked lost retrans rtt rttvar min_rtt rto total_retrans bytes_acked bytes_sent "
     "bytes_retrans delivered delivered_ce rate_delivered rate_interval_us delivery_rate_app_limited busy_time_us "
     "rwnd_limited_us reordering reord_seen dsack_dups"
@@ -151,7 +148,7 @@ SNAP = _i8(
 # what was acknowledged before the capture showed it, `lowest` the lowest number shown (older may follow).
 # `syn_whole` is whether the SYN's options were captured whole, `ecn_syn` AE, CWR and ECE of the SYN as one number,
 # `ace_first` those of the first other packet, plus 1, `ecn_bits` those ever set.
-SIDE = _i8(
+SIDE = record_of(
     "packets data_packets distinct_bytes origin has_origin snd_nxt max_ack has_ack first_ack ack_base ack_span "
     "syn syn_ack syn_ns syn_count syn_whole ecn_syn ace_first ecn_bits begin_ns opening last_ns largest gcd fin "
     "mss sent retransmitted "

@@ -17,10 +17,11 @@ from cctrace import schema
 from cctrace.cc.base import ArrayField, Controller, declared_fields, param_fields
 from cctrace.cc.cmath import f32
 from cctrace.errors import ArgumentError, CompileError
+from cctrace.lang.memory import record_of
 
 EVENTS = {"linux": schema.LINUX_EVENTS, "quic": schema.QUIC_EVENTS}
 VIEW_COLUMNS = {"linux": schema.names(schema.LINUX_VIEW), "quic": schema.names(schema.QUIC_VIEW)}
-_ACKS = {view: np.dtype([(name, np.int64) for name in names]) for view, names in VIEW_COLUMNS.items()}
+_ACKS = {view: record_of(*names) for view, names in VIEW_COLUMNS.items()}
 MODES = ("compiled", "interpreted", "debug")  # of running a controller; debug checks what is assigned to fields
 RETURNED = "o_ret"  # the value that the last call returned; recordable like a field
 DTYPES = {"int": np.int64, "float": np.float64, "f32": np.float32, "bool": np.bool_}

@@ -68,6 +68,12 @@ def _setter(name: str) -> Callable[[Any, Any], None]:
     return lambda record, value: record.__setitem__(name, value)
 
 
+def record_of(*fields: str, reals: Iterable[str] = ()) -> np.dtype:
+    """Return the dtype of records of int64 and, behind them, of float64; a string may name several `fields`."""
+    whole = [name for names in fields for name in names.split()]
+    return np.dtype([(name, np.int64) for name in whole] + [(name, np.float64) for name in reals])
+
+
 def with_fields(records: np.ndarray) -> np.ndarray:
     """Return an array of records, the same memory, whose elements have their fields as attributes."""
     return records.view(np.ndarray).view(_records(records.dtype))

@@ -40,7 +40,7 @@ import numpy as np
 from cctrace import schema
 from cctrace.cc import linux
 from cctrace.flows.sender.tcp_sender import IDLE_US
-from cctrace.lang.memory import RecordOf
+from cctrace.lang.memory import RecordOf, record_of
 from cctrace.tcp import pacing
 from cctrace.tcp.prr import prr_cwnd
 from cctrace.tcp.rate import app_limited_after, app_limited_until
@@ -89,7 +89,7 @@ _FIELDS = (
     "slots_address",  # address of `slots`
 )
 STACK_WORDS = len(_FIELDS)
-STACK = np.dtype([(name, np.int64) for name in _FIELDS])
+STACK = record_of(*_FIELDS)
 tcp_of = RecordOf(STACK)
 # Words of a state that are not compared with those of another one, or are changed in a copy.
 NEXT_DRAW, TICK_US, SLOTS_ADDRESS = map(_FIELDS.index, ("next_draw", "tick_us", "slots_address"))

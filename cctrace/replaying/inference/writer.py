@@ -12,72 +12,45 @@ end of each of their skbs; `sacked` the SACKed ranges; `marks` is filled as in `
 Sources: [Linux612] net/ipv4/tcp.c tcp_sendmsg_locked; net/ipv4/tcp_output.c tcp_write_xmit; net/core/stream.c.
 """
 
-import numpy as np
-
+from cctrace.lang.memory import record_of
 from cctrace.replaying.engine.context import APP_LIMITED, MANY, WAITS
 from cctrace.tcp.rate import WRITE_BYTES, app_limited_after, app_limited_until
 from cctrace.tcp.sequence import first_not_below
 from cctrace.tcp.small_queue import is_throttled
 
 SOON_NS = 5_000  # within which packets leave that are due
-SURE = 8  # super-packets that left before they were written, beyond one in `skbs_per_late`, that refute no size yet
-
-
-def _record(*fields: str) -> np.dtype:
-    return np.dtype([(name, np.int64) for name in fields])
+FEW = 64  # one in so many super-packets may seem to leave before it was written; with right sizes one in 245 did
+SURE = 8  # more that may, before they refute a size
 
 
 # An event: an ACK and the super-packets that leave with it, or those that leave at a timer.
-EVENT = _record(
-    "is_ack",
-    "snd_una",
-    "delivered",
-    "packets_in_flight",
+EVENT = record_of(
+    "is_ack time_ns snd_una delivered packets_in_flight snd_cwnd pacing_rate_Bps in_probe_rtt",
     "lost_not_resent",  # segments marked lost and not sent again
-    "snd_cwnd",
     "size_goal",  # bytes up to which tcp_sendmsg fills an skb
     "half_max_window",  # half the largest receive window so far (forced_push)
-    "in_probe_rtt",
-    "time_ns",
-    "first_block",  # first of its SACK blocks
-    "end_block",  # after the last one
-    "first_skb",  # first of its super-packets
-    "end_skb",  # after the last one
-    "pacing_rate_Bps",
+    "first_block end_block",  # its first SACK block, and the one after its last
+    "first_skb end_skb",  # the same of its super-packets
 )
 # A super-packet that was sent.
-SKB = _record(
-    "end_seq",
-    "seq",
-    "is_new",
-    "first_packet",
-    "end_packet",  # after its last one
-    "segments",
+SKB = record_of(
+    "seq end_seq segments is_new",
+    "first_packet end_packet",  # its first one, and the one after its last
     "left_fq_ns",  # when it left fq, 0 without fq
     "sent_ns",  # when TCP sent it
 )
 # The socket: fields of struct sock and tcp_sock by their names, and what the computation needs besides.
-SOCKET = _record(
-    "sndbuf",
-    "write_seq",
-    "snd_nxt",
-    "snd_una",
-    "wmem_queued",
-    "pushed_seq",
-    "app_limited",
-    "packets_in_flight",
+SOCKET = record_of(
+    "sndbuf write_seq snd_nxt snd_una wmem_queued pushed_seq app_limited packets_in_flight mss now_ns",
     "write_queue_len",  # skbs in the write queue
     "rtx_queue_len",  # of the retransmission queue
     "sacked_ranges",  # number of them
-    "now_ns",
     "fq_empty_ns",  # when the last super-packet leaves fq
-    "mss",
     "skb_overhead",  # bytes that an skb takes besides its data
     "checks_at_acks",  # whether each ACK checks for application-limited, too (BBRv2 and v3)
     "late_skbs",  # super-packets that left before they were written
     "sent_skbs",  # super-packets that have left
     "next_sndbuf",  # the next greater size of the buffer with which a comparison would have turned out otherwise
-    "skbs_per_late",  # of so many super-packets, one may be late
     "max_late_skbs",  # number of late ones from which on the run stops
     "app_end_seq",  # position up to which the application has data
     "next_due",  # number of the next periodic write
@@ -87,13 +60,18 @@ SOCKET = _record(
 )
 
 
+def insert(ends, count, k, at):
+    """Insert an skb that ends at a position as number `k` of a queue of `count`, which has room."""
+    for j in range(count, k, -1):
+        ends[j] = ends[j - 1]
+    ends[k] = at
+
+
 def cut(sk, rtx_queue, at):
     """Let an skb of the retransmission queue end at a position. The list has room for any real sender's."""
     k = first_not_below(rtx_queue, sk.rtx_queue_len, at)
     if at > sk.snd_una and (k == sk.rtx_queue_len or rtx_queue[k] != at) and sk.rtx_queue_len < rtx_queue.size:
-        for j in range(sk.rtx_queue_len, k, -1):
-            rtx_queue[j] = rtx_queue[j - 1]
-        rtx_queue[k] = at
+        insert(rtx_queue, sk.rtx_queue_len, k, at)
         sk.rtx_queue_len += 1
         sk.wmem_queued += sk.skb_overhead
 
@@ -267,16 +245,9 @@ def hold(sk, event, skb, write_queue):
         return
     drop_written(sk, write_queue, at)
     if sk.write_queue_len < write_queue.size:
-        for j in range(sk.write_queue_len, 0, -1):
-            write_queue[j] = write_queue[j - 1]
-        write_queue[0] = at
+        insert(write_queue, sk.write_queue_len, 0, at)
         sk.write_queue_len += 1
         sk.wmem_queued += sk.skb_overhead
-
-
-def may_wait(sk, event, skb):
-    """Whether a super-packet that leaves later may be in fq already: the re-enactment knows of no writes."""
-    return skb.left_fq_ns > sk.now_ns and sk.packets_in_flight + skb.segments <= event.snd_cwnd
 
 
 def push(sk, event, skbs, at, until, most, writes, write_queue, rtx_queue, marks):
@@ -286,8 +257,9 @@ def push(sk, event, skbs, at, until, most, writes, write_queue, rtx_queue, marks
         if is_held(sk, event, skbs, at, begun):
             hold(sk, event, skbs[at], write_queue)
             return at
-        if at >= until and not (writes and may_wait(sk, event, skbs[at])):
-            return at
+        has_room = sk.packets_in_flight + skbs[at].segments <= event.snd_cwnd
+        if at >= until and not (writes and has_room and skbs[at].left_fq_ns > sk.now_ns):
+            return at  # one that leaves later may be in fq already, as the re-enactment of the sender knows no writes
         leave(sk, skbs[at], write_queue, rtx_queue, marks)
         at += 1
         sent += 1
@@ -410,5 +382,5 @@ def run(sockets, due, happened, write_queue, room, marks):
         if 0 < done < sk.sent_skbs:
             last = skbs[done - 1].end_packet - 1
             marks[last] = min(waiting, MANY) << WAITS | (marks[last] & APP_LIMITED)
-        if sk.late_skbs > SURE + sk.sent_skbs // sk.skbs_per_late or sk.late_skbs >= sk.max_late_skbs:
+        if sk.late_skbs > SURE + sk.sent_skbs // FEW or sk.late_skbs >= sk.max_late_skbs:
             return

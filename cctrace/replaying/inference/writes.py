@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from cctrace.replaying.run import Run
 
 EXPLAINED = 0.9  # share of the packets that the replay marked, at least; 0.17 at most for ten applications that paused
-FEW = 64  # one in so many super-packets may seem to leave before it was written; with right sizes one in 245 did
 RARE = 1e-4  # share of packets marked by the replay with which the search is not worthwhile
 MAX_SENDS = 400_000  # of a flow, as the tables take some 200 bytes a packet
 # Super-packets processed, in multiples of the flow's: until a size is not refuted (6 at most for right ones), and in
@@ -135,7 +134,7 @@ class Writer:
         self._new = with_fields(np.zeros(1, wr.SOCKET))  # of a connection that has sent only its SYN
         sk = self._new[0]
         sk.write_seq = sk.snd_nxt = sk.snd_una = sk.pushed_seq = 1
-        sk.mss, sk.skbs_per_late, sk.next_sndbuf = self.mss, FEW, np.iinfo(np.int64).max
+        sk.mss, sk.next_sndbuf = self.mss, np.iinfo(np.int64).max
         sk.skb_overhead = SKB_OVERHEAD_BYTES_6_1 if parts_as_v2 else SKB_OVERHEAD_BYTES
         sk.checks_at_acks = bool(getattr(run.controller, "app_limited_by_acks", False))
         self.has_on_ack, self._end_seq = run.controller.has_on_ack, int(self.skbs["end_seq"].max())

@@ -8,7 +8,7 @@ import functools
 
 import numpy as np
 
-from cctrace.lang.memory import ArrayAt
+from cctrace.lang.memory import ArrayAt, record_of
 from cctrace.schema import LINUX_VIEW, QUIC_VIEW, names
 from cctrace.tcp.ecn import ACCURATE_ECN, CLASSIC_ECN, NO_ECN
 from cctrace.tcp.wire import MSS_BYTES, PACKET_BYTES, QUIC_MSS_BYTES, QUIC_PACKET_BYTES
@@ -144,19 +144,19 @@ TIMERS = (
     "tsq_at", "left_at",
 )
 # fmt: on
-FLOW = np.dtype([(name, "i8") for name in _FLOW])
+FLOW = record_of(*_FLOW)
 VIEW_WORD = len(_FIRST)  # where in a flow its view begins
 _formats, _offsets = zip(*_SEGMENT.values(), strict=True)
 SEGMENT = np.dtype({"names": list(_SEGMENT), "formats": list(_formats), "offsets": list(_offsets)})
-TRANSMISSION = np.dtype([(name, "i8") for name in _TRANSMISSION])
-COMING = np.dtype([(name, "i8") for name in _COMING])
-ACK = np.dtype([(name, "i8") for name in _ACK])
+TRANSMISSION = record_of(*_TRANSMISSION)
+COMING = record_of(*_COMING)
+ACK = record_of(*_ACK)
 TOLD = np.dtype(list(_TOLD.items()))
-WORLD = np.dtype([(name, "i8") for name in _WORLD] + [(name, "f8") for name in _WORLD_REALS])
-LEG = np.dtype([(name, "i8") for name in _LEG] + [(name, "f8") for name in _LEG_REALS])
-AQM = np.dtype([(name, "i8") for name in _AQM] + [(name, "f8") for name in _AQM_REALS])
-LANE = np.dtype([(name, "i8") for name in _LANE])
-QUIC_VIEW_ROW = np.dtype([(name, "i8") for name in names(QUIC_VIEW)])
+WORLD = record_of(*_WORLD, reals=_WORLD_REALS)
+LEG = record_of(*_LEG, reals=_LEG_REALS)
+AQM = record_of(*_AQM, reals=_AQM_REALS)
+LANE = record_of(*_LANE)
+QUIC_VIEW_ROW = record_of(*names(QUIC_VIEW))
 
 # Fields that are zero in most simulations, and do not change while `loop.run` runs: code that knows them is smaller.
 PLAIN = {
