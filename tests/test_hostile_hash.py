@@ -11,12 +11,11 @@ from cctrace.io.layout import CONN_FIELDS
 def probes(key, ends):
     """How far the places of connections, each from one of `ends`, lie from where they belong, in all."""
     conns, table, count = np.zeros((len(ends), CONN_FIELDS), np.int64), np.full(1024, -1, np.int64), 0
-    forth, back = (6 << 32) | (1000 << 16) | 443, (6 << 32) | (443 << 16) | 1000
     for k, (hi, lo) in enumerate(ends):
-        which = key, np.int64(hi), np.int64(lo), np.int64(0), np.int64(1), forth, back, 1000, 443
-        slot, _, _ = decode._find(conns, table, *which)
-        decode._open_connection(conns, k, hi, lo, 0, 1, forth, 0)
-        home, _, _ = decode._find(conns[:0], np.full(len(table), -1, np.int64), *which)
+        which = (np.int64(hi), np.int64(lo), np.int64(0), np.int64(1), (6 << 32) | (1000 << 16) | 443)
+        slot, _, _ = decode._find(conns, table, key, which)
+        decode._open_connection(conns, k, which, 0)
+        home, _, _ = decode._find(conns[:0], np.full(len(table), -1, np.int64), key, which)
         table[slot] = k
         count += (slot - home) % len(table)
     return count

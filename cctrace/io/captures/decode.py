@@ -19,7 +19,7 @@ from cctrace.io.captures import packets
 from cctrace.io.captures.fragments import gather, is_whole
 from cctrace.io.captures.ipv6 import jumbo_length, skip_extensions
 from cctrace.io.captures.link import NEAR, be16, be32, be64, inner_header, ip_header, u8
-from cctrace.io.captures.tracking import fingerprint, is_copy, track
+from cctrace.io.captures.tracking import follow, track
 from cctrace.schema import MAX_PACKET
 
 # A connection whose SYN was not captured, silent for this long, ends when a SYN reuses its ports.
@@ -38,37 +38,69 @@ def _endpoint(key, hi, lo, port):
     return x ^ (x >> 29)
 
 
-def _joins(c, k, s_hi, s_lo, d_hi, d_lo, forth, back):
+def _ends(c, k):
+    """Return the endpoints of connection k: the two words of either address, then version and ports."""
+    return c[k, layout.SRC_HI], c[k, layout.SRC_LO], c[k, layout.DST_HI], c[k, layout.DST_LO], c[k, layout.PORTS]
+
+
+def _joins(c, k, ends):
     """Return whether connection k has these endpoints, in its own order and in the other; without a branch."""
-    a_hi, a_lo, b_hi, b_lo = c[k, layout.SRC_HI], c[k, layout.SRC_LO], c[k, layout.DST_HI], c[k, layout.DST_LO]
-    ports = c[k, layout.PORTS]
+    a_hi, a_lo, b_hi, b_lo, ports = _ends(c, k)
+    s_hi, s_lo, d_hi, d_lo, forth = ends
+    back = (forth >> 32 << 32) | ((forth & 65535) << 16) | (forth >> 16 & 65535)
     one = (ports ^ forth) | (a_lo ^ s_lo) | (b_lo ^ d_lo) | (a_hi ^ s_hi) | (b_hi ^ d_hi)
     two = (ports ^ back) | (a_lo ^ d_lo) | (b_lo ^ s_lo) | (a_hi ^ d_hi) | (b_hi ^ s_hi)
     return one == 0, two == 0
 
 
-def _find(c, table, key, s_hi, s_lo, d_hi, d_lo, forth, back, sport, dport):
+def _find(c, table, key, ends):
     """Look a connection up, in either direction: (slot of the table, connection or -1, direction)."""
-    slot = (_mix(_endpoint(key, s_hi, s_lo, sport)) + _mix(_endpoint(key, d_hi, d_lo, dport))) & (len(table) - 1)
+    s_hi, s_lo, d_hi, d_lo, ports = ends
+    source, target = _endpoint(key, s_hi, s_lo, ports >> 16 & 65535), _endpoint(key, d_hi, d_lo, ports & 65535)
+    slot = (_mix(source) + _mix(target)) & (len(table) - 1)
     while table[slot] >= 0:
-        k = table[slot]
-        a_hi, a_lo, b_hi, b_lo = c[k, layout.SRC_HI], c[k, layout.SRC_LO], c[k, layout.DST_HI], c[k, layout.DST_LO]
-        ports = c[k, layout.PORTS]
-        if ports == forth and a_lo == s_lo and b_lo == d_lo and a_hi == s_hi and b_hi == d_hi:
-            return slot, k, 0
-        if ports == back and a_lo == d_lo and b_lo == s_lo and a_hi == d_hi and b_hi == s_hi:
-            return slot, k, 1
+        is_forth, is_back = _joins(c, table[slot], ends)
+        if is_forth | is_back:
+            return slot, table[slot], 0 if is_forth else 1
         slot = (slot + 1) & (len(table) - 1)
     return slot, np.int64(-1), 0
 
 
-def _open_connection(c, k, s_hi, s_lo, d_hi, d_lo, ports, time_ns):
-    c[k, layout.SRC_HI], c[k, layout.SRC_LO], c[k, layout.DST_HI], c[k, layout.DST_LO] = s_hi, s_lo, d_hi, d_lo
-    c[k, layout.PORTS], c[k, layout.CLOSED], c[k, layout.CONN_LAST_NS] = ports, 0, time_ns
+def _open_connection(c, k, ends, time_ns):
+    c[k, layout.SRC_HI], c[k, layout.SRC_LO], c[k, layout.DST_HI], c[k, layout.DST_LO], c[k, layout.PORTS] = ends
+    c[k, layout.CLOSED], c[k, layout.CONN_LAST_NS] = 0, time_ns
     for i in range(layout.ISN, layout.RING_POS):
         c[k, i] = -1
     for i in range(layout.RING_POS, layout.CONN_FIELDS):
         c[k, i] = 0
+
+
+def _connection(c, table, key, ends, slot, k, n, seq, bits, now):
+    """Return the connection of a packet and its direction: (slot of the table, connection, direction, connections).
+
+    `slot`, `k`: those of the packet before, or -1; `n`: how many connections there are. Reused ports start a new one. A
+    SYN of another number is proof, one where the capture had none yet may have been overtaken by what followed it.
+    """
+    is_forth, is_back = _joins(c, max(k, 0), ends)
+    if k >= 0 and is_forth | is_back:  # mostly the connection of the packet before
+        d = 0 if is_forth else 1
+    else:
+        slot, k, d = _find(c, table, key, ends)
+    is_reuse = k >= 0 and bits & 18 == 2 and c[k, layout.ISN + d] != seq
+    if is_reuse and c[k, layout.ISN + d] < 0:
+        is_reuse = c[k, layout.CLOSED] or now - c[k, layout.CONN_LAST_NS] > REUSE_SILENCE_NS
+    if k < 0 or is_reuse:
+        k, d = n, 0
+        _open_connection(c, k, ends, now)
+        table[slot] = k
+        n += 1
+    k &= NEAR
+    c[k, layout.CONN_LAST_NS] = now
+    if bits & 2:
+        c[k, layout.ISN + d], c[k, layout.SACK_OK + d] = seq, 0
+    if bits & 5:
+        c[k, layout.CLOSED] = 1
+    return slot, k, d, n
 
 
 def _ip(b, p, end, wire_end):
@@ -98,13 +130,58 @@ def _ip(b, p, end, wire_end):
     return -1 - (layout.MALFORMED if p < end else layout.CUT_HEADERS), p, wire_end, 0, 0
 
 
-def _options(b, q, stop, header_end, left, right, s, c, k, d, is_syn):
-    """Decode the TCP options from q to stop, where the header or what was captured of it ends.
+def _tcp(b, p, end, wire_end, link, tunnels):
+    """Find the TCP header of a frame at p, through tunnels on request.
+
+    Returns (offset of the IP header or -1 - reason, of the TCP header, end of what was captured, end on the wire,
+    fragment 0/1/2, length was 0).
+    """
+    ip, fragment, zero = ip_header(b, p, end, link), 0, 0
+    while ip >= 0:
+        ip &= NEAR
+        protocol, p, wire_end, fragment, zero = _ip(b, ip, end, wire_end)
+        end = min(end, wire_end)
+        if protocol < 0:
+            return protocol, p, end, wire_end, fragment, zero
+        inner = 0 if protocol == 6 or fragment == 2 else inner_header(b, p, end, protocol, tunnels)
+        if inner == 0:
+            return ip if protocol == 6 else -1 - layout.NON_TCP, p & NEAR, end, wire_end, fragment, zero
+        ip = inner
+    return ip, p, end, wire_end, fragment, zero
+
+
+def _header_bytes(b, p, end, wire_end, fragment):
+    """Return the length of the TCP header at p, or -1 - reason; the columns but for the options need 16 bytes of it."""
+    if p + 16 > end:
+        if p + 16 <= wire_end:
+            return -1 - layout.CUT_HEADERS
+        return -1 - (layout.LATER_FRAGMENTS if fragment else layout.MALFORMED)
+    header = 4 * (u8(b, p + 12) >> 4)
+    if header < 20 or p + header > wire_end or wire_end - p > MAX_PACKET:
+        return -1 - (layout.LATER_FRAGMENTS if header >= 20 and fragment else layout.MALFORMED)
+    return header
+
+
+def _ip_columns(b, ip, ports):
+    """Return what an IP header says of a packet: its `_ends`, type of service, TTL and IP ID (0 in IPv6)."""
+    if u8(b, ip) >> 4 == 4:
+        ends = np.int64(0), be32(b, ip + 12), np.int64(0), be32(b, ip + 16), 4 << 32 | ports
+        return ends, u8(b, ip + 1), u8(b, ip + 8), be16(b, ip + 4)
+    ends = be64(b, ip + 8), be64(b, ip + 16), be64(b, ip + 24), be64(b, ip + 32), 6 << 32 | ports
+    return ends, (be16(b, ip) >> 4) & 255, u8(b, ip + 7), np.int64(0)
+
+
+def _options(b, p, header, end, sacks, s, c, k, d, is_syn):
+    """Decode the options of the TCP header of `header` bytes at p; what was captured of the packet ends at `end`.
 
     Of SACK blocks that the capture cut, those that are whole count: the first reports what has just arrived [RFC 2018].
 
-    Returns (bits seen, time stamp value, echo, next free SACK row, well-formed, where an AccECN option is or 0).
+    Returns (bits seen, time stamp value, echo, next free SACK row, whole and well-formed, where an AccECN option is or
+    0).
     """
+    left, right = sacks
+    q, header_end = p + 20, p + header
+    stop = min(end, header_end)
     have, tsval, tsecr, counters_at = 0, 0, 0, np.int64(0)
     if q + 12 <= stop and be32(b, q) == 0x0101080A:  # two NOPs and time stamps, as [RFC7323] recommends
         have, tsval, tsecr = packets.OPT_TIMESTAMPS, be32(b, q + 4), be32(b, q + 8)
@@ -148,18 +225,44 @@ def _options(b, q, stop, header_end, left, right, s, c, k, d, is_syn):
         elif kind == 8 or (kind >= 2 and kind <= 5):  # a known option of impossible length
             return have, tsval, tsecr, s, False, counters_at
         q += length
-    return have, tsval, tsecr, s, True, counters_at
+    return have, tsval, tsecr, s, stop == header_end, counters_at
 
 
-def _ecn_counter(b, at, which):
-    """Return a counter of the AccECN option at `at`: 0 ECT(0), 1 CE, 2 ECT(1); NO_COUNTER if it is not in it [RFC9768].
+def _ecn_counters(b, at):
+    """Return the counters of the AccECN option at `at` (0: none): ECT(0), CE, ECT(1); NO_COUNTER where it lacks one.
 
-    Kind 172 has them in this order, kind 174 in the reverse; the last ones may be left out.
+    Kind 172 has them in this order, kind 174 in the reverse; the last ones may be left out [RFC9768].
     """
-    place = at + 2 + 3 * (which if u8(b, at) == 172 else 2 - which)
-    if at == 0 or place + 3 > at + u8(b, at + 1):
+    if at == 0:
+        return np.int64(layout.NO_COUNTER), np.int64(layout.NO_COUNTER), np.int64(layout.NO_COUNTER)
+    first, second, third = _be24(b, at, 0), _be24(b, at, 1), _be24(b, at, 2)
+    return (first, second, third) if u8(b, at) == 172 else (third, second, first)
+
+
+def _be24(b, at, place):
+    """Return the counter at one of the places of an AccECN option, NO_COUNTER if it ends before."""
+    p = at + 2 + 3 * place
+    if p + 3 > at + u8(b, at + 1):
         return np.int64(layout.NO_COUNTER)
-    return (u8(b, place) << 16) | be16(b, place + 1)
+    return (u8(b, p) << 16) | be16(b, p + 1)
+
+
+def _begin_datagram(b, ip, p, size, now, row, r, keep, c, g, counters):
+    """Note that the first fragment of a datagram, `size` bytes at p, is a row; the others may have come before it."""
+    i = gather(b, ip, p, size, g, now)
+    if i:
+        g[i, layout.DATAGRAM_ROW], g[i, layout.DATAGRAM_FIRST] = row, size
+        _join(g, i, r, keep, c, counters)
+
+
+def _count(now, counters):
+    """Count a frame, and a time stamp that steps back; 0: the record has no time stamp."""
+    counters[layout.FRAMES] += 1
+    if now and now < counters[layout.LAST_NS]:
+        counters[layout.BACK_STEPS] += 1
+        counters[layout.BACK_STEP_NS] = max(counters[layout.BACK_STEP_NS], counters[layout.LAST_NS] - now)
+    if now:
+        counters[layout.LAST_NS] = now
 
 
 def _join(g, i, r, keep, c, counters):
@@ -194,99 +297,32 @@ def decode_frames(
         time_ns, conn, direction, flags, seq, ack, window, payload, ip_len, tos, ttl, ip_id, tsval, tsecr, options,
         sack_row, sack_count, frame, ecn_e0, ecn_ce, ecn_e1,
     ) = r  # fmt: skip
-    left, right = sacks
     slot, k, d = np.int64(0), np.int64(-1), 0
     while f < count and n < room:
         i = f & NEAR
-        p, end, now = offset[i], offset[i] + caplen[i], stamp[i]
-        frame_end, kind = p + wirelen[i], link[i]
-        wire_end = frame_end
+        begin, now, frame_end = offset[i], stamp[i], offset[i] + wirelen[i]
         f += 1
-        if now and now < counters[layout.LAST_NS]:
-            counters[layout.BACK_STEPS] += 1
-            counters[layout.BACK_STEP_NS] = max(counters[layout.BACK_STEP_NS], counters[layout.LAST_NS] - now)
-        counters[layout.FRAMES] += 1
-        if now:  # 0: the record has no time stamp
-            counters[layout.LAST_NS] = now
-
-        # Link and network layer, through tunnels on request.
-        ip = ip_header(b, p, end, kind)
-        while True:
-            if ip < 0:
-                protocol = ip
-                break
-            ip &= NEAR
-            protocol, p, wire_end, fragment, zero = _ip(b, ip, end, wire_end)
-            end = min(end, wire_end)
-            if protocol < 0 or protocol == 6 or fragment == 2:
-                break
-            inner = inner_header(b, p, end, protocol, tunnels)
-            if inner == 0:
-                break
-            ip = inner
-        if protocol < 0:
-            counters[-1 - protocol] += 1
-            continue
-        if protocol != 6:
-            counters[layout.NON_TCP] += 1
+        _count(now, counters)
+        ip, p, end, wire_end, fragment, zero = _tcp(b, begin, begin + caplen[i], frame_end, link[i], tunnels)
+        if ip < 0:
+            counters[-1 - ip] += 1
             continue
         if fragment == 2:
             counters[layout.LATER_FRAGMENTS] += 1
             _join(g, gather(b, ip, p, wire_end - p, g, now), r, keep, c, counters)
             continue
-
-        # TCP header: sixteen bytes hold all columns but the options.
-        ip, p = ip & NEAR, p & NEAR
-        if p + 16 > end:
-            counters[
-                layout.CUT_HEADERS if p + 16 <= wire_end else (layout.LATER_FRAGMENTS if fragment else layout.MALFORMED)
-            ] += 1
+        header = _header_bytes(b, p, end, wire_end, fragment)
+        if header < 0:
+            counters[-1 - header] += 1
             continue
-        header = 4 * (u8(b, p + 12) >> 4)
-        if header < 20 or p + header > wire_end or wire_end - p > MAX_PACKET:
-            counters[layout.LATER_FRAGMENTS if header >= 20 and fragment else layout.MALFORMED] += 1
-            continue
-        sport, dport, seq_no, ack_no = be16(b, p), be16(b, p + 2), be32(b, p + 4), be32(b, p + 8)
-        bits, win = be16(b, p + 12) & 0x1FF, be16(b, p + 14)
-        is_syn = bits & 2 != 0
-        payload_len = wire_end - p - header
-        if u8(b, ip) >> 4 == 4:
-            version, s_hi, d_hi = 4, np.int64(0), np.int64(0)
-            s_lo, d_lo = be32(b, ip + 12), be32(b, ip + 16)
-            service, hops, packet_id = u8(b, ip + 1), u8(b, ip + 8), be16(b, ip + 4)
-        else:
-            version, s_hi, s_lo = 6, be64(b, ip + 8), be64(b, ip + 16)
-            d_hi, d_lo = be64(b, ip + 24), be64(b, ip + 32)
-            service, hops, packet_id = (be16(b, ip) >> 4) & 255, u8(b, ip + 7), np.int64(0)
-
-        # Connection: reused ports start a new one. A SYN of another number is proof, one where the capture had none yet
-        # may have been overtaken by what followed it.
-        forth, back = (version << 32) | (sport << 16) | dport, (version << 32) | (dport << 16) | sport
-        is_forth, is_back = _joins(c, max(k, 0), s_hi, s_lo, d_hi, d_lo, forth, back)
-        if k >= 0 and is_forth | is_back:  # mostly the connection of the packet before
-            d = 0 if is_forth else 1
-        else:
-            slot, k, d = _find(c, table, key, s_hi, s_lo, d_hi, d_lo, forth, back, sport, dport)
-        is_reuse = k >= 0 and bits & 18 == 2 and c[k, layout.ISN + d] != seq_no
-        if is_reuse and c[k, layout.ISN + d] < 0:
-            is_reuse = c[k, layout.CLOSED] or now - c[k, layout.CONN_LAST_NS] > REUSE_SILENCE_NS
-        if k < 0 or is_reuse:
-            k, d = n, 0
-            _open_connection(c, k, s_hi, s_lo, d_hi, d_lo, forth, now)
-            table[slot] = k
-            n += 1
-        k &= NEAR
-        c[k, layout.CONN_LAST_NS] = now
-        if is_syn:
-            c[k, layout.ISN + d], c[k, layout.SACK_OK + d] = seq_no, 0
-        if bits & 5:
-            c[k, layout.CLOSED] = 1
+        seq_no, ack_no, bits, win = be32(b, p + 4), be32(b, p + 8), be16(b, p + 12) & 0x1FF, be16(b, p + 14)
+        is_syn, payload_len = bits & 2 != 0, wire_end - p - header
+        ends, service, hops, packet_id = _ip_columns(b, ip, be32(b, p))
+        slot, k, d, n = _connection(c, table, key, ends, slot, k, n, seq_no, bits, now)
 
         first = s
-        have, value, echo, s, good, counted = _options(
-            b, p + 20, min(end, p + header), p + header, left, right, s, c, k, d, is_syn
-        )
-        if not good or p + header > end:
+        have, value, echo, s, good, counted = _options(b, p, header, end, sacks, s, c, k, d, is_syn)
+        if not good:
             have |= packets.OPT_BAD
             counters[layout.CUT_OPTIONS] += 1
             if is_syn and not have & packets.OPT_SACK_PERMITTED:
@@ -294,16 +330,8 @@ def decode_frames(
         counters[layout.ZERO_IP_LENGTH] += zero
         counters[layout.BEYOND_WIRE] += wire_end > frame_end
 
-        # Mirror ports deliver packets twice. An IP ID distinguishes a copy from a retransmission; without one, only
-        # time stamps on what occupies sequence numbers do.
-        if packet_id or (have & packets.OPT_TIMESTAMPS and (payload_len or bits & 3)):
-            print_ = fingerprint(seq_no, ack_no, value, echo, packet_id, bits, win, payload_len)
-            if is_copy(c, k, d, print_, now, packet_id):
-                have |= packets.OPT_COPY
-                counters[layout.DUPLICATES] += 1
-        track(
-            c, k, d, seq_no, (seq_no + payload_len + (bits & 1) + is_syn) & 0xFFFFFFFF, ack_no, bits & 16 != 0, counters
-        )
+        segment = seq_no, ack_no, bits, win, payload_len, value, echo, packet_id
+        have |= follow(c, k, d, now, segment, have, counters)
 
         at = row & NEAR
         time_ns[at], conn[at], direction[at], flags[at] = now, k, d, bits
@@ -313,16 +341,10 @@ def decode_frames(
         at &= keep
         window[at], ip_len[at], tos[at], ttl[at], ip_id[at] = win, wire_end - ip, service, hops, packet_id
         frame[at] = counters[layout.FRAMES]
-        ecn_e0[at], ecn_ce[at], ecn_e1[at] = layout.NO_COUNTER, layout.NO_COUNTER, layout.NO_COUNTER
-        if counted:
-            ecn_e0[at], ecn_ce[at] = _ecn_counter(b, counted, 0), _ecn_counter(b, counted, 1)
-            ecn_e1[at] = _ecn_counter(b, counted, 2)
+        ecn_e0[at], ecn_ce[at], ecn_e1[at] = _ecn_counters(b, counted)
         if fragment and not have & packets.OPT_COPY:
             counters[layout.FIRST_FRAGMENTS] += 1
-            whole = gather(b, ip, p, wire_end - p, g, now)
-            if whole:
-                g[whole, layout.DATAGRAM_ROW], g[whole, layout.DATAGRAM_FIRST] = row, wire_end - p
-                _join(g, whole, r, keep, c, counters)
+            _begin_datagram(b, ip, p, wire_end - p, now, row, r, keep, c, g, counters)
         row += 1
     return f, row, s, n
 
@@ -330,21 +352,12 @@ def decode_frames(
 def find_all(c, table, key, others, n, found, flipped):
     """Look `n` other connections up: which of `c` has the endpoints of each, or -1, and whether the other way round."""
     for j in range(n):
-        ports = others[j, layout.PORTS]
-        a_hi, a_lo = others[j, layout.SRC_HI], others[j, layout.SRC_LO]
-        b_hi, b_lo = others[j, layout.DST_HI], others[j, layout.DST_LO]
-        sport, dport = (ports >> 16) & 65535, ports & 65535
-        back = (ports >> 32 << 32) | (dport << 16) | sport
-        _, found[j], flipped[j] = _find(c, table, key, a_hi, a_lo, b_hi, b_lo, ports, back, sport, dport)
+        _, found[j], flipped[j] = _find(c, table, key, _ends(others, j))
 
 
 def rehash(c, n, table, key):
     """Fill an empty table with the connections, the latest of each pair of endpoints only; returns (connections,)."""
     for k in range(n):
-        ports = c[k, layout.PORTS]
-        a_hi, a_lo, b_hi, b_lo = c[k, layout.SRC_HI], c[k, layout.SRC_LO], c[k, layout.DST_HI], c[k, layout.DST_LO]
-        sport, dport = (ports >> 16) & 65535, ports & 65535
-        back = (ports >> 32 << 32) | (dport << 16) | sport
-        slot, _, _ = _find(c, table, key, a_hi, a_lo, b_hi, b_lo, ports, back, sport, dport)
+        slot, _, _ = _find(c, table, key, _ends(c, k))
         table[slot] = k
     return (n,)

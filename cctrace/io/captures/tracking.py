@@ -72,23 +72,34 @@ def track(c, k, d, seq, seq_end, ack, has_ack, counters) -> None:
         c[k, layout.SND_MAX + d] = seq_end
 
 
+def follow(c, k, d, time_ns, segment, have, counters) -> int:
+    """Track a segment; return `OPT_COPY` if it was captured twice, by a mirror port, otherwise 0.
+
+    `segment`: sequence and ACK number, flags, window, payload, time stamp, its echo, IP ID; `have`: its options. An IP
+    ID distinguishes a copy from a retransmission; without one, only time stamps on what occupies sequence numbers do.
+    """
+    seq, ack, bits, window, size, value, echo, packet_id = segment
+    copied = 0
+    if packet_id or (have & OPT_TIMESTAMPS and (size or bits & 3)):
+        print_ = fingerprint(seq, ack, value, echo, packet_id, bits, window, size)
+        if is_copy(c, k, d, print_, time_ns, packet_id):
+            copied = OPT_COPY
+            counters[layout.DUPLICATES] += 1
+    track(c, k, d, seq, (seq + size + (bits & 1) + (bits >> 1 & 1)) & 0xFFFFFFFF, ack, bits & 16 != 0, counters)
+    return copied
+
+
 def track_again(r, rows, place, c, counters) -> None:
-    """Pass rows through `is_copy` and `track` once more; `place`: which row of `c` is that of their connection."""
+    """Let rows `follow` once more; `place`: which row of `c` is that of their connection."""
     (
         time_ns, conn, direction, flags, seq, ack, window, payload, _, _, _, ip_id, tsval, tsecr, options,
         _, _, _, _, _, _,
     ) = r  # fmt: skip
     for n in range(rows.size):
         i = rows[n]
-        k, d, have, bits = place[conn[i]], np.int64(direction[i]), np.int64(options[i]), np.int64(flags[i])
-        seq_no, ack_no, size, packet_id = np.int64(seq[i]), np.int64(ack[i]), np.int64(payload[i]), np.int64(ip_id[i])
-        have &= ~OPT_COPY
-        if packet_id or (have & OPT_TIMESTAMPS and (size or bits & 3)):
-            value, echo = np.int64(tsval[i]), np.int64(tsecr[i])
-            print_ = fingerprint(seq_no, ack_no, value, echo, packet_id, bits, np.int64(window[i]), size)
-            if is_copy(c, k, d, print_, time_ns[i], packet_id):
-                have |= OPT_COPY
-                counters[layout.DUPLICATES] += 1
-        options[i] = have
-        seq_end = (seq_no + size + (bits & 1) + (bits >> 1 & 1)) & 0xFFFFFFFF
-        track(c, k, d, seq_no, seq_end, ack_no, bits & 16 != 0, counters)
+        segment = (
+            np.int64(seq[i]), np.int64(ack[i]), np.int64(flags[i]), np.int64(window[i]), np.int64(payload[i]),
+            np.int64(tsval[i]), np.int64(tsecr[i]), np.int64(ip_id[i]),
+        )  # fmt: skip
+        have = np.int64(options[i]) & ~OPT_COPY
+        options[i] = have | follow(c, place[conn[i]], np.int64(direction[i]), time_ns[i], segment, have, counters)
