@@ -24,6 +24,7 @@ U32_MAX, U64_MAX = 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF
 MISSING = int(np.iinfo(np.int64).min)  # a missing value in an int64 column; pd.NA in a DataFrame
 LATEST_NS = (1 << 62) - 1  # in 2116: sums of a time and a duration do not overflow
 CLOCK_START_US = JIFFIES_START = 1_000_000  # of a connection: 0 in a column of stamps stands for "never"
+ENDS = ("src", "sport", "dst", "dport")  # what names a connection: addresses and ports of both ends
 MAX_PACKET = 1 << 20  # bytes; BIG TCP ends at 512 KiB [gso_max_size], so a longer one is a damaged length
 
 

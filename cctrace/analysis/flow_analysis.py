@@ -10,6 +10,7 @@ from cctrace.display import Jsonable, Summarized, connection
 from cctrace.flows.counters import title_of
 from cctrace.flows.table import retransmitted_share
 from cctrace.refusals import Refusal
+from cctrace.schema import ENDS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -129,7 +130,7 @@ class FlowAnalysis(Summarized, Jsonable):
         """Return "address:port → address:port", bulk sender first."""
         if self.row["src"] is None:
             return "connection without a name" if self.counters is None else title_of(self.counters)
-        return connection(*(self.row[name] for name in ("src", "sport", "dst", "dport")))
+        return connection(*(self.row[name] for name in ENDS))
 
     @property
     def retransmitted_share(self) -> float:

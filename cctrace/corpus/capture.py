@@ -21,6 +21,7 @@ from cctrace.flows.table import of_file
 from cctrace.io import read_file
 from cctrace.io.counters.tcpinfo import TcpInfo
 from cctrace.io.source import Member
+from cctrace.schema import ENDS
 
 Named = str | Member  # a path or a URL, or a file of an archive
 Found = tuple[list[Row], Iterator[tuple[Any, int]], Sequence[str]]
@@ -110,9 +111,7 @@ def _flows(source: Named, limit: int | None) -> Found:
 def _of_large(source: str, limit: int | None) -> Found:
     table = of_file(source, limit=limit)
     records = table.rows()
-    keys = {
-        tuple(one[name] for name in ("src", "sport", "dst", "dport", "start_ns")): i for i, one in enumerate(records)
-    }
+    keys = {tuple(one[name] for name in (*ENDS, "start_ns")): i for i, one in enumerate(records)}
     found = ((flow, keys[(*flow.key, flow.row["start_ns"])]) for flow in bulk_flows(source, limit=limit))
     return records, found, table.packets.warnings
 

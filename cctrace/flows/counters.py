@@ -23,6 +23,7 @@ from cctrace.errors import ArgumentError
 from cctrace.flows import coarse, quantized
 from cctrace.flows.state import DEFAULT_HZ
 from cctrace.io.counters.tcpinfo import MISSING, TcpInfo
+from cctrace.schema import ENDS
 from cctrace.tcp.sequence import unwrapped
 from cctrace.tcp.wire import MSS_BYTES
 from cctrace.units import format_rate, format_size, format_time
@@ -62,7 +63,7 @@ class CounterTable(TcpInfo):
         is no such connection.
         """
         if isinstance(which, tuple):
-            ends = [tuple(known.get(name) for name in ("src", "sport", "dst", "dport")) for known in self.connections]
+            ends = [tuple(known.get(name) for name in ENDS) for known in self.connections]
             if which not in ends:
                 raise ArgumentError(f"which={which!r}: no such connection in {self.source}")
             which = ends.index(which)
@@ -177,7 +178,7 @@ class CounterFlow(Carded):
         if np.isnan(sent) and self.mss:  # as many as the bytes need
             sent = -(-self._bytes_sent(acked) // self.mss) + retransmitted
         return {
-            **{name: self.connection.get(name) for name in ("src", "sport", "dst", "dport")},
+            **{name: self.connection.get(name) for name in ENDS},
             "packets": packets,
             "bytes_sent": self._bytes_sent(acked),
             "segments_sent": sent,
@@ -232,7 +233,7 @@ class CounterFlow(Carded):
     @property
     def key(self) -> tuple[Any, ...]:
         """(src, sport, dst, dport), None if the source lacks them."""
-        return tuple(self.connection.get(name) for name in ("src", "sport", "dst", "dport"))
+        return tuple(self.connection.get(name) for name in ENDS)
 
     @functools.cached_property
     def events(self) -> Events:

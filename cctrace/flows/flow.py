@@ -19,7 +19,7 @@ from cctrace.flows.state import DIRECTLY, DSACK, SLOWEST_HZ, THROUGH_FQ, UNEXPLA
 from cctrace.flows.table import retransmitted_share
 from cctrace.flows.vantage import PLACES
 from cctrace.io.counters.tcpinfo import TcpInfo
-from cctrace.schema import LINUX_EVENTS
+from cctrace.schema import ENDS, LINUX_EVENTS
 from cctrace.units import format_rate, format_rtt, format_share, format_size, format_time
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class Flow(Carded):
     @property
     def key(self) -> tuple[Any, ...]:
         """(src, sport, dst, dport), bulk sender first."""
-        return tuple(self.row[name] for name in ("src", "sport", "dst", "dport"))
+        return tuple(self.row[name] for name in ENDS)
 
     def __repr__(self) -> str:
         return f"<Flow {endpoint(*self.key[:2])} -> {endpoint(*self.key[2:])}, {self.row['bytes_sent']} bytes>"
@@ -303,7 +303,7 @@ class Flow(Carded):
 
     def to_xarray(self) -> xarray.Dataset:
         """Return the event stream with units and meanings, and the flow's identity; see `Events.to_xarray`."""
-        return self.events.to_xarray().assign_attrs(zip(("src", "sport", "dst", "dport"), self.key, strict=True))
+        return self.events.to_xarray().assign_attrs(zip(ENDS, self.key, strict=True))
 
     @property
     def account(self) -> tuple[float, ...]:

@@ -15,6 +15,7 @@ from cctrace.files import replacing
 from cctrace.io import CAPTURES, FORMATS, read_file, sniff, stream
 from cctrace.io.captures.packets import OPT_MSS, OPT_SACK_PERMITTED, OPT_TIMESTAMPS, OPT_WINDOW_SCALE, Packets
 from cctrace.io.source import open_source
+from cctrace.schema import ENDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -115,7 +116,7 @@ def _without_formulas(frame: pd.DataFrame) -> pd.DataFrame:
 def _packet_frame(packets: Packets) -> pd.DataFrame:
     frame = packets.frame().drop(columns=["sack_row", "sack_count"])
     forth = packets["direction"] == 0
-    ends = {name: packets.connections[name][packets["conn"]] for name in ("src", "sport", "dst", "dport")}
+    ends = {name: packets.connections[name][packets["conn"]] for name in ENDS}
     for at, (name, other) in enumerate((("src", "dst"), ("sport", "dport"), ("dst", "src"), ("dport", "sport")), 1):
         frame.insert(at, name, np.where(forth, ends[name], ends[other]))
     blocks = [_blocks(packets, i) for i in np.flatnonzero(packets["sack_count"]).tolist()]

@@ -28,13 +28,17 @@ from cctrace.replaying.engine.stack import flight_of
 from cctrace.replaying.inference.through_fq import at_hand_over
 from cctrace.replaying.model import model_fields, model_of
 from cctrace.replaying.run import replay
-from cctrace.schema import CA_STATES
+from cctrace.schema import CA_STATES, ENDS
 from cctrace.wireshark.columns import UNKNOWN, PacketColumns, columns_of
 from cctrace.wireshark.comments import resent
 
 CACHED = 3  # files, and analyses of flows, in memory
 _ROW = (
-    *("src", "sport", "dst", "dport", "packets", "bytes_sent", "segments_sent", "retransmitted_segments"),
+    *ENDS,
+    "packets",
+    "bytes_sent",
+    "segments_sent",
+    "retransmitted_segments",
     *("goodput_bps", "duration_s", "rtt_min_us", "rtt_median_us", "rtt_p95_us"),
 )
 KINDS_OF_PACKETS = ("all", "data", "acks", "resent")

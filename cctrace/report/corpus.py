@@ -30,13 +30,14 @@ from cctrace.io.source import open_source
 from cctrace.report.corpus_whatif import whatif_part
 from cctrace.report.document import document, link
 from cctrace.report.elements import figures, text_table
+from cctrace.schema import ENDS
 from cctrace.units import format_counted, format_rate, format_rtt, format_share, format_size, format_time
 
 _HERE = Path(__file__).parent
 _MAX_ROWS, _MAX_GROUPS, _MAX_ERRORS, _BARS = 2_000, 40, 50, 36
 _COLOURS = ["0b6e4f", "b08900", "3f6fb5", "b5483f", "7b5ea7", "4f9d9d", "8a8f98", "c77fa4", "6b8e23", "d2691e"]
 _FLOWS = ["bytes_sent", "goodput_bps", "rtt_min_us", "rtt_median_us", "retransmitted_segments", "segments_sent"]
-_FLOWS += ["duration_s", "start_ns", "src", "sport", "dst", "dport"]
+_FLOWS += ["duration_s", "start_ns", *ENDS]
 
 
 def write_pages(
@@ -87,9 +88,6 @@ def _flows(corpus: Corpus, by: str) -> pd.DataFrame:
     return flows.sort_values("bytes_sent", ascending=False, kind="stable").reset_index(drop=True)
 
 
-_ENDS = ["src", "sport", "dst", "dport"]
-
-
 def _pages_of(corpus: Corpus, capture: str, chosen: pd.DataFrame, folder: Path) -> dict[tuple[str, int], str]:
     """Draw flows of one capture; return their pages by (capture, connection); warn if it fails (a file is gone)."""
     from cctrace.analysis.analyze import analyze
@@ -98,14 +96,14 @@ def _pages_of(corpus: Corpus, capture: str, chosen: pd.DataFrame, folder: Path) 
     column = corpus.captures.frame(["counters"], capture=capture)["counters"]
     counters = list(column.iloc[0]) if len(column) else []
     senders = _identified(corpus, capture)
-    ends = {tuple(row[_ENDS]): int(row["connection"]) for _, row in chosen.iterrows()}
+    ends = {tuple(row[list(ENDS)]): int(row["connection"]) for _, row in chosen.iterrows()}
     pages = {}
     with tempfile.TemporaryDirectory() as temporary:
         try:
             source, *beside = [_file(name, temporary) for name in (capture, *counters)]
             found = {key: senders.get(connection) for key, connection in ends.items()}
             for analysis in analyze([source], beside, identifications=found):
-                connection = ends.get(tuple(analysis.row[key] for key in _ENDS))
+                connection = ends.get(tuple(analysis.row[key] for key in ENDS))
                 if connection is not None:
                     name = f"{_stem(capture)}-{connection}"
                     page = write_report([replace(analysis, file=capture)], folder / name)

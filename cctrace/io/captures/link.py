@@ -52,6 +52,30 @@ def _after_ppp_protocol(b, p, end):
     return p if protocol == 0x21 or protocol == 0x57 else -1 - NON_IP
 
 
+def _below_labels(b, p, end):
+    """Return the offset behind the MPLS labels at p, down to the bottom of the stack, or -1 - reason."""
+    bottom = 0
+    while not bottom:
+        if p + 5 > end:
+            return -1 - CUT_HEADERS
+        bottom = u8(b, p + 2) & 1
+        p += 4
+    return p
+
+
+def _after_llc(b, p, end):
+    """Return (EtherType, offset of its payload) behind an IEEE 802.2 header at p.
+
+    Without an EtherType: (0, offset of the IP header or -1 - reason).
+    """
+    if p + 8 > end:
+        return 0, -1 - CUT_HEADERS
+    if u8(b, p) == 0xAA and u8(b, p + 1) == 0xAA and u8(b, p + 2) == 3:
+        kind = be16(b, p + 6)
+        return (kind, p + 8) if kind >= 0x600 else (0, -1 - NON_IP)
+    return 0, p + 3 if u8(b, p) == 6 and u8(b, p + 1) == 6 and u8(b, p + 2) == 3 else -1 - NON_IP
+
+
 def _after_ethertype(b, p, end, kind):
     """Return the offset of the IP header behind an EtherType whose payload starts at p, or -1 - reason."""
     while True:
@@ -63,12 +87,9 @@ def _after_ethertype(b, p, end, kind):
             kind = be16(b, p + 2)
             p += 4
         elif kind == 0x8847 or kind == 0x8848:  # MPLS: labels to the bottom of the stack, then a guess by nibble
-            bottom = 0
-            while not bottom:
-                if p + 5 > end:
-                    return -1 - CUT_HEADERS
-                bottom = u8(b, p + 2) & 1
-                p += 4
+            p = _below_labels(b, p, end)
+            if p < 0:
+                return p
             nibble = u8(b, p) >> 4
             if nibble == 4 or nibble == 6:
                 return p
@@ -92,17 +113,9 @@ def _after_ethertype(b, p, end, kind):
         elif kind == 0x88E7:  # the service tag of 802.1ah, then Ethernet
             kind, p = 0x6558, p + 4
         elif kind < 0x600:  # a length: IEEE 802.2, of which SNAP and plain IP matter
-            if p + 8 > end:
-                return -1 - CUT_HEADERS
-            if u8(b, p) == 0xAA and u8(b, p + 1) == 0xAA and u8(b, p + 2) == 3:
-                kind = be16(b, p + 6)
-                p += 8
-                if kind < 0x600:
-                    return -1 - NON_IP
-            elif u8(b, p) == 6 and u8(b, p + 1) == 6 and u8(b, p + 2) == 3:
-                return p + 3
-            else:
-                return -1 - NON_IP
+            kind, p = _after_llc(b, p, end)
+            if kind < 0x600:
+                return p
         else:
             return -1 - NON_IP
 

@@ -129,13 +129,11 @@ def find_packets(b, pos, end, big, interfaces, largest, most, offset, caplen, wi
         if kind in (layout.INTERFACE, layout.STATISTICS):
             return n, pos, layout.STATE
         body, stop = pos + 8, pos + padded - 4
-        if kind == layout.ENHANCED and length >= 32:
+        if kind in (layout.ENHANCED, layout.PACKET) and length >= 32:
             interface, high, low = _u32(b, body, big), _u32(b, body + 4, big), _u32(b, body + 8, big)
             captured, original, start = _u32(b, body + 12, big), _u32(b, body + 16, big), body + 20
-        elif kind == layout.PACKET and length >= 32:
-            interface, high, low = _u32(b, body, big), _u32(b, body + 4, big), _u32(b, body + 8, big)
-            interface = interface >> 16 if big else interface & 0xFFFF
-            captured, original, start = _u32(b, body + 12, big), _u32(b, body + 16, big), body + 20
+            if kind == layout.PACKET:  # two bytes of its own count drops
+                interface = interface >> 16 if big else interface & 0xFFFF
         elif kind == layout.SIMPLE and length >= 16:
             interface, high, low = 0, 0, 0
             original, start = _u32(b, body, big), body + 4

@@ -20,6 +20,7 @@ from cctrace.errors import FormatError
 from cctrace.io.counters import tcpinfo
 from cctrace.io.counters.kernelevents import KernelEvents
 from cctrace.io.source import Source, reads
+from cctrace.schema import ENDS
 
 _RETRANS = re.compile(
     r"\s*(\d\d):(\d\d):(\d\d)\s+\d+\s+(?:[46]\s+)?(\S+):(\d{1,5})\s+(?:([A-Z])>\s+)?(\S+):(\d{1,5})\s+(\w+)\s*$"
@@ -78,7 +79,7 @@ def _life(line: str) -> dict[str, Any] | None:
     found = _LIFE.fullmatch(" ".join(line.replace(",", " ").split()[-7:]))  # before them: times, PID, and a name
     if not found:
         return None
-    ends = _ends(*(found[name] for name in ("src", "sport", "dst", "dport")))
+    ends = _ends(*found.group(*ENDS))
     return ends | {"tx_kib": int(found["tx"]), "rx_kib": int(found["rx"]), "duration_ms": float(found["ms"])}
 
 

@@ -28,16 +28,22 @@ def fraction_ns(digits: str | None) -> int:
     return int((digits or "0")[:9].ljust(9, "0"))
 
 
-def epoch_ns(seconds: str, fraction: str | None = None) -> int:
-    """Return nanoseconds for an epoch number in s, ms, us or ns; its size shows which.
+def epoch_ns(text: str) -> int:
+    """Return nanoseconds for an epoch number in s, ms, us or ns; its size shows which. ValueError if it is none.
 
-    >>> epoch_ns("1700000000", "5"), epoch_ns("1700000000500")
+    >>> epoch_ns("1700000000.5"), epoch_ns("1700000000500")
     (1700000000500000000, 1700000000500000000)
     """
+    seconds, _, fraction = text.partition(".")
     for digits, unit in ((12, 10**9), (14, 10**6), (17, 10**3), (20, 1)):
         if len(seconds) < digits:
             return int(seconds) * unit + fraction_ns(fraction) * unit // 10**9
-    raise ValueError(f"{seconds} is no epoch time")
+    raise ValueError(f"{short_repr(text)} is no epoch time")
+
+
+def time_of_text(text: str) -> int:
+    """Return nanoseconds for an epoch number or an ISO 8601 time; ValueError if it is neither."""
+    return epoch_ns(text) if text.partition(".")[0].isdigit() else parse_iso(text)
 
 
 def _calendar_ns(
@@ -104,7 +110,7 @@ def _parse_date(match: re.Match[str]) -> int:
 
 
 _FORMS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], int]], ...] = (
-    (_EPOCH, lambda match: epoch_ns(match[1], match[2])),
+    (_EPOCH, lambda match: epoch_ns(match[0])),
     (_ISO, _parse_iso),
     (_DATE, _parse_date),
     (_CLOCK, lambda match: _calendar_ns(1970, 1, 1, *match.groups())),

@@ -7,7 +7,7 @@ import numpy as np
 
 from cctrace.columns import Values
 from cctrace.io.counters.tcpinfo import TcpInfo
-from cctrace.schema import MISSING
+from cctrace.schema import ENDS, MISSING
 
 
 def merged(tables: Sequence[TcpInfo], source: str) -> TcpInfo:
@@ -21,7 +21,7 @@ def merged(tables: Sequence[TcpInfo], source: str) -> TcpInfo:
     for table in tables:
         mine = []
         for known_as in table.connections:
-            key = tuple(known_as.get(name) for name in ("src", "sport", "dst", "dport"))
+            key = tuple(known_as.get(name) for name in ENDS)
             at = known.get(key) if key[0] is not None else None
             if at is None:
                 at = len(connections)

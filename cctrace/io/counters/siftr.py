@@ -50,8 +50,7 @@ def read(source: Source) -> tcpinfo.TcpInfo:
 def _poll(cells: list[str], ticks: tuple[int, int]) -> tuple[dict[Any, Any], tuple[str, int, str, int]]:
     old = cells[1].startswith("0x")
     time, src, sport, dst, dport, *values = cells[2 if old else 1 :]
-    seconds, _, fraction = time.partition(".")
-    poll: tcpinfo.Poll = {"time_ns": epoch_ns(seconds, fraction), "direction": cells[0]}
+    poll: tcpinfo.Poll = {"time_ns": epoch_ns(time), "direction": cells[0]}
     for name, text in zip(_FIELDS, values, strict=False):
         if name:
             poll[name] = int(text)

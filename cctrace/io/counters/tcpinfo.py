@@ -19,7 +19,7 @@ from cctrace.io import validation
 from cctrace.io.counters import cells
 from cctrace.io.counters.pollcolumns import PollColumns, column_of
 from cctrace.io.counters.structs import FIELDS
-from cctrace.schema import MISSING, U32_MAX, U64_MAX
+from cctrace.schema import ENDS, MISSING, U32_MAX, U64_MAX
 from cctrace.units import format_counted
 
 if TYPE_CHECKING:
@@ -96,7 +96,6 @@ _COUNTS = {"snd_una", "snd_nxt", "snd_max", "interval_bytes", "interval_us", "by
 _COUNTS |= {"ssthresh_bytes", "congestion_window_bytes", "latest_rtt_us"}
 _PORTS = ("sport", "dport")
 _TEXTS = ("src", "dst", "cc")
-_ENDS = ("src", "sport", "dst", "dport")
 CONNECTION = ("connection",)  # key of a poll's connection number; not text, so that no field of a file can have it
 
 
@@ -245,7 +244,7 @@ class Connections:
         """
         at = self._numbers.setdefault(key, len(self._numbers))
         if at == len(self.table):
-            self.table.append(dict(zip(_ENDS, key, strict=True)) if isinstance(key, tuple) else {})
+            self.table.append(dict(zip(ENDS, key, strict=True)) if isinstance(key, tuple) else {})
         self.table[at] |= {name: value for name, value in known.items() if value}
         return at
 

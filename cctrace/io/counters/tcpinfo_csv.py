@@ -18,7 +18,7 @@ from cctrace.arguments import short_repr
 from cctrace.columns import Values
 from cctrace.errors import FormatError
 from cctrace.io.counters import tcpinfo
-from cctrace.io.counters.clock import epoch_ns, fraction_ns, parse_iso
+from cctrace.io.counters.clock import fraction_ns, time_of_text
 from cctrace.io.counters.pollcolumns import TIMES
 from cctrace.io.counters.structs import FIELDS, decode_bbr
 from cctrace.io.source import Source, reads
@@ -26,7 +26,7 @@ from cctrace.io.source import Source, reads
 _KNOWN = {c.name for c in schema.TCP_INFO} | {name for name, _ in FIELDS} | {"bbr_bw_bytes_per_s"}
 _UNITLESS_TIMES = ("time", "ts", "timestamp")
 MISSING_TEXTS = ("", "-", "N/A", "n/a", "NA", "nan", "NaN", "null", "None")
-_KEYS = ("flow_id", "src", "sport", "dst", "dport", "cc")
+_KEYS = ("flow_id", *schema.ENDS, "cc")
 CC_INFO = "cc_info_hex"  # result of getsockopt(TCP_CC_INFO), in hexadecimal
 # The lab's names for fields of INET_DIAG_BBRINFO.
 _BBR = {
@@ -122,13 +122,12 @@ def _time_fields(columns: dict[str, tuple[str, ...]], numbers: Sequence[int], na
     column = next(c for c in (*TIMES, *_UNITLESS_TIMES) if c in columns)
     out = []
     for number, cell in zip(numbers, columns.pop(column), strict=True):
-        integer, _, fraction = cell.partition(".")
         try:
-            if column in TIMES:
-                unit = TIMES[column]
+            if unit := TIMES.get(column):
+                integer, _, fraction = cell.partition(".")
                 out.append(int(integer) * unit + fraction_ns(fraction) * unit // 10**9)
             else:
-                out.append(epoch_ns(integer, fraction) if integer.isdigit() else parse_iso(cell))
+                out.append(time_of_text(cell))
         except ValueError:
             raise FormatError(f"{name}: line {number}, column {column}: {short_repr(cell)} is not a time") from None
     return {"time_ns": np.array(out, np.int64)}

@@ -11,7 +11,7 @@ from typing import Any
 
 from cctrace.errors import FormatError
 from cctrace.io.counters import tcpinfo
-from cctrace.io.counters.clock import epoch_ns, parse_iso
+from cctrace.io.counters.clock import time_of_text
 from cctrace.io.counters.pollcolumns import TIMES
 from cctrace.io.counters.tcpinfo_csv import MISSING_TEXTS, known_fields
 from cctrace.io.source import Source, reads
@@ -82,18 +82,11 @@ def _poll(record: dict[str, Any]) -> dict[Any, Any]:
         elif key in TIMES:
             poll["time_ns"] = int(value) * TIMES[key]
         elif key.lower() in _OPEN_TIMES:
-            poll["time_ns"] = _time(value)
+            poll["time_ns"] = time_of_text(str(value))
         elif not isinstance(value, (list, dict)):
             poll[_name(key)] = _number(value)
     known = known_fields()
     return {key: value for key, value in poll.items() if key not in known or not isinstance(value, str)}
-
-
-def _time(value: object) -> int:
-    seconds, _, fraction = str(value).partition(".")
-    if seconds.isdigit():
-        return epoch_ns(seconds, fraction)
-    return parse_iso(str(value))
 
 
 def _number(value: Any) -> Any:

@@ -80,9 +80,8 @@ class _Reader:
         transaction = self._raw.setdefault(number, _Transaction()) if number else self._grouped
         words = text.split()
         if tag == "Timestamp" and len(words) > 1:
-            seconds, _, fraction = words[1].partition(".")
-            if seconds.isdigit():
-                transaction.time_ns = epoch_ns(seconds, fraction)
+            if words[1].partition(".")[0].isdigit():
+                transaction.time_ns = epoch_ns(words[1])
         elif tag == "ReqStart" and len(words) > 1 and words[1].isdigit():
             transaction.client = tcpinfo.plain_address(words[0]), int(words[1])
         elif tag == "SessOpen" and len(words) > 4 and words[4].isdigit():
