@@ -268,6 +268,15 @@ def test_a_queue_that_others_fill_is_left_out():
     assert np.quantile(delays.rtt_us, 0.9) < 45_000
 
 
+def test_packets_that_wait_for_those_before_them_are_no_queue_of_others():
+    """At 33 packets a standard deviation, each waits for the slowest of dozens, 15 ms longer than one on its own."""
+    path = cct.Path(rate="50Mbit", rtt="30ms", reverse="15ms", buffer="2bdp", jitter="normal:sd=8ms,per=packet")
+    sim = cct.simulate(path, "bbr2022", "20s", seed=1, packets=True)
+    delays = cct.fit.uncongested_rtt(sim)
+    assert delays.quiet_share > 0.99
+    assert cct.fit.Jitter().fit(delays).sd_us_.number == pytest.approx(8000, rel=0.05)
+
+
 def test_what_moves_all_packets_of_a_while_together_is_not_their_jitter():
     """A host that stalls leaves backlog that lasts, on top of what each packet draws."""
     delays = cct.fit.uncongested_rtt(simulated("10s", jitter="normal:sd=0.5ms,per=packet"))

@@ -351,17 +351,21 @@ class Collapse(Serialised):
         if self.fell_to_ is not None:
             rate = format_rate(self.rate_bps_.number)
             text += f"; this flow fell to {format_percent(self.fell_to_)} of its path's {rate}"
-        why = self.domain_.removeprefix("outside: ")
-        return text if why == "inside" else f"{text}; outside the domain of the runs: {why}"
+        return text if self.domain_ == "inside" else f"{text}; {self._domain_text}"
 
     def summary(self) -> str:
         """Return the result as text."""
         lines = [f"jitter: sd {self.sd_us_.text('{:.0f}')} us, process {self.process_}, no RTT below {self._floor}"]
         for name, f in self.forecasts_.items():
             chances = " now, ".join(format_share(each.number) for each in (f.probability, f.probability_hour))
-            lines.append(f"{name}: collapses: {f.verdict}; threshold {f.threshold_sd_us.text('{:.0f}')} us, {chances}")
-            lines[-1] += f" within an hour; {f.domain} the domain of the runs"
-        return "\n".join(lines)
+            threshold = f.threshold_sd_us.text("{:.0f}")
+            lines.append(f"{name}: collapses: {f.verdict}; threshold {threshold} us, {chances} within an hour")
+        return "\n".join([*lines, self._domain_text])
+
+    @property
+    def _domain_text(self) -> str:
+        where, _, why = self.domain_.partition(": ")
+        return f"{where} the domain of the runs" + (f": {why}" if why else "")
 
     def plot(self, controller: str | None = None, axes: Axes | None = None) -> Axes:
         """Draw the share of the link over jitter sd and delay, with the flow's own point; see `plots`."""

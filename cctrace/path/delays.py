@@ -234,9 +234,9 @@ def delays_of(
         rows, gap = rows[prompt], gap[left]
         group = renumbered(group[prompt])
     delay = flow.acked_us[rows] - departed[rows] - held_us
-    quiet = _quiet(
-        departed[rows], delay, group, (departed - flow.sent_us)[rows] <= const.SHORT_QUEUE_PACKETS * packet_us
-    )
+    tie = tie_us(gap, packet_us)
+    short = (departed - flow.sent_us)[rows] <= const.SHORT_QUEUE_PACKETS * packet_us
+    quiet = _quiet(departed[rows], delay, group, short, is_ordered=not overtaken and bool(np.median(gap) <= tie))
     give_back(len(table))
     # Keep the packets reported by one ACK together.
     keep = quiet[group]
@@ -257,7 +257,7 @@ def delays_of(
         rows,
         inverted,
         float(quiet_share),
-        tie_us(gap, packet_us),
+        tie,
         steps,
         table,
     )
@@ -284,11 +284,14 @@ def _without_timer(flow: SentPackets, departed: Floats, rows: Ints, group: Ints)
     return rows[~waited], renumbered(group[~waited])
 
 
-def _quiet(departed: Floats, delay: Floats, group: Ints, short: Bools) -> Bools:
-    """Return per group whether its period contains no backlog but the flow's own."""
+def _quiet(departed: Floats, delay: Floats, group: Ints, short: Bools, is_ordered: bool) -> Bools:
+    """Return per group whether its period contains no backlog but the flow's own.
+
+    `short`: whether a packet met hardly any queue of its own. `is_ordered`: whether most catch up with the one before.
+    """
     last = np.append(np.flatnonzero(np.diff(group)), len(group) - 1)
     value, number = delay[last], (departed[last] / const.WINDOW_US).astype(np.int64)
-    own = short[last]
+    own, left = short[last], departed[last] if is_ordered else departed[:0]
     stretch = renumbered(np.maximum.accumulate(number))
     parts = Parts(value, np.bincount(stretch))
     medians, spreads, counts = parts.medians, (parts.quantiles(0.84) - parts.quantiles(0.16)) / 2, parts.count
@@ -310,9 +313,16 @@ def _quiet(departed: Floats, delay: Floats, group: Ints, short: Bools) -> Bools:
     surely = middle + 2.5 * spread / np.sqrt(np.maximum(worth * count / mean_size, 1.0))
     lowest = np.argsort(surely, kind="stable")
     base = float(middle[lowest[min(max(1, int(0.02 * len(middle))), len(middle) - 1)]])
-    # On an order-preserving path, isolated packets see less delay than packets that wait for each other.
     margin = const.WANDER_ERRORS * 1.25 * spread / np.sqrt(worth) + 2.5 * spread + 300.0
-    return ((medians <= base + margin) & (medians >= base - margin))[stretch]
+    # On an order-preserving path, isolated packets see less delay than packets that wait for each other.
+    waiting = _waiting_us(left, value[own] - np.repeat(middle, count)) if is_ordered and some.sum() >= 3 else 0.0
+    return ((medians <= base + margin + waiting) & (medians >= base - margin))[stretch]
+
+
+def _waiting_us(departed: Floats, isolated: Floats) -> float:
+    """Return the median delay of packets that keep their order if each draws one of the `isolated` delays, us."""
+    drawn = np.random.default_rng(0).choice(isolated, len(departed))
+    return float(np.median(np.maximum.accumulate(departed + drawn) - departed))
 
 
 def renumbered(ascending: Ints) -> Ints:
