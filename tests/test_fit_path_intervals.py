@@ -11,7 +11,7 @@ import cctrace as cct
 from benchmarks.fit_path import share_below
 from cctrace.estimates import Estimate
 from cctrace.fit.components import Components
-from cctrace.fit.draws import at_share
+from cctrace.fit.draws import at_share, simulated
 from cctrace.path.evidence import evidence_of
 from cctrace.path.losses import backlogs_of, losses_of
 from cctrace.path.queue import Steps
@@ -190,3 +190,8 @@ def test_no_base_rtt_is_negative_where_rtts_are_shorter_than_serialisation():
     on_a_coarse_clock = SimpleNamespace(delays=delays, joint=None, _overtaking_us=None, jitter=None, drift_us=0.0)
     value, low, high = Components.base(on_a_coarse_clock)
     assert value == low == 0.0 < high
+
+
+def test_a_jitter_drawn_with_no_mean_delays_nothing():
+    drawn = {"distribution": "gamma", "process": "packet", "sd_us": Estimate(5e4), "mean_us": Estimate(0.0)}
+    assert simulated(drawn).samples_ns.tolist() == [0.0]

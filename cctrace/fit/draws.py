@@ -108,7 +108,7 @@ def simulated(jitter: dict[str, Any]) -> Jitter:
     if kind == "normal":
         return Jitter("normal", sd=f"{sd:.2f}us", **common)
     if kind not in DRAWN or not min(round(sd, 2), round(mean, 2)) > 0:  # in hundredths it would be none
-        return Jitter("empirical", samples_ns=1e3 * np.array(jitter["quantiles_us"]), **common)
+        return Jitter("empirical", samples_ns=1e3 * np.array(jitter.get("quantiles_us", [0.0])), **common)
     if kind == "exponential":
         kind, sd = "gamma", mean
     return Jitter(kind, sd=f"{sd:.2f}us", mean=f"{mean:.2f}us", **common)
