@@ -124,13 +124,17 @@ def judge(record: SenderRecord, fits: dict[str, Fit], cycles: Cycles | None) -> 
 def _evidence_of_sends(record: SenderRecord, fits: dict[str, Fit]) -> dict[str, float]:
     """Return the log likelihood of the sends under each candidate, where departure times are exact."""
     evidence = {name: const.SENDS_TEMPER * float(np.sum(fit.replay.sends)) for name, fit in fits.items()}
-    lossy_middle = not record.events.meta["complete"] and len(record.halves.reductions) > 0
     if record.rebuilt:
         evidence |= _alike_paced(fits, evidence)
-    if record.rebuilt or lossy_middle:  # what losses left of inflight_hi, or when they were detected, is a guess
+    if record.rebuilt or _is_lossy_middle(record):  # what losses left of inflight_hi, or when, is a guess
         most = max(evidence[name] for name in BOUNDED)
         evidence |= {name: most + const.RARE_LOG_ODDS.get(name, 0.0) for name in BOUNDED}
     return evidence
+
+
+def _is_lossy_middle(record: SenderRecord) -> bool:
+    """Return whether packets were lost, and the losses before the capture, which bound the flight, too, are unknown."""
+    return not record.events.meta["complete"] and len(record.halves.reductions) > 0
 
 
 def _evidence_of_flights(record: SenderRecord, fits: dict[str, Fit], cycles: Cycles) -> dict[str, float]:
@@ -141,7 +145,7 @@ def _evidence_of_flights(record: SenderRecord, fits: dict[str, Fit], cycles: Cyc
     best = max(paces, key=flights.__getitem__)
     count = (const.MANY_BLOCKS / max(len(fits[best].flights.log_likelihoods), 1)) ** const.DEPENDENCE
     paced_evidence = among_paced(paces, flights, cycles, _length(record), count)
-    if halves.policed:
+    if halves.policed or _is_lossy_middle(record):
         most = max(paced_evidence[name] - const.RARE_LOG_ODDS.get(name, 0.0) for name in BOUNDED)
         paced_evidence |= {name: most + const.RARE_LOG_ODDS.get(name, 0.0) for name in BOUNDED}
     evidence = {}
