@@ -5,6 +5,7 @@ bytes/s over 14 Mbit/s and 24 ms; every poll of its counters names the limit.
 """
 
 import io
+from dataclasses import replace
 
 import build_corpus
 import numpy as np
@@ -12,12 +13,26 @@ import pytest
 
 import cctrace as cct
 from cctrace.analysis.analyze import analyze
-from cctrace.diagnosis.constants import HEAVY_SHARE, LATE_S
+from cctrace.diagnosis.constants import HEAVY_SHARE, LATE_S, UNSURE_CONFIDENCE
 from cctrace.diagnosis.diagnose import diagnose
+from cctrace.diagnosis.facts import PACKETS, Facts
 from cctrace.diagnosis.findings import shares
+from cctrace.diagnosis.groups import (
+    AckBatches,
+    AckCounts,
+    GrowingWindow,
+    LossBacklogs,
+    Losses,
+    Queue,
+    ReceiverWindow,
+)
 from cctrace.diagnosis.limits import limits_of
+from cctrace.diagnosis.order import verdict_of
 from cctrace.diagnosis.record import Record
+from cctrace.diagnosis.remedies import with_commands
+from cctrace.diagnosis.rules import judge
 from cctrace.flows.capture import Capture
+from cctrace.io.captures.packets import OPT_SACK
 from cctrace.sim.capture import packets
 from tests.conversation import ISN, MSS, SYN, Conversation
 from tests.places import RECORDINGS
@@ -303,3 +318,73 @@ def test_a_lost_syn_is_a_stall_that_its_timer_ended():
     assert [one.text for one in found.events if one.name == "timeout"] == [
         "At 1.0 s the SYN was sent again: the connection was not open."
     ]
+
+
+def late_read(sacked=False):
+    """Return a flow of 5 s whose receiver announces a third of its window from 2 s on, perhaps with SACK blocks."""
+    sender = cct.Sender("cubic", rwnd="120kB")
+    found = cct.simulate(cct.Path(**LINK), sender, "5s", seed=2, packets=True).capture().packets
+    time_ns, theirs = found["time_ns"], found["direction"] == 1 - found["direction"][0]
+    late = theirs & (time_ns > time_ns[0] + 2_000_000_000)
+    found.columns = dict(found.columns) | {"window": np.where(late, found["window"] // 3, found["window"])}
+    if sacked:
+        found.columns["options"] = np.where(late, found["options"] | OPT_SACK, found["options"])
+    return Capture(found).flow(0)
+
+
+@pytest.mark.parametrize(("sacked", "share"), [(False, 0.6), (True, 0.0)])
+def test_data_wait_for_a_reader_where_its_window_is_smaller_than_before(sacked, share):
+    assert Record(late_read(sacked)).unread_share == pytest.approx(share, abs=0.02)
+
+
+@pytest.mark.parametrize(("unread_share", "form"), [(0.9, "slow"), (0.2, "")])
+def test_a_receiver_that_reads_slowly_is_the_limit_and_its_late_acks_are_no_other_cause(unread_share, form):
+    window = ReceiverWindow(receiver_share=0.3 if form else 0.9, window_bytes=5e4, unread_share=unread_share)
+    acks = {"ack_counts": AckCounts(18.0, 20.0, 1.0, False), "batches": AckBatches(1e4, 15.0, 4e4)}
+    found = judge(Facts(PACKETS, 10.0, 1e6, rtt_us=40e3, window=window, **acks))
+    assert [one.name for one in found] == ["receiver_limited"] + ["ack_aggregation"] * (not form)
+    assert found[0].form == form
+    assert ("it held unread data for 90 % of the time" in verdict_of(found[0]).text) == bool(form)
+    (said,) = with_commands([verdict_of(found[0])], late_read())
+    assert ("--rwnd x4" in said.advice) == (not form)
+
+
+def test_an_unread_window_that_held_nothing_back_is_no_limit():
+    window = ReceiverWindow(receiver_share=0.02, unread_share=0.9)
+    assert [one.name for one in judge(Facts(PACKETS, 10.0, 1e6, rtt_us=40e3, window=window))] == ["unknown"]
+
+
+MET = {
+    "overflow_losses": 0, "overflow_episodes": 0, "other_losses": 3, "other_episodes": 3, "other_share": 3e-4,
+    "share_low": 1e-4, "share_high": 9e-4, "rtt_rank": 0.6, "rtt_episodes": 3, "buffer_bytes": 5e4, "buffer_bdp": 0.1,
+    "is_managed_length": False, "early_share": 0.0, "avoids_short": False, "is_gathered": lambda: False,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("waits_us", "chance", "cause"),
+    [
+        ((20.0, 100.0, 100.0, 200.0), 1.0, "random_loss"),
+        ((20.0, 40.0, 80.0, 2000.0), 1e-3, "random_loss"),  # never an empty queue, but one with room
+        ((1990.0, 1990.0, 1990.0, 2000.0), 1e-4, "shallow_buffer"),
+    ],
+)
+def test_three_losses_of_a_flow_that_nothing_else_limits_are_told_with_little_confidence(waits_us, chance, cause):
+    met = LossBacklogs(**MET, waits_us=waits_us, chance=chance)
+    lost = Losses(3, 9e3, 3e-4, (1.0, 6.0), 0.6, 3, 1e3, 6e4, is_gathered=lambda: False, backlogs=met)
+    facts = Facts(PACKETS, 10.0, 1e7, rtt_us=6e4, losses=lost)
+    assert [(one.name, one.confidence) for one in judge(facts)] == [(cause, UNSURE_CONFIDENCE)]
+    assert verdict_of(judge(facts)[0]).text.endswith(".")
+    assert [one.name for one in judge(replace(facts, is_model_based=True))] == ["unknown"]  # BBR withstands them
+    full = Queue(120e3, 60e3, 60e3, queue_us=20e3)
+    assert [one.name for one in judge(replace(facts, queue=full))] == ["path_full"]
+    policed = lost._replace(backlogs=met._replace(waits_us=(1400.0, 1500.0, 1700.0, 2000.0), chance=1e-4))
+    assert [one.name for one in judge(replace(facts, losses=policed))] == ["unknown"]  # or managed
+
+
+@pytest.mark.parametrize(("saw_start", "said"), [(True, "slow start ended at 0.3 s"), (False, "in flight it grew by")])
+def test_where_slow_start_ended_is_not_told_of_a_capture_from_mid_connection(saw_start, said):
+    growing = GrowingWindow(0.3, 0, 1e5, 3e5, 1.0, 0.9, saw_start=saw_start)
+    (found,) = judge(Facts(PACKETS, 10.0, 1e7, rtt_us=6e4, growing_window=growing))
+    assert said in verdict_of(found).text
+    assert ("slow start" in verdict_of(found).text) == saw_start

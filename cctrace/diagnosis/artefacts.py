@@ -1,4 +1,4 @@
-"""The sentences on what a capture itself causes: see `catalogue`."""
+"""The sentences on what a capture itself causes, and on where it was taken: see `catalogue`."""
 
 from cctrace.diagnosis.wording import Sentence, cause
 
@@ -37,4 +37,17 @@ CAPTURE_ARTEFACT = cause(
         "`tshark -r FILE -Y frame.interface_id==0 -w ONE` (of `-i any`: sll.ifindex==2).",
         "D-SACKs for the duplicates, which would show that they were sent twice.",
     ),
+)
+LOST_BEFORE_CAPTURE = cause(
+    "losses before the capture",
+    "{retransmitted_share} of the segments were lost before the capture point ({retransmitted_segments:count} of "
+    "{segments:count} were retransmitted): at random, by a policer or in a full queue, which does not show here.",
+    "Capture at the sender, where the RTT of every packet is known.",
+    "Two copies of these segments in the capture, which would show that they were not lost before it.",
+)
+VANTAGE_POINT = cause(
+    "captured too far from the sender",
+    "The capture point is {sender_side_us} (round trip) from the sender: the sender's view is an estimate.",
+    "Capture at the sender.",
+    "A capture at the sender in which the same packets leave at other times.",
 )

@@ -8,7 +8,7 @@ that drops); `path_full` means that nothing was wrong. `wording` defines the tem
 if the record lacks its numbers, so that packets, polls and a single poll share one sentence.
 """
 
-from cctrace.diagnosis.artefacts import CAPTURE_ARTEFACT
+from cctrace.diagnosis.artefacts import CAPTURE_ARTEFACT, LOST_BEFORE_CAPTURE, VANTAGE_POINT
 from cctrace.diagnosis.wording import Sentence, cause
 
 _OTHERS = "Look for other users of the path; this capture does not contain them."
@@ -37,6 +37,12 @@ CAUSES = {  # the most important first
             "The receiver mostly did not read: its window was zero {pauses:times}, for {shut_s:lasting} in all.",
             "Check what the receiving application does meanwhile; a larger receive buffer would fill, too.",
             "ACKs without zero windows.",
+        ),
+        slow=Sentence(
+            "The receiver read more slowly than data could arrive: it held unread data for {unread_share} of the time, "
+            "which left typically {window_bytes} of its window[ of {advertised_bytes}].",
+            "Check what the receiving application waits for; a larger receive buffer would fill, too.",
+            "ACKs that announce the largest window again.",
         ),
     ),
     "slow_start_only": cause(
@@ -301,10 +307,11 @@ CAUSES = {  # the most important first
     ),
     "window_growing": cause(
         "window still growing",
-        "The congestion window was still growing when the flow ended: slow start ended at {began_s} with "
-        "{first_bytes} in flight ([{lost_at_start?}{lost_at_start:packets_were} lost|nothing was lost, as when "
-        "HyStart ends it]), and then it grew by {per_rtt_segments:tenths} segments {per_rtt}, to {last_bytes}. "
-        "No queue grew meanwhile: the path could carry more.",
+        "The congestion window was still growing when the flow ended: [{saw_start?}{lost_at_start?}slow start ended at "
+        "{began_s} with {first_bytes} in flight ({lost_at_start:packets_were} lost), and then|{saw_start?}slow start "
+        "ended at {began_s} with {first_bytes} in flight (nothing was lost, as when HyStart ends it), and then|from "
+        "{first_bytes} in flight] it grew by {per_rtt_segments:tenths} segments {per_rtt}, to {last_bytes}. No queue "
+        "grew meanwhile: the path could carry more.",
         "A controller that finds the rate sooner, as BBR does[{by_chance?}; and look for what dropped a packet of a "
         "flow that may not have filled its path].",
         "A queue that grew with the data in flight, or a window that stayed as it was.",
@@ -377,19 +384,8 @@ CAUSES = {  # the most important first
         "Have the application write more at a time, so that samples measure the path.",
         "Bandwidth samples that are not app-limited.",
     ),
-    "lost_before_capture": cause(
-        "losses before the capture",
-        "{retransmitted_share} of the segments were lost before the capture point ({retransmitted_segments:count} of "
-        "{segments:count} were retransmitted): at random, by a policer or in a full queue, which does not show here.",
-        "Capture at the sender, where the RTT of every packet is known.",
-        "Two copies of these segments in the capture, which would show that they were not lost before it.",
-    ),
-    "vantage_point": cause(
-        "captured too far from the sender",
-        "The capture point is {sender_side_us} (round trip) from the sender: the sender's view is an estimate.",
-        "Capture at the sender.",
-        "A capture at the sender in which the same packets leave at other times.",
-    ),
+    "lost_before_capture": LOST_BEFORE_CAPTURE,
+    "vantage_point": VANTAGE_POINT,
     "unknown": cause(
         "unknown",
         "[{why}, and so not what|Nothing in {record} shows what] limited the flow[ to {goodput_bps}][: {despite}].",

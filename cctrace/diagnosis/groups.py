@@ -21,6 +21,7 @@ class ReceiverWindow(NamedTuple):
     window_bytes: float = NAN  # in flight, typical
     advertised_bytes: float = NAN
     rtt_us: float = NAN
+    unread_share: float = NAN  # of all the time, in which data waited for the receiving application
     span: Span | None = None
 
 
@@ -233,6 +234,7 @@ class GrowingWindow(NamedTuple):
     last_bytes: float
     per_rtt_segments: float
     cwnd_share: float  # of the time in which an ACK released what was sent
+    saw_start: bool = True  # otherwise the capture began in mid-connection
 
 
 class LargestFlights(NamedTuple):

@@ -25,7 +25,7 @@ from cctrace.flows.flow import Flow
 from cctrace.flows.missing_sacks import restored
 from cctrace.flows.seqspace import unwrapped
 from cctrace.flows.state import FIN, RST, SYN, TIMEOUT
-from cctrace.io.captures.packets import OPT_COPY
+from cctrace.io.captures.packets import OPT_COPY, OPT_SACK
 from cctrace.path.buckets import Bucket, dropper_of
 from cctrace.path.constants import MIN_ACKS, MIN_POLICED
 from cctrace.path.evidence import evidence_of
@@ -270,6 +270,21 @@ class Record:
     def window_full_share(self) -> float:
         """Share of the time in which nine tenths of the receive window were in flight; 0 if unknown."""
         return self._window_limits[1]
+
+    @property
+    def unread_share(self) -> float:
+        """Share of the time in which the receiver held data that its application had yet to read.
+
+        A Linux receiver's buffer never shrinks: a smaller window than before has data in it [Linux] tcp_select_window.
+        Those that arrived out of order, which SACK blocks report, wait for others, not for the application.
+        """
+        (time_ns, rows, mine), packets = self.captured, self.flow.capture.packets
+        theirs = ~mine & ((packets["flags"][rows] & (SYN | RST)) == 0)
+        time_ns, rows = time_ns[theirs], rows[theirs]
+        window = packets["window"][rows]
+        unread = window < const.NEARLY_ALL_SHARE * np.maximum.accumulate(window)
+        unread &= (packets["options"][rows] & OPT_SACK) == 0
+        return float(np.diff(time_ns)[unread[:-1]].sum()) / 1e9 / max(self.duration_s, 1e-9)
 
     @functools.cached_property
     def zero_window_s(self) -> Floats:

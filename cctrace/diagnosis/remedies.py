@@ -15,7 +15,7 @@ import shlex
 from typing import TYPE_CHECKING, Any
 
 from cctrace.cc import KERNEL_NAMES
-from cctrace.diagnosis.constants import DOUBTFUL_CONFIDENCE
+from cctrace.diagnosis.constants import DOUBTFUL_CONFIDENCE, MOST_OF_TIME
 from cctrace.diagnosis.findings import Verdict
 
 if TYPE_CHECKING:
@@ -93,16 +93,18 @@ def _as_argument(source: str) -> str:
     return "FILE" if re.fullmatch(r"<stream>|.* and \d+ more", source) else shlex.quote(source)
 
 
-def _is_shut(verdict: Verdict) -> bool:
-    """Return whether a receiver did not read most of the time, which a larger window cannot fix."""
-    return verdict.name == "receiver_limited" and "shut_s" in verdict.evidence
+def _is_unread(verdict: Verdict) -> bool:
+    """Return whether a receiver did not read, or slowly, most of the time, which a larger window cannot fix."""
+    evidence = verdict.evidence
+    unread = "shut_s" in evidence or evidence.get("unread_share", 0.0) >= MOST_OF_TIME
+    return verdict.name == "receiver_limited" and unread
 
 
 def with_commands(verdicts: list[Verdict], flow: Flow, own: str | None = None) -> list[Verdict]:
     """Return verdicts whose advice includes the commands that quantify it."""
     found = []
     for verdict in verdicts:
-        asked = "; or with ".join(f"`{one}`" for one in commands(verdict.name, flow, own) if not _is_shut(verdict))
+        asked = "; or with ".join(f"`{one}`" for one in commands(verdict.name, flow, own) if not _is_unread(verdict))
         advice = f"{verdict.advice} How much: {asked}." if asked else verdict.advice
         found.append(dataclasses.replace(verdict, advice=advice))
     return found
@@ -115,7 +117,7 @@ def questions(diagnosis: Diagnosis, own: Own) -> dict[str, tuple[str | type, dic
 
     `own`: the flow's controller; without one, path changes cannot be evaluated.
     """
-    sure = [one.name for one in diagnosis.verdicts if one.is_there >= DOUBTFUL_CONFIDENCE and not _is_shut(one)]
+    sure = [one.name for one in diagnosis.verdicts if one.is_there >= DOUBTFUL_CONFIDENCE and not _is_unread(one)]
     none: dict[str, Question] = {}
     asked = next((found for name in sure if (found := remedies(name, own))), none)
     if not any(who for who, _ in asked.values()):

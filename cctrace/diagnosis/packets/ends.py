@@ -33,6 +33,7 @@ def receiver_window(record: Record) -> groups.ReceiverWindow | None:
         window_bytes=float(np.median(flying)) * record.table.mss if len(flying) else 0.0,
         advertised_bytes=float(record.largest_window_bytes) or groups.NAN,
         rtt_us=record.path.median_rtt_us,
+        unread_share=record.unread_share,
         span=(float(shut[0, 0]), float(shut[-1, 1])) if len(shut) else None,
     )
 

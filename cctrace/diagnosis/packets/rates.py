@@ -164,4 +164,5 @@ def growing_window(record: Record, limits: list[Limit]) -> GrowingWindow | None:
     if not after.any() or (record.path.sent_s[record.path.lost] > first[after][0]).any():
         return None
     lost = float(record.path.lost.sum())
-    return growth(most[after].astype(float), int(after.sum()), record.table.mss, began_s, lost, limits)
+    growing = growth(most[after].astype(float), int(after.sum()), record.table.mss, began_s, lost, limits)
+    return growing and growing._replace(saw_start=bool(record.flow.facts["complete"]))

@@ -49,6 +49,7 @@ RULES: tuple[Rule, ...] = (
     losses.retransmissions,
     ends.paced_at_times,
 )
+WITHOUT_ANOTHER: tuple[Rule, ...] = (losses.few_losses,)
 
 
 # Causes that may hide others: simulations without them decide (`cctrace.counterfactual.candidates`).
@@ -68,7 +69,7 @@ def explained_away(facts: Facts, findings: Sequence[Finding]) -> list[Finding]:
 def judge(facts: Facts) -> list[Finding]:
     """Return the findings of a flow, most important first; at least one."""
     found = Findings()
-    for rule in CAPTURE if facts.is_blind else (*CAPTURE, *RULES):
+    for rule in CAPTURE if facts.is_blind else (*CAPTURE, *RULES, *WITHOUT_ANOTHER):
         found.findings += rule(facts, found)
     if facts.is_blind:
         return [capture.unknown(facts), *found.findings]

@@ -6,6 +6,7 @@ from cctrace.analytic.collapse import COLLAPSED
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.facts import PACKETS, Facts
 from cctrace.diagnosis.findings import ENDS, Finding, Findings, between
+from cctrace.diagnosis.rules.ends import reads_slowly
 from cctrace.fit.constants import JITTERY_SHARE
 from cctrace.path.constants import REORDERED_SHARE
 from cctrace.tcp.wire import DELAYED_ACK_SEGMENTS
@@ -72,7 +73,7 @@ def ack_path_full(facts: Facts, found: Findings) -> Iterator[Finding]:
 def ack_compression(facts: Facts, found: Findings) -> Iterator[Finding]:
     """A fifth of the ACKs arrive in bunches that the receiver sent over four times as long."""
     bunches = facts.bunches
-    if bunches is not None and bunches.bunched_share >= 1 - const.PREDOMINANT_SHARE and not _scattered(found):
+    if bunches is not None and bunches.bunched_share >= 1 - const.PREDOMINANT_SHARE and not _scattered(facts, found):
         sure = between(const.EXPLAINING_CONFIDENCE, const.MEASURED_CONFIDENCE, bunches.bunched_share)
         yield facts.finding("ack_compression", sure, bunches).saying(at_once=bunches.came_within_us == 0)
 
@@ -80,7 +81,7 @@ def ack_compression(facts: Facts, found: Findings) -> Iterator[Finding]:
 def ack_aggregation(facts: Facts, found: Findings) -> Iterator[Finding]:
     """ACKs arrive on a clock, covering whatever has arrived."""
     batches = facts.batches
-    if batches is None or "ack_compression" in found.names or _scattered(found):
+    if batches is None or "ack_compression" in found.names or _scattered(facts, found):
         return
     share = batches.interval_us / batches.base_rtt_us
     yield facts.finding(
@@ -94,7 +95,12 @@ def ack_thinning(facts: Facts, found: Findings) -> Iterator[Finding]:
     Where the capture cut the SACK blocks, it does not show which ACKs filled holes, and thus tell of much at once.
     """
     acks = facts.ack_counts
-    if acks is None or facts.lacks_sacks or found.names & {"ack_compression", "ack_aggregation"} or _scattered(found):
+    if (
+        acks is None
+        or facts.lacks_sacks
+        or found.names & {"ack_compression", "ack_aggregation"}
+        or _scattered(facts, found)
+    ):
         return
     if acks.segments_per_ack > 1.5 * max(DELAYED_ACK_SEGMENTS, acks.per_packet) and not acks.is_jittered:
         sure = between(
@@ -103,9 +109,14 @@ def ack_thinning(facts: Facts, found: Findings) -> Iterator[Finding]:
         yield facts.finding("ack_thinning", sure, acks)
 
 
-def _scattered(found: Findings) -> bool:
-    """Return whether ACKs reflect the sender's bursts, reordering, or thinning."""
-    return "reordering" in found.names or bool(found.sure & {"application_limited", "send_buffer_limited", SHORT})
+def _scattered(facts: Facts, found: Findings) -> bool:
+    """Return whether ACKs reflect the sender's bursts, reordering, or what the receiving application reads.
+
+    Where data wait for that, an ACK does until some have been read [Linux] __tcp_ack_snd_check.
+    """
+    if "reordering" in found.names or ("receiver_limited" in found.sure and reads_slowly(facts)):
+        return True
+    return bool(found.sure & {"application_limited", "send_buffer_limited", SHORT})
 
 
 def _is_short(found: Findings) -> bool:

@@ -22,6 +22,9 @@ def receiver_limited(facts: Facts, found: Findings) -> Iterator[Finding]:
         yield facts.finding("receiver_limited", sure, window._asdict() | pauses._asdict(), "shut")
     elif facts.stalls is not None and facts.stalls.stalled_share >= const.MOST_OF_TIME:
         return  # whatever the window left: the sender waited for its timer
+    elif reads_slowly(facts):
+        sure = between(const.DOUBTFUL_CONFIDENCE, const.MAX_CONFIDENCE, window.unread_share)
+        yield facts.finding("receiver_limited", sure, window, "slow")
     elif window.receiver_share >= const.MOST_OF_TIME:
         yield facts.finding("receiver_limited", sure, window).saying(held_share=window.receiver_share)
     elif window.window_used >= const.NEARLY_ALL_SHARE:
@@ -30,6 +33,16 @@ def receiver_limited(facts: Facts, found: Findings) -> Iterator[Finding]:
         yield facts.finding("receiver_limited", const.EXPLAINING_CONFIDENCE, window).saying(
             average_share=window.window_average
         )
+
+
+def reads_slowly(facts: Facts) -> bool:
+    """Return whether data mostly waited for the receiving application, and the window that this left held some back."""
+    window = facts.window
+    return (
+        window is not None
+        and window.unread_share >= const.MOST_OF_TIME
+        and (window.receiver_share >= const.NOTABLE_SHARE)
+    )
 
 
 def _was_shut(pauses: ReceiverPauses, facts: Facts) -> bool:

@@ -82,15 +82,12 @@ def _with_tokens_left(facts: Facts, lost: Losses, policer: Policer) -> Iterator[
 
 def _placed(facts: Facts, lost: Losses, backlogs: LossBacklogs) -> Iterator[Finding]:
     """Losses with known backlogs."""
-    at_its_end = (
-        backlogs.waits_us[0] >= const.NEARLY_ALL_SHARE * backlogs.waits_us[3] and backlogs.early_share < MAX_EARLY_SHARE
-    )
     # Two losses may reveal an AQM: random ones rarely hit long queues only, a full queue drops at its longest.
     managed = (
         backlogs.other_episodes > 1
         and backlogs.chance < CHANCE_PROBABILITY
         and backlogs.is_managed_length
-        and not at_its_end
+        and not _met_its_end(backlogs)
     )
     if lost.lost < const.MIN_OBSERVATIONS:
         if managed and backlogs.avoids_short:
@@ -119,6 +116,31 @@ def _placed(facts: Facts, lost: Losses, backlogs: LossBacklogs) -> Iterator[Find
         full = _overflow(facts, lost, backlogs, overflowed).saying(or_aqm=any(one.name == "aqm" for one in dropped))
         dropped = [one for one in dropped if one.name != full.name] + [full]
     yield from dropped
+
+
+def _met_its_end(backlogs: LossBacklogs) -> bool:
+    """Return whether the losses that did not overflow the queue met its longest, as a full one's do."""
+    low, _, _, longest = backlogs.waits_us
+    return low >= const.NEARLY_ALL_SHARE * longest and backlogs.early_share < MAX_EARLY_SHARE
+
+
+def few_losses(facts: Facts, found: Findings) -> Iterator[Finding]:
+    """Losses too few to be sure of what dropped them, but each cut a window that nothing else is seen to limit."""
+    lost = facts.losses
+    if lost is None or lost.backlogs is None or facts.is_model_based or found.names:
+        return
+    if not 0 < lost.lost < const.MIN_OBSERVATIONS:
+        return
+    backlogs = lost.backlogs
+    _, _, high, longest = backlogs.waits_us
+    by_chance = backlogs.chance >= const.NEGLIGIBLE_SHARE
+    if _met_its_end(backlogs) and not by_chance:
+        one = _overflow(facts, lost, backlogs, lost.lost).saying(or_aqm=False)
+    elif by_chance or high < longest / 2:
+        one = _chance(facts, lost, backlogs)
+    else:
+        return  # of a policer, or an AQM
+    yield replace(one, confidence=const.UNSURE_CONFIDENCE)
 
 
 def _errors(rank: float, episodes: int) -> float:
