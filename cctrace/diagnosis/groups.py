@@ -90,9 +90,8 @@ class Writes(NamedTuple):
 class SendBuffer(NamedTuple):
     """Share of the time with data in which the kernel counted a full send buffer."""
 
-    # It counts only while a write has been refused and all data are sent: more could have been for `waited_share`.
-    send_buffer_share: float
-    waited_share: float = 0.0
+    send_buffer_share: float  # counted only while a write has been refused and all data are sent
+    waited_share: float = 0.0  # in which more could have been sent
 
 
 class SinglePollUse(NamedTuple):
