@@ -8,26 +8,31 @@ import zstandard
 
 import cctrace as cct
 from cctrace.flows.state import RST
+from tests.places import RECORDINGS
 from tests.wire import pcap
 
 WHOLE = cct.datasets.path("loss_cubic_1pct", "sender.pcap.zst")  # raw IP: options begin after 40 bytes
 ONE_BLOCK, NO_BLOCK = 66, 50  # as 80 and 64 bytes on Ethernet
 
 
+def cut_capture(file, snaplen):
+    """Return a recording's bytes as a smaller snaplen would have left them."""
+    data, records, at = zstandard.ZstdDecompressor().decompressobj().decompress(file.read_bytes()), [], 24
+    while at < len(data):
+        seconds, ns, held, length = struct.unpack_from("<IIII", data, at)
+        records.append((seconds * 10**9 + ns, data[at + 16 : at + 16 + min(held, snaplen)], length))
+        at += 16 + held
+    return pcap(records, struct.unpack_from("<I", data, 20)[0])
+
+
 @pytest.fixture(scope="module")
 def cut_to(tmp_path_factory):
     """Return a function that writes the recording as one with a smaller snaplen would be, and returns the path."""
-    data = zstandard.ZstdDecompressor().decompressobj().decompress(WHOLE.read_bytes())
     folder = tmp_path_factory.mktemp("cut")
 
     def write(snaplen):
-        records, at = [], 24
-        while at < len(data):
-            seconds, ns, held, length = struct.unpack_from("<IIII", data, at)
-            records.append((seconds * 10**9 + ns, data[at + 16 : at + 16 + min(held, snaplen)], length))
-            at += 16 + held
         file = folder / f"{snaplen}.pcap"
-        file.write_bytes(pcap(records, 101))
+        file.write_bytes(cut_capture(WHOLE, snaplen))
         return str(file)
 
     return write
@@ -105,3 +110,12 @@ def test_commands_say_what_to_do_about_a_small_snaplen(command, cut_to, tmp_path
 def test_random_losses_stay_random_without_sack_blocks(cut_to):
     flow = cct.read(cut_to(NO_BLOCK)).flow(0)
     assert cct.diagnose(flow).causes == cct.diagnose(cct.read(WHOLE).flow(0)).causes == ["random_loss"]
+
+
+def test_that_a_syn_offered_time_stamps_is_known_from_the_data_where_its_options_were_cut(tmp_path):
+    """Super-packets do not show the segment size: a MSS of 1460 made each of them end with a short segment."""
+    whole, cut = RECORDINGS / "lab_policed_tso" / "sender.pcap.zst", tmp_path / "cut.pcap"
+    cut.write_bytes(cut_capture(whole, 66))  # of a SYN's options on Ethernet: all before the time stamps
+    flow, had = cct.read(cut).flow(0), cct.read(whole).flow(0)
+    assert flow.facts["mss"] == had.facts["mss"] == 1448
+    assert flow.row["segments_sent"] == had.row["segments_sent"]

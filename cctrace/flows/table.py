@@ -66,7 +66,8 @@ class Connections:
         distinct = self.sides["distinct_bytes"]
         self.sender = (distinct[:, 1] > distinct[:, 0]).astype(np.int64)
         largest, guess, option = self._mine("largest"), self.sides["mss"][:, 0], _mss_option(self.packets.connections)
-        option = np.where(option > 0, option - OPTION_BYTES * self.sides["opening"][:, 0], -1)
+        stamped = (self.sides["opening"][:, 0] > 0) | (self._mine("ts_count") > 0)  # a SYN's options may be cut
+        option = np.where(option > 0, option - OPTION_BYTES * stamped, -1)
         values = (column.tolist() for column in (largest, self._mine("gcd"), option))
         sizes = [segment_size(*each) for each in zip(*values, strict=True)]
         self.mss = np.array([s[0] for s in sizes], np.int64).reshape(len(sizes))
