@@ -72,7 +72,7 @@ def growth(polls: Polls) -> tuple[float, float]:
     return expected, grown / expected if expected else 1.0
 
 
-def wrong_windows(polls: Polls, name: str, factor: float) -> float:
+def window_odds_against(polls: Polls, name: str, factor: float) -> float:
     """Return the reduction of an unpaced candidate's log odds due to the windows' reductions and growth.
 
     `name`: of the candidate. `factor`: by which it multiplies its window.

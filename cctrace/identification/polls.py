@@ -28,7 +28,7 @@ from cctrace.flows.counters import CounterFlow, latest
 from cctrace.identification import constants as const
 from cctrace.identification.flights import likelihoods
 from cctrace.identification.odds import Judgement
-from cctrace.identification.polled_odds import other_gains, unchanged, wrong_windows
+from cctrace.identification.polled_odds import other_gains, unchanged, window_odds_against
 from cctrace.io.counters.tcpinfo import MISSING
 from cctrace.replaying.engine.follow import Follower
 from cctrace.schema import LINUX_EVENTS
@@ -148,7 +148,7 @@ def _of_unpaced(polls: Polls, name: str) -> PolledFit:
     window[cuts] = np.log((1 - stray) * np.exp(-wrong / error) / (2 * error) + stray * const.BACKGROUND_DENSITY)
     usual_wrong = float(np.median(wrong)) if len(wrong) >= const.MIN_OBSERVATIONS else 0.0
     usual = const.WRONG_WINDOW * (1 + const.CUTS_BLUR * len(wrong) / len(polls)) / polls.often
-    log_odds_against = wrong_windows(polls, name, FACTORS[name]) * polls.often
+    log_odds_against = window_odds_against(polls, name, FACTORS[name]) * polls.often
     log_likelihoods = (rate + window)[polls.use]
     scale = scale if judged.any() else np.nan
     return PolledFit(log_likelihoods, scale, usual_wrong * polls.often, usual, False, log_odds_against, polls.paced)

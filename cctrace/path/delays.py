@@ -214,25 +214,14 @@ def delays_of(
     flow.put_away()
     give_back(len(table))
     departed = flow.departures(steps, bucket_bytes)
-    rows = flow.acked[flow.first[flow.acked]]
-    if not len(rows):
-        raise FitError("no ACK is for a single packet: each one's RTT is hidden by those sent with it")
-    rows = rows[np.argsort(flow.row[rows], kind="stable")]
-    acked_us = flow.acked_us[np.sort(rows)]
-    inverted = float((acked_us < np.maximum.accumulate(acked_us) - 1.0).mean())
-    del acked_us
+    rows, reordered_share = _acked_once(flow)
     packet_us = PACKET_BYTES / float(np.median(steps.rate))
     burst = np.diff(flow.sent_us, prepend=-np.inf) > max(const.TIE_SHARE * packet_us, 20.0)
     group = np.cumsum(np.diff(flow.row[rows], prepend=-1) != 0) - 1
     rows, group = _without_timer(flow, departed, rows, group)
     gap = _gaps(table, flow, rows[np.append(True, np.diff(group) != 0)])
-    prompt, held_us = flow.prompt[rows], np.zeros(1)
-    overtaken = inverted > const.REORDERED_SHARE
-    if overtaken:  # late packets are reported at once, those before them are not: use all, delayed ones by half
-        held_us = np.where(prompt, 0.0, np.minimum(gap[group], const.HELD_US) / 2)
-    elif len(left := distinct(group[prompt])) >= const.LEAST_RTTS:  # compressed SACKs report arrivals late
-        rows, gap = rows[prompt], gap[left]
-        group = renumbered(group[prompt])
+    overtaken = reordered_share > const.REORDERED_SHARE
+    rows, group, gap, held_us = _promptly_acked(flow, rows, group, gap, overtaken)
     delay = flow.acked_us[rows] - departed[rows] - held_us
     tie = tie_us(gap, packet_us)
     short = (departed - flow.sent_us)[rows] <= const.SHORT_QUEUE_PACKETS * packet_us
@@ -248,20 +237,35 @@ def delays_of(
             "needed, so capture a pause, a start, or BBR's PROBE_RTT"
         )
     found = Delays(
-        departed[rows],
-        delay[keep],
-        (departed - flow.sent_us)[rows],
-        group,
-        gap_us,
-        burst[rows],
-        rows,
-        inverted,
-        float(quiet_share),
-        tie,
-        steps,
-        table,
-    )
+        departed[rows], delay[keep], (departed - flow.sent_us)[rows], group, gap_us, burst[rows], rows, reordered_share,
+        float(quiet_share), tie, steps, table,
+    )  # fmt: skip
     return found if bucket_bytes or is_shared else placed(found, flow)
+
+
+def _acked_once(flow: SentPackets) -> tuple[Ints, float]:
+    """Return the rows of first transmissions with known RTTs, by their ACKs, and the share that later ones overtook."""
+    rows = flow.acked[flow.first[flow.acked]]
+    if not len(rows):
+        raise FitError("no ACK is for a single packet: each one's RTT is hidden by those sent with it")
+    acked_us = flow.acked_us[rows]
+    reordered_share = float((acked_us < np.maximum.accumulate(acked_us) - 1.0).mean())
+    return rows[np.argsort(flow.row[rows], kind="stable")], reordered_share
+
+
+def _promptly_acked(
+    flow: SentPackets, rows: Ints, group: Ints, gap: Floats, overtaken: bool
+) -> tuple[Ints, Ints, Floats, Floats]:
+    """Return the rows, groups and gaps of packets reported without delay; by how much SACKs may be held back, us.
+
+    Where packets overtake others, late ones are reported at once, those before them are not: all are used then.
+    """
+    prompt = flow.prompt[rows]
+    if overtaken:
+        return rows, group, gap, np.where(prompt, 0.0, np.minimum(gap[group], const.HELD_US) / 2)
+    if len(left := distinct(group[prompt])) >= const.LEAST_RTTS:  # compressed SACKs report arrivals late
+        return rows[prompt], renumbered(group[prompt]), gap[left], np.zeros(1)
+    return rows, group, gap, np.zeros(1)
 
 
 def _gaps(table: Transmissions, flow: SentPackets, rows: Ints) -> Floats:
@@ -278,9 +282,8 @@ def _without_timer(flow: SentPackets, departed: Floats, rows: Ints, group: Ints)
     alone = np.bincount(group)[group] == 1
     delay = flow.acked_us[rows] - departed[rows]
     # No second segment followed in time to trigger the ACK.
-    next_sent = np.append(flow.sent_us[1:], np.inf)[rows]
-    timer_us = const.ACK_TIMER_US
-    waited = alone & (delay > np.median(delay) + timer_us) & (next_sent - flow.sent_us[rows] > timer_us)
+    idle_us = np.append(flow.sent_us[1:], np.inf)[rows] - flow.sent_us[rows]
+    waited = alone & (delay > np.median(delay) + const.ACK_TIMER_US) & (idle_us > const.ACK_TIMER_US)
     return rows[~waited], renumbered(group[~waited])
 
 
@@ -346,9 +349,7 @@ def placed(delays: Delays, flow: SentPackets) -> Delays:
     behind = rows_of_spans(0, count)
     ahead_us = (1 - behind / count[delays.group]) * service_us[delays.group]
     sent_us, gap_us, free = flow.sent_us[rows], delays.gap_us - service_us, prompt
-    if (
-        delays.reordered_share > const.REORDERED_SHARE
-    ):  # a delay longer than the flow's own queue is not the longest of many
+    if delays.reordered_share > const.REORDERED_SHARE:  # the delay after a long own queue is not the longest of many
         free = free & (delays.queue_us[delays.last] <= const.SHORT_QUEUE_PACKETS * delays.packet_us)
     return replace(
         delays,
@@ -380,9 +381,8 @@ def _place(delays: Delays, service_us: Floats, prompt: Bools) -> str | None:
     closer = gap[neighbours] < const.CLOSER_SPACING * service[neighbours]
     if closer.mean() >= const.MIN_CLOSER_SHARE:
         return "behind"
-    loose = (
-        neighbours & (apart > const.APART_SERVICE_TIMES[0] * service) & (apart < const.APART_SERVICE_TIMES[1] * service)
-    )
+    least, most = (times * service for times in const.APART_SERVICE_TIMES)
+    loose = neighbours & (apart > least) & (apart < most)
     if not loose.any():
         return None
     fell = np.diff(delay)[loose] < (const.CLOSER_SPACING - 1) * service[loose]

@@ -178,27 +178,27 @@ class _Fates(NamedTuple):
     state: Ints
     reported: Ints
     ack_row: Ints
-    when: Ints
+    promptness: Ints
 
 
 def _fates(time_ns: Ints, segments: _Segments, acks: tuple[Ints, ...]) -> _Fates:
     """Match segments with ACKs, which are those of `_acknowledged`."""
     first, pieces, packet, start, size, _ = segments
     ack, left, right, sack_row, sack_count = acks
-    starts, unit = np.unique(start, return_inverse=True)
+    starts, segment_of = np.unique(start, return_inverse=True)
     ends = np.zeros(len(starts), np.int64)
-    np.maximum.at(ends, unit, start + size)
+    np.maximum.at(ends, segment_of, start + size)
     # A segment within a longer one ends no later than its successor.
     ends = np.ascontiguousarray(np.minimum.accumulate(ends[::-1])[::-1])
     rows = tuple(np.ascontiguousarray(c, np.int64) for c in (time_ns, first, pieces, ack, sack_row, sack_count))
     left, right = (np.ascontiguousarray(c, np.int64) for c in (left, right))
-    unit = np.ascontiguousarray(unit.reshape(-1), np.int64)
-    found = _run(rows, (left, right), starts, ends, 0, unit)
-    single = (np.bincount(unit)[unit] == 1) & (found.state == DELIVERED)
+    segment_of = np.ascontiguousarray(segment_of.reshape(-1), np.int64)
+    found = _run(rows, (left, right), starts, ends, 0, segment_of)
+    single = (np.bincount(segment_of)[segment_of] == 1) & (found.state == DELIVERED)
     if single.any():  # an ACK sooner after a retransmission than the minimum RTT acknowledges an earlier copy
         least_ns = int(MIN_ACK_RTTS * (found.reported - time_ns[packet])[single].min())
         del found  # before as many are made anew
-        found = _run(rows, (left, right), starts, ends, least_ns, unit)
+        found = _run(rows, (left, right), starts, ends, least_ns, segment_of)
     return found
 
 
@@ -214,7 +214,7 @@ def _table(time_ns: Ints, rows: Values, segments: _Segments, fates: _Fates, mss:
         state=state.astype(np.int8),
         retransmitted=again,
         exact=_exact(state, ack_row, again, len(time_ns)),
-        prompt=_prompt(state, ack_row, fates.when),
+        prompt=_prompt(state, ack_row, fates.promptness),
         push=segments.push,
         packet=rows[segments.packet],
         start_ns=int(time_ns[0]),
@@ -223,13 +223,13 @@ def _table(time_ns: Ints, rows: Values, segments: _Segments, fates: _Fates, mss:
 
 
 def _run(
-    rows: tuple[Ints, ...], sacks: tuple[Ints, Ints], starts: Ints, ends: Ints, least_ns: int, unit: Ints
+    rows: tuple[Ints, ...], sacks: tuple[Ints, Ints], starts: Ints, ends: Ints, least_ns: int, segment_of: Ints
 ) -> _Fates:
-    n, when = len(unit), np.zeros(len(rows[0]), np.int64)
+    n, promptness = len(segment_of), np.zeros(len(rows[0]), np.int64)
     latest, after = np.full(len(starts), -1, np.int64), np.arange(len(starts) + 1)
     before, ack_row, reported, state = (np.full(n, value, np.int64) for value in (-1, -1, 0, WAITING))
-    _match(rows, sacks, starts, ends, least_ns, unit, latest, before, state, reported, ack_row, after, when)
-    return _Fates(before, state, reported, ack_row, when)
+    _match(rows, sacks, starts, ends, least_ns, segment_of, latest, before, state, reported, ack_row, after, promptness)
+    return _Fates(before, state, reported, ack_row, promptness)
 
 
 def _exact(state: Ints, ack_row: Ints, again: Bools, packets: int) -> Bools:
@@ -239,9 +239,9 @@ def _exact(state: Ints, ack_row: Ints, again: Bools, packets: int) -> Bools:
     return (state == DELIVERED) & (again | ~filled[ack_row])
 
 
-def _prompt(state: Ints, ack_row: Ints, when: Ints) -> Bools:
+def _prompt(state: Ints, ack_row: Ints, promptness: Ints) -> Bools:
     """Return which rows were reported without delay; for an ACK that fills a hole, only if it reports nothing else."""
     delivered = state == DELIVERED
-    alone = np.bincount(ack_row[delivered], minlength=len(when)) == 1
-    how = when[np.maximum(ack_row, 0)]
+    alone = np.bincount(ack_row[delivered], minlength=len(promptness)) == 1
+    how = promptness[np.maximum(ack_row, 0)]
     return delivered & ((how == AT_ONCE) | ((how == FILLS) & alone[np.maximum(ack_row, 0)]))
