@@ -249,6 +249,13 @@ def test_what_others_left_of_a_path_is_not_the_paths_rate(link_bps, full):
     assert ("path_full" in causes) == full
 
 
+@pytest.mark.parametrize(("used_share", "is_full"), [(np.nan, True), (0.5, False), (0.95, True)])
+def test_bursts_that_queue_do_not_fill_a_link_that_is_idle_between_them(used_share, is_full):
+    queue = Queue(60e3, 40e3, 40e3, queue_us=20e3, rate_bps=15e6, used_share=used_share)
+    found = judge(Facts(PACKETS, 10.0, goodput_bps=7.5e6, queue=queue))
+    assert ("path_full" in [one.name for one in found]) == is_full
+
+
 @pytest.mark.parametrize(
     ("model", "words"), [(True, "the 0.25 BDP that BBR adds when it probes;"), (False, "CUBIC's 0.43);")]
 )

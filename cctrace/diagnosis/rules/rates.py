@@ -133,6 +133,8 @@ def path_full(facts: Facts, found: Findings) -> Iterator[Finding]:
         yield facts.finding("path_full", sure, numbers, "rate").saying(**words)
     elif found.names & {"competition", "rate_change"}:
         return
+    elif facts.kind == PACKETS and not math.isnan(queue.used_share):
+        return  # the flow's bursts queue, but the link, whose rate is known, was idle between them
     elif queue.rtt_us > const.QUEUED_RTTS * least_us + 3 * queue.spread_us or _steady(facts):
         steady = queue.is_steady and queue.rtt_us > (1 + const.RTT_RISE) * least_us
         words = {"long_rtt_us": queue.rtt_us, "least_rtt_us": facts.least_rtt_us}
