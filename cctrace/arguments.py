@@ -3,7 +3,7 @@
 import math
 import os
 import reprlib
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from numbers import Integral, Real
 from typing import Any
 
@@ -55,8 +55,7 @@ def flag(name: str, value: object) -> bool:
     Traceback (most recent call last):
     cctrace.errors.ArgumentError: packets='no' must be True or False
     """
-    is_flag = isinstance(value, Hashable) and value in (False, True)  # an array compares element by element
-    check_argument(is_flag, name, value, "True or False")
+    check_argument(type(value).__name__ in ("bool", "bool_"), name, value, "True or False")
     return bool(value)
 
 
@@ -134,6 +133,25 @@ def as_list(given: Any) -> list[Any]:
     (['reno'], ['reno', 'bbr'], [None])
     """
     return list(given) if isinstance(given, Iterable) and not isinstance(given, str | bytes | type) else [given]
+
+
+def path_of(name: str, given: object) -> str:
+    """Return the path that an argument names; refuse what no file can be called.
+
+    >>> path_of("file", "out.pcap")
+    'out.pcap'
+    >>> path_of("file", 5)
+    Traceback (most recent call last):
+    cctrace.errors.ArgumentError: file=5 must be a path
+    """
+    path = os.fspath(given) if isinstance(given, str | os.PathLike) else b""
+    check_argument(isinstance(path, str), name, given, "a path")
+    try:
+        is_name = b"\0" not in os.fsencode(path)
+    except UnicodeEncodeError:
+        is_name = False
+    check_argument(is_name, name, given, "a path that can be encoded, without a zero byte")
+    return str(path)
 
 
 def paths_of(name: str, given: Any) -> list[str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from cctrace.arguments import path_of
 from cctrace.errors import CctraceError, FormatError
 
 LONGEST_REASON = 160  # characters
@@ -55,7 +56,7 @@ def whole_items(text: str, at: int) -> tuple[list[Any], int]:
 @contextlib.contextmanager
 def json_file(file: str | os.PathLike[str], what: str) -> Iterator[Any]:
     """Yield the content of a JSON file, with `of_shape` around its use; `FormatError` if it cannot be read."""
-    name = os.fspath(file)
+    name = path_of("file", file)
     with of_shape(name, what):
         try:
             text = Path(file).read_text(encoding="utf-8")
@@ -68,7 +69,7 @@ def toml_file(file: str | os.PathLike[str]) -> dict[str, Any]:
     """Return the content of a TOML file, or raise a `FormatError` that names the file and the line."""
     import tomllib  # compiles its patterns, and few commands read any
 
-    name = os.fspath(file)
+    name = path_of("file", file)
     try:
         with open(file, "rb") as lines:
             return tomllib.load(lines)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cctrace.arguments import path_of
 from cctrace.extras import needed
 
 if TYPE_CHECKING:
@@ -31,12 +32,13 @@ def files_below(folder: str | os.PathLike[str], failed: Callable[[OSError], obje
 
 
 @contextlib.contextmanager
-def replacing(target: str) -> Iterator[str]:
+def replacing(target: str | os.PathLike[str]) -> Iterator[str]:
     """Yield the name of a file to write, which replaces the target once complete; a device or pipe is written itself.
 
     A link stays, and what it leads to is replaced. Raises `OSError` if it cannot be written; the target is left as it
     was.
     """
+    target = path_of("file", target)
     if os.path.exists(target) and not os.path.isfile(target):
         yield target
         return
@@ -78,7 +80,7 @@ def _without_name(folder: str) -> int | None:
 
 def write_text(target: str | os.PathLike[str], text: str) -> None:
     """Write a file in UTF-8, as `replacing` does."""
-    with replacing(os.fspath(target)) as part:
+    with replacing(target) as part:
         Path(part).write_text(text, encoding="utf-8")
 
 
@@ -86,6 +88,6 @@ def write_parquet(target: str | os.PathLike[str], table: pd.DataFrame) -> int:
     """Write a table as Parquet, as `replacing` does; return its rows. Raises `MissingError` without pyarrow."""
     needed("pyarrow", "parquet")
     # pyarrow takes only names that are UTF-8, and pandas asks a file for its name unless it was opened by number.
-    with replacing(os.fspath(target)) as part, open(os.open(part, os.O_WRONLY), "wb") as file:
+    with replacing(target) as part, open(os.open(part, os.O_WRONLY), "wb") as file:
         table.to_parquet(file)
     return len(table)

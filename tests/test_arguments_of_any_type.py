@@ -7,8 +7,11 @@ import pandas as pd
 import pytest
 
 import cctrace as cct
+from cctrace import conform
 from cctrace.analytic import Collapse
 from cctrace.errors import CctraceError
+from cctrace.stressing.aims import Aim
+from cctrace.stressing.trial import Setting
 from tests.build_view import flow_view
 
 ARRAY = np.arange(3)  # "in" and "==" compare it element by element
@@ -42,7 +45,7 @@ def simulated():
         (lambda sim: cct.Sender("reno", ack=ARRAY), "ack=array.*: use linux, "),
         (lambda sim: cct.Sender("reno", ecn=ARRAY), "ecn=array.* for reno: use True, classic or accurate"),
         (lambda sim: cct.Sender("reno", send_buffer=ARRAY), "send_buffer=array"),
-        (lambda sim: cct.sweep(cct.Path(rate="10Mbit"), "reno", 1, file=5), "file=5 must be a path, or None"),
+        (lambda sim: cct.sweep(cct.Path(rate="10Mbit"), "reno", 1, file=5), "file=5 must be a path"),
         (lambda sim: cct.whatif(sim, "bbr3", own=ARRAY), "a controller is a name or a subclass"),
         (lambda sim: cct.analyze("capture.pcap", identifications=5), "identifications=5 must be a dict of connections"),
         (lambda sim: cct.simulate(sim.path, "reno", trace=ARRAY), "trace=array.* must be True or False"),
@@ -67,6 +70,13 @@ def simulated():
         (lambda sim: cct.plot.cdf(sim, ARRAY), "quantity=array.* must be a text"),
         (lambda sim: cct.plot.cdf(sim, "rtt", by=ARRAY), "by=array.* must be a text, or None"),
         (lambda sim: cct.datasets.path(ARRAY), "no recording array.* ships"),
+        (lambda sim: cct.check(sim, [1, [2]]), r"expectations=\[1, \[2\]\] must be a TOML file, a dict, or a list"),
+        (lambda sim: cct.stress(Setting("reno"), Aim(), findings=1.5), "findings=1.5 must be an integer from 1"),
+        (lambda sim: cct.stress(Setting("reno"), Aim(), ARRAY), "bounds=array.* must be a cctrace.stressing"),
+        (lambda sim: cct.simulate(sim.path, "reno", packets=1), "packets=1 must be True or False"),
+        (lambda sim: cct.plot.over_time({"a": 5}), r"series\['a'\]=5 must be a list of curves"),
+        (lambda sim: cct.plot.over_time({"a": [1]}), r"series\['a'\]\[0\]=1 must be \(time_s, values, label, "),
+        (lambda sim: cct.plot.over_time({"a": [([0, 1], [1], "b", {})]}), "as many values .1. as times .2."),
     ],
 )
 def test_it_is_named(simulated, call, said):
@@ -85,6 +95,27 @@ def test_a_bin_may_be_longer_than_any_flow(simulated):
 COLLAPSE = Collapse(mean_us=5000, sd_us=500, floor_us=75)
 VIEW = flow_view()
 SAMPLES = {"one": [1.0, 2.0], "two": [2.0, 3.0]}
+
+
+@pytest.mark.parametrize(
+    "name", [ARRAY, 5, b"x", "\ud800", "a\0b"], ids=["array", "number", "bytes", "surrogate", "zero"]
+)
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda sim, x: sim.to_pcap(x),
+        lambda sim, x: sim.to_parquet(x),
+        lambda sim, x: sim.capture().to_parquet(x),
+        lambda sim, x: sim.capture().flow(0).events.to_parquet(x),
+        lambda sim, x: cct.replay(sim.capture().flow(0), "cubic6").to_parquet(x),
+        lambda sim, x: cct.sweep(sim.path, "reno", 1, duration="10ms", workers=1, file=x),
+        lambda sim, x: cct.corpus.run("capture.pcap", x),
+        lambda sim, x: cct.streaming.read_periods(x),
+    ],
+)
+def test_what_no_file_can_be_called_is_named(simulated, call, name):
+    with pytest.raises(CctraceError, match="must be a path"):
+        call(simulated, name)
 
 
 @pytest.mark.parametrize("wrong", [ARRAY, 5], ids=["array", "number"])
@@ -118,6 +149,15 @@ def test_a_number_of_any_length_in_a_file_is_named_in_short():
         lambda sim: cct.analyze("capture.pcap", progress=True),
         lambda sim: cct.whatif(sim, "reno", progress=True),
         lambda sim: cct.corpus.run("capture.pcap", "never", progress=True),
+        lambda sim: cct.corpus.compact("never", progress=True),
+        lambda sim: cct.check(sim, {"goodput": ">= 1Mbit"}, progress=True),
+        lambda sim: conform.run("reno", "reno", progress=True),
+        lambda sim: cct.stress(Setting("reno"), Aim(), progress=True),
+        lambda sim: cct.fit.path(sim, progress=True),
+        *(lambda sim, kind=kind: kind().fit(sim, progress=True) for kind in (cct.fit.Jitter, cct.fit.Collapse)),
+        lambda sim: cct.fit.Parameters("cubic6", ["beta"]).fit(sim, progress=True),
+        lambda sim: cct.fit.Share().fit(sim, progress=True),
+        lambda sim: cct.learn.simulated(cct.learn.Agent(), progress=True),
     ],
 )
 def test_what_cannot_receive_progress_is_named(simulated, call):

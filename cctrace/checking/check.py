@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from cctrace.arguments import check_progress
 from cctrace.checking.expectations import FIGURES, OF_ALL, Expectation, Given, Term, read, selects
 from cctrace.checking.figures import conformity_of, controller_of, measured, verdict_of
 from cctrace.checking.subjects import Subject, subjects_of
@@ -136,6 +137,7 @@ def check(source: Any, expectations: Given, progress: Progress = silent) -> Chec
     >>> checked.holds, [(one.key, one.found) for one in checked.failures]
     (False, [('retransmitted', '0.954 %')])
     """
+    check_progress(progress)
     return check_all(source, read(expectations), progress)
 
 

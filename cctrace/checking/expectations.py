@@ -97,7 +97,8 @@ def read(given: Given) -> list[Expectation]:
         tables: list[tuple[str, Mapping[str, Any]]] = [(source, first)] if first else []
         tables += [(f"{source}: expect {k}", part) for k, part in enumerate(parts, 1)]
     else:
-        check_argument(isinstance(given, list | tuple), source, given, "a TOML file, a dict, or a list of dicts")
+        dicts = isinstance(given, list | tuple) and all(isinstance(one, Mapping) for one in given)
+        check_argument(dicts, source, given, "a TOML file, a dict, or a list of dicts")
         tables = [(f"{source} {k}", one) for k, one in enumerate(given, 1)]
     if not tables:
         raise ArgumentError(f"{source}: nothing is expected; give for example goodput = '>= 35Mbit'")

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cctrace.arguments import check_progress
 from cctrace.conform.requirements import SPECS, spec_of
 from cctrace.conform.result import Conformity, Verdict
 from cctrace.display import Progress, silent
@@ -63,6 +64,7 @@ def run(
     >>> found.conforms
     True
     """
+    check_progress(progress)
     found = spec_of(spec)
     if isinstance(subject, str | type):
         from cctrace.conform.controllers import of_controller

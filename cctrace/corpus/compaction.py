@@ -13,6 +13,7 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from cctrace.arguments import check_progress
 from cctrace.corpus import tables
 from cctrace.corpus.batch import commits
 from cctrace.corpus.runs import identity
@@ -59,6 +60,7 @@ def compact(where: str | os.PathLike[str], progress: Progress = silent) -> dict[
     ...     compact(folder)
     {'before': 2, 'after': 2}
     """
+    check_progress(progress)
     store = open_store(where)
     tasks = identity(store)["tasks"]
     recover(store)

@@ -76,7 +76,7 @@ def write_qlog(
     flow = at_hand_over(flow)
     run = run or _replayed(flow, controller)
     count = 0
-    with replacing(os.fspath(target)) as file, open(file, "w", encoding="utf-8", newline="") as out:
+    with replacing(target) as file, open(file, "w", encoding="utf-8", newline="") as out:
         out.write(_record(_header(flow, run)))
         parts = (_packets(flow), _lost(flow), _metrics(flow, run))
         for time_ns, name, data in heapq.merge(*parts, key=itemgetter(0)):

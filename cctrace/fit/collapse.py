@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from cctrace.arguments import as_list, whole
+from cctrace.arguments import as_list, check_progress, whole
 from cctrace.columns import Floats
 from cctrace.display import Progress, plain, silent
 from cctrace.errors import ArgumentError, FitError
@@ -124,6 +124,7 @@ class Collapse(Serialised):
         ArgumentError
             If `floor` is above the flow's mean RTT without a queue.
         """
+        check_progress(progress)
         if isinstance(source, CounterFlow):
             raise FitError(of_counters(source))
         path = evidence_of(source)

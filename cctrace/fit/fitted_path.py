@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cctrace.arguments import check_progress
 from cctrace.columns import give_back
 from cctrace.display import Progress, Public, of_summary, plain, shortened, silent
 from cctrace.documents import of_shape
@@ -201,6 +202,7 @@ def path(source: Flow | Simulation, progress: Progress = silent) -> FittedPath:
     >>> print(path(sim).summary().splitlines()[1])
     base RTT: 40000 (39996 to 40004) us
     """
+    check_progress(progress)
     return path_of(evidence_of(source), progress)
 
 

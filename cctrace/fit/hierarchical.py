@@ -22,7 +22,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cctrace.arguments import check_argument
+from cctrace.arguments import check_argument, check_progress
 from cctrace.columns import Floats
 from cctrace.display import Jsonable, Progress, Summarized, plain, silent
 from cctrace.errors import ArgumentError, FitError
@@ -88,6 +88,7 @@ class Hierarchical(Summarized, Jsonable):
         FitError
             If fewer than MIN_FLOWS flows determine the value; says why the others do not.
         """
+        check_progress(progress)
         if self.estimator is None:
             raise ArgumentError("Hierarchical() was given no estimator; use pool(estimates)")
         flows = list(flows)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from cctrace.arguments import as_list, check_argument, whole
+from cctrace.arguments import as_list, check_argument, check_progress, whole
 from cctrace.columns import Floats, Values
 from cctrace.display import Progress, plain, silent
 from cctrace.errors import FitError
@@ -112,6 +112,7 @@ class Jitter(Serialised):
         FitError
             If the delays do not determine the jitter; says what would be needed.
         """
+        check_progress(progress)
         if isinstance(source, Delays):
             delays = source
         elif isinstance(source, np.ndarray | list | tuple):

@@ -27,7 +27,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from cctrace.arguments import as_list, short_repr
+from cctrace.arguments import as_list, check_progress, short_repr
 from cctrace.cc import controller as resolve
 from cctrace.cc.base import Controller
 from cctrace.cc.own import parts
@@ -118,6 +118,7 @@ class Parameters(Summarized, Jsonable):
             If the capture was not taken at the sender, the flow is too short, no value explains the sends, or no
             parameter is identifiable on this flow; says what would be needed.
         """
+        check_progress(progress)
         surface = self._surface(as_flow(source))
         best = surface.maximise(progress, UNKNOWN_LOG)
         self._best = surface.values(best)

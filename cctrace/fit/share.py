@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from cctrace.analytic import share as models
-from cctrace.arguments import check_argument
+from cctrace.arguments import check_argument, check_progress
 from cctrace.cc import controller as resolve
 from cctrace.cc import is_model_based
 from cctrace.cc.bbr1_model import PROBE_BW
@@ -119,6 +119,7 @@ class Share(Summarized, Jsonable):
             If the capture was not taken at the sender, flows do not overlap long enough, or BBR or loss-based flows
             are missing; says what would be needed.
         """
+        check_progress(progress)
         capture = source.capture() if isinstance(source, Simulation) else source
         if not isinstance(capture, Capture):
             raise ArgumentError(f"{source!r}: a share is fitted to a capture, or a simulation with packets=True")

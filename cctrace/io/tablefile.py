@@ -38,7 +38,7 @@ def save(path: str | os.PathLike[str], kind: str, parts: Iterable[Mapping[str, A
         for columns in parts:
             table = pa.table({name: _arrow(column) for name, column in columns.items()})
             if writer is None:
-                part = opened.enter_context(replacing(os.fspath(path)))
+                part = opened.enter_context(replacing(path))
                 file = opened.enter_context(open(part, "wb"))  # pyarrow takes only names that are UTF-8
                 writer = opened.enter_context(pq.ParquetWriter(file, table.schema, compression="zstd"))
             writer.write_table(table.cast(writer.schema))

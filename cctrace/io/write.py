@@ -137,7 +137,7 @@ def write_pcap(parts: Iterable[Packets], target: str | os.PathLike[str]) -> int:
     Returns the number of packets.
     """
     rows = 0
-    with replacing(os.fspath(target)) as part, open(part, "wb") as file:
+    with replacing(target) as part, open(part, "wb") as file:
         file.write(struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 128, _LINKTYPE_RAW))
         for packets in parts:
             for record in records(packets):

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import pandas as pd
 
-from cctrace.arguments import as_list, check_argument, whole
+from cctrace.arguments import as_list, check_argument, check_progress, whole
 from cctrace.display import Progress, silent
 from cctrace.io.counters.tcpinfo import TcpInfo
 from cctrace.learn.agent import COLUMNS, Agent
@@ -187,6 +187,7 @@ def simulated(
     >>> round(agent.searches[0].elected()[1], 1)
     0.7
     """
+    check_progress(progress)
     check_argument(isinstance(agent, Agent), "agent", agent, "an Agent, to be changed in place")
     seed = whole("seed", seed)
     wanted = range(len(agent.bins)) if bins is None else as_list(bins)

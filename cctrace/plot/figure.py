@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import functools
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from cctrace.analysis.flow_view import FlowView
-from cctrace.arguments import check_argument, text_of
+from cctrace.arguments import check_argument, short_repr, text_of
 from cctrace.display import connection
+from cctrace.errors import ArgumentError
 from cctrace.extras import needed
 from cctrace.path.transmissions import as_flow
 from cctrace.plot.packets import packets_of
@@ -80,6 +83,25 @@ def _notebook_figure() -> Any:
             return picture.getvalue()
 
     return Drawing
+
+
+def check_curves(series: object) -> None:
+    """Refuse what are no panels of curves, (time_s, values, label, options), as `over_time` takes them.
+
+    >>> check_curves({"first": [([0.0, 1.0], [10.0], "bbr3", {})]})
+    Traceback (most recent call last):
+    cctrace.errors.ArgumentError: series['first'][0] must have as many values (1) as times (2)
+    """
+    check_argument(isinstance(series, dict) and series, "series", series, "a dict: title of a panel to its curves")
+    for name, curves in series.items():  # type: ignore[attr-defined]
+        place = f"series[{short_repr(name)}]"
+        check_argument(isinstance(curves, list | tuple), place, curves, "a list of curves")
+        for k, curve in enumerate(curves):
+            is_curve = isinstance(curve, list | tuple) and len(curve) == 4 and isinstance(curve[3], Mapping)
+            check_argument(is_curve, f"{place}[{k}]", curve, "(time_s, values, label, options)")
+            times, values = np.size(curve[0]), np.size(curve[1])
+            if times != values:
+                raise ArgumentError(f"{place}[{k}] must have as many values ({values}) as times ({times})")
 
 
 def blank(inches: tuple[float, float], title: str = "") -> Figure:

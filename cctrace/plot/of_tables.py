@@ -13,7 +13,7 @@ import numpy as np
 
 from cctrace.arguments import as_list, check_argument, short_repr, text_of, whole
 from cctrace.errors import ArgumentError
-from cctrace.plot.figure import blank, finish, one_panel
+from cctrace.plot.figure import blank, check_curves, finish, one_panel
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -367,7 +367,7 @@ def over_time(
     >>> len(over_time({"first": [curve], "second": [curve]}, ylabel="Mbit/s").axes)
     2
     """
-    check_argument(isinstance(series, dict) and series, "series", series, "a dict: title of a panel to its curves")
+    check_curves(series)
     across = min(whole("columns", columns, 1), len(series))
     down = -(-len(series) // across)
     drawing = blank((5.2 * across + 0.3, 2.5 * down + 0.8), title)

@@ -35,14 +35,14 @@ def save(table: Table, folder: Path, name: str, nullable: Collection[str] = ()) 
         parts = arrow_tables(table, nullable)
         part: Any = next(parts)
         # pyarrow takes only names that are UTF-8, but any file that is open.
-        with replacing(str(path)) as file, open(file, "wb") as raw, pq.ParquetWriter(raw, part.schema) as writer:
+        with replacing(path) as file, open(file, "wb") as raw, pq.ParquetWriter(raw, part.schema) as writer:
             while part is not None:
                 writer.write_table(part)
                 part = None  # before the next one is made
                 part = next(parts, None)
         return path
     path = folder / f"{name}.csv.gz"
-    with replacing(str(path)) as file, open(file, "wb") as packed, gzip.GzipFile(path.stem, "wb", 1, packed) as out:
+    with replacing(path) as file, open(file, "wb") as packed, gzip.GzipFile(path.stem, "wb", 1, packed) as out:
         for part in csv_parts(table):
             out.write(part)
     return path

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cctrace.arguments import MAX_WORKERS, as_list, check_argument, check_progress, whole
+from cctrace.arguments import MAX_WORKERS, as_list, check_argument, check_progress, path_of, whole
 from cctrace.cc import own
 from cctrace.display import Progress, silent
 from cctrace.errors import ArgumentError, FormatError
@@ -100,8 +100,7 @@ def sweep(
     for task in tasks:
         _flows_and_path(fixed, task)  # wrong values are found before anything runs
     keys = [_key(fixed, task) for task in tasks]
-    check_argument(file is None or isinstance(file, str | os.PathLike), "file", file, "a path, or None")
-    results = {} if file is None else _load(file)
+    results = {} if file is None else _load(path_of("file", file))
     missing = [(key, task) for key, task in zip(keys, tasks, strict=True) if key not in results]
     _simulate_all(fixed, missing, results, file, workers, progress, len(tasks))
     return _dataset(axes, [results[key] for key in keys])

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cctrace.arguments import check_argument
+from cctrace.arguments import check_argument, check_progress, whole
 from cctrace.display import Jsonable, Progress, Summarized, silent
 from cctrace.sim.scenario import Scenario
 from cctrace.stressing.aims import Aim
@@ -188,8 +188,11 @@ def stress(
     reno gets less than 10 % of what the path offers for 4 s
     from ... all data packets are lost, ... times, every ...
     """
+    check_progress(progress)
     check_argument(isinstance(setting, Setting), "setting", setting, "a cctrace.stressing.trial.Setting")
     check_argument(isinstance(aim, Aim), "aim", aim, "a cctrace.stressing.aims.Aim")
+    check_argument(bounds is None or isinstance(bounds, Bounds), "bounds", bounds, "a cctrace.stressing.history.Bounds")
+    findings, runs, seed = whole("findings", findings, 1), whole("runs", runs, 1), whole("seed", seed)
     began, tried, nearest = time.monotonic(), 0, math.inf
     distinct: list[Finding] = []
     problem = Problem(setting, aim, bounds or Bounds())

@@ -42,6 +42,6 @@ def install(folder: str | os.PathLike[str] | None = None) -> Path:
     """
     target = (plugin_folder() if folder is None else Path(folder)) / PLUGIN.name
     target.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(str(target)) as file:
+    with replacing(target) as file:
         shutil.copyfile(PLUGIN, file)
     return target
