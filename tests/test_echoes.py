@@ -60,7 +60,7 @@ def test_time_stamps_wrap():
 
 
 def sender(**fields):
-    return SimpleNamespace(**{"ts_recent": 100, "rate_Bps": 0, "queued": 0} | fields)
+    return SimpleNamespace(**{"ts_recent": 100, "rate_Bps": 0, "wmem_alloc": 0} | fields)
 
 
 def test_a_packet_is_handed_over_once_what_it_echoes_was_received_and_before_anything_newer():
@@ -79,8 +79,8 @@ def test_a_packet_is_handed_over_once_what_it_echoes_was_received_and_before_any
 def test_a_clock_that_stands_still_does_not_fill_fq():
     """More than TCP Small Queues allow twice over does not wait, whatever old stamp a peer's packets echo."""
     p = SimpleNamespace(echoes=1)
-    assert is_overdue(sender(rate_Bps=1_000_000, queued=3_000), p, OPT_TIMESTAMPS, 100, 101, 1448)
-    assert not is_overdue(sender(rate_Bps=1_000_000, queued=60_000), p, OPT_TIMESTAMPS, 100, 101, 1448)
+    assert is_overdue(sender(rate_Bps=1_000_000, wmem_alloc=3_000), p, OPT_TIMESTAMPS, 100, 101, 1448)
+    assert not is_overdue(sender(rate_Bps=1_000_000, wmem_alloc=60_000), p, OPT_TIMESTAMPS, 100, 101, 1448)
 
 
 @pytest.mark.parametrize(

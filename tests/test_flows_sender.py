@@ -267,7 +267,15 @@ def test_a_short_super_packet_before_a_longer_one_ends_an_skb_and_did_not_wait(m
     columns = [packets[name] for name in ("time_ns", "direction", "flags", "seq", "ack", "window", "payload", "tsval")]
     columns += [packets[name] for name in ("tsecr", "options")]
     tp = SimpleNamespace(
-        established=1, handed=5, snd_nxt=at(2), mss=MSS, queued=0, skb_overhead=0, sent=0, queue_empty=0, due=0
+        established=1,
+        next_to_hand_over=5,
+        snd_nxt=at(2),
+        mss=MSS,
+        wmem_alloc=0,
+        skb_overhead=0,
+        sent=0,
+        queue_empty=0,
+        next_due=0,
     )
     p = SimpleNamespace(isn=ISN, sender=0, mss=MSS, echoes=0, same_skb_ns=10_000, ack_delay_ns=0)
     sent = []

@@ -120,7 +120,7 @@ def test_ticks_matter_to_a_timer_that_is_nearly_over(left_us, matters):
 def test_fq_lets_go_by_its_slack_and_a_step_of_the_clock_late(late_ns, waited_ns):
     """What left in time has exactly its time: 256 ns more would move a sample of the RTT by a microsecond."""
     sent = {"tail": 100, "total_retrans": 0, "syns": 1}
-    tp = SimpleNamespace(clock_ns=0, start_ns=0, wstamp_ns=10**9 + 5_000_000, rate_Bps=10**6, woken=1, **sent)
+    tp = SimpleNamespace(clock_ns=0, start_ns=0, wstamp_ns=10**9 + 5_000_000, rate_Bps=10**6, left_together=1, **sent)
     p = SimpleNamespace(fq=THROUGH_FQ)
     assert waited_in_timer(tp, p, 5_000_000 + late_ns) == waited_ns
 

@@ -21,7 +21,23 @@ from cctrace.io.source import open_source
 from cctrace.lang import elf, entry, machine, objects
 from cctrace.lang.fingerprint import Fingerprint
 from cctrace.lang.machine import Machine, Prepared
-from cctrace.lang.memory import ArrayAt, RecordOf, address_of, big64, call, callback, forget, little64, place, words
+from cctrace.lang.memory import (
+    ArrayAt,
+    CopyFields,
+    RecordOf,
+    SameFields,
+    SetFields,
+    address_of,
+    big64,
+    call,
+    callback,
+    forget,
+    little64,
+    place,
+    record_of,
+    with_fields,
+    words,
+)
 from tests.places import REPOSITORY
 
 ROW = np.dtype([("code_kind", "u1"), ("big", "?"), ("bytes", "i4"), ("rate", "f8"), ("column", "i8"), ("callee", "i8")])
@@ -619,3 +635,32 @@ def test_an_array_of_words_is_a_record_in_the_same_memory():
         assert state.tolist() == other.tolist() == [3, 6]
     with pytest.raises(CompileError, match="only an array of int64"):
         Machine(count_loss)(np.zeros(2), np.zeros(2))
+
+
+TALLY, SMALL = record_of("sent lost seen"), np.dtype([("sent", np.uint8), ("lost", np.int64)])
+is_as_lost, take_counters, forget_losses = (
+    SameFields("sent", "lost"),
+    CopyFields("sent", seen="lost"),
+    SetFields(lost=-1),
+)
+
+
+def update_tally(tallies, smalls):
+    same = is_as_lost(tallies[0], smalls[0])
+    take_counters(tallies[0], smalls[0])
+    forget_losses(smalls[0])
+    return 1 if same else 0
+
+
+@pytest.mark.parametrize(("sent", "same"), [(3, 1), (4, 0)])
+def test_many_fields_of_records_are_compared_copied_and_set_at_once(sent, same):
+    for function in (lambda *args: update_tally(*map(with_fields, args)), Machine(update_tally)):
+        tallies, smalls = np.array([(sent, 7, 0)], TALLY), np.array([(3, 7)], SMALL)
+        assert function(tallies, smalls) == same
+        assert (tallies.tolist(), smalls.tolist()) == ([(3, 7, 7)], [(3, -1)])
+    with pytest.raises(CompileError, match="something other than records"):
+        Machine(update_tally)(np.zeros((1, 3), np.int64), np.zeros(1, SMALL))
+    with pytest.raises(CompileError, match="there is no field 'lost'"):
+        Machine(update_tally)(np.zeros(1, TALLY), np.zeros(1, record_of("sent")))
+    with pytest.raises(CompileError, match="said to be known"):
+        Machine(update_tally, known={SMALL: {"lost": 7}})(tallies, smalls)

@@ -187,14 +187,16 @@ def test_a_bbr2_that_heeds_marks_is_followed_through_fq():
 def test_small_queues_let_through_what_the_controllers_own_super_packets_leave_room_for(longest, hands_over):
     """Two super-packets of three segments wait. A fourth segment, of a later rate, does not raise the limit now."""
     size, mss = 4 * 1448, 1448
-    tp = SimpleNamespace(mss=mss, rate_Bps=5_376_335, cwnd=30, snd_nxt=0, snd_una=0, snd_wnd=1 << 20, min0=4000)
+    tp = SimpleNamespace(
+        mss=mss, rate_Bps=5_376_335, cwnd=30, snd_nxt=0, snd_una=0, snd_wnd=1 << 20, tcp_min_rtt_us=4000
+    )
     tp.packets_out, tp.sacked_out, tp.lost_out, tp.retrans_out, tp.head, tp.tail, tp.ca_state = 20, 0, 0, 0, 0, 2, 0
-    tp.queued, tp.skb_overhead, tp.throttled, tp.longest = 2 * (3 * mss + 896), 896, 0, longest
+    tp.wmem_alloc, tp.skb_overhead, tp.tsq_throttled, tp.tso_segs = 2 * (3 * mss + 896), 896, 0, longest
     tp.skb_end = 0
     tp.clock_ns, tp.start_ns, tp.wstamp_ns, tp.gap_ns, tp.skb_bytes = 0, 0, schema.CLOCK_START_US * 1000, 0, 3 * mss
     seg = np.rec.array([(mss,), (2 * mss,)], dtype=[("skb_end", "i8")])
     assert may_hand_over(tp, seg, 0, 0, size, 0, False) == hands_over
-    assert tp.throttled == (not hands_over)
+    assert tp.tsq_throttled == (not hands_over)
 
 
 def test_what_an_earlier_trial_left_of_later_packets_is_not_read():
@@ -612,9 +614,9 @@ def test_small_queues_judge_a_retransmission_by_the_lost_skb_that_it_is_split_of
     seg = np.array([SimpleNamespace(end_seq=1448 * k + 1448, skb_end=ends[k], flags=state.LOST) for k in range(8)])
     tp = np.zeros(1, state.TP).view(np.recarray)[0]
     tp.mss, tp.tail, tp.snd_nxt, tp.packets_out, tp.lost_out = 1448, 8, 8 * 1448, 8, 8
-    tp.cwnd, tp.rate_Bps, tp.skb_overhead, tp.queued, tp.gap_ns = 100, 1_600_000, 1280, 19_432, 10_000_000
+    tp.cwnd, tp.rate_Bps, tp.skb_overhead, tp.wmem_alloc, tp.gap_ns = 100, 1_600_000, 1280, 19_432, 10_000_000
     assert may_hand_over(tp, seg, 0, 0, 2 * 1448, 0, False) == handed
-    assert tp.throttled != handed
+    assert tp.tsq_throttled != handed
 
 
 SKB = 45  # segments that a write of much data fills an skb with
@@ -630,7 +632,7 @@ def made(tp, segments, begins=0):
 
 def with_skbs():
     tp = np.zeros(1, state.TP).view(np.recarray)[0]
-    tp.mss, tp.cwnd, tp.snd_wnd, tp.longest, tp.tail, tp.srtt8 = 1448, 60, 1 << 20, 9, 2, 48_000
+    tp.mss, tp.cwnd, tp.snd_wnd, tp.tso_segs, tp.tail, tp.srtt_us8 = 1448, 60, 1 << 20, 9, 2, 48_000
     tp.wstamp_ns = schema.CLOCK_START_US * 1000
     return tp
 
@@ -661,7 +663,7 @@ def test_what_leaves_as_an_ack_comes_was_not_handed_over_before_unless_its_time_
     """fq's timer lets a packet go within 10 us, and does not wait for an ACK (seed 334106); a rate may be wrong."""
     tp, seg = with_skbs(), np.array([SimpleNamespace(tx_us=-6_000, skb_end=1448 * k) for k in (1, 2)])
     tp.snd_nxt, tp.packets_out, tp.rate_Bps, tp.gap_ns = 2 * 1448, 20, 9 * 1448 * 1024, 1_000_000
-    tp.skb_overhead, tp.queued = SKB_OVERHEAD_BYTES, 1448
+    tp.skb_overhead, tp.wmem_alloc = SKB_OVERHEAD_BYTES, 1448
     assert may_hand_over(tp, seg, late_ns, 2 * 1448, 6 * 1448, state.PSH, with_ack) == handed
 
 
@@ -683,8 +685,11 @@ def test_an_echo_dates_a_hand_over_however_short_the_packet_is(overdue, handed, 
     """TCP made it as long as its skb was, whose end was believed to be elsewhere (seed 334134)."""
     one, sent = np.zeros(1, np.int64), []
     packets = (one, one, one, one, one, one, one + 2896, one, one, one, one, one, one)
-    tp, p = SimpleNamespace(established=1, handed=0, snd_nxt=0, mss=1448, queued=0, skb_overhead=896), SimpleNamespace()
-    tp.queue_empty, tp.due = 0, 0
+    tp, p = (
+        SimpleNamespace(established=1, next_to_hand_over=0, snd_nxt=0, mss=1448, wmem_alloc=0, skb_overhead=896),
+        SimpleNamespace(),
+    )
+    tp.queue_empty, tp.next_due = 0, 0
     p.sender, p.isn, p.same_skb_ns, p.ack_delay_ns, p.echoes, p.mss = 0, 0, 1, 0, 1, 1448
     monkeypatch.setattr(continuing.handover, "may_hand_over", lambda *_: True)
     monkeypatch.setattr(continuing.handover, "is_too_short", lambda *_: True)
@@ -704,9 +709,9 @@ def test_an_echo_dates_a_hand_over_however_short_the_packet_is(overdue, handed, 
         (9, 9, {}, False),
         (5, 7, {}, True),  # seven would, or wait for room for nine
         (5, 5, {}, True),  # five wait for it, too, as the next ACK is near (tcp_tso_should_defer)
-        (5, 5, {"srtt8": 8 * 20_000}, False),  # it is not
+        (5, 5, {"srtt_us8": 8 * 20_000}, False),  # it is not
         (5, 5, {"cwnd": 14}, False),  # they are a third of cwnd
-        (7, 8, {"made": 4 * 1448}, True),  # whatever the last ones' lengths were (seed 334168)
+        (7, 8, {"handed_bytes": 4 * 1448}, True),  # whatever the last ones' lengths were (seed 334168)
         (5, 9, {"ca_state": 3}, False),  # in a recovery ACKs decide how much is sent
         (5, 9, {"skb_end": 7 * 1448}, False),  # an skb ends
         (3, 6, {}, False),  # one ends between two of three segments
@@ -716,14 +721,14 @@ def test_an_echo_dates_a_hand_over_however_short_the_packet_is(overdue, handed, 
         (5, 9, {"written": 5 * 1448 + 700}, False),  # no more is written but a short end
         (4.5, 9, {}, False),  # which has room
         (4.5, 5, {}, True),  # or waits, too, for room for nine
-        (4.5, 5, {"srtt8": 8 * 20_000}, False),
+        (4.5, 5, {"srtt_us8": 8 * 20_000}, False),
         (0.5, 1, {}, False),  # as no single segment does
         (5, 9, {"written": 6 * 1448}, True),
     ],
 )
 def test_what_is_shorter_than_rate_and_window_allow_was_made_at_another_rate(segments, room, changed, short):
     tp, seg = with_skbs(), np.array([SimpleNamespace(tx_us=schema.CLOCK_START_US - 6_000)] * 2)
-    tp.snd_nxt, tp.made, tp.now_us = 2 * 1448, 9 * 1448, schema.CLOCK_START_US
+    tp.snd_nxt, tp.handed_bytes, tp.now_us = 2 * 1448, 9 * 1448, schema.CLOCK_START_US
     written = changed.get("written", state.NEVER)
     for name, value in changed.items():
         if name != "written":

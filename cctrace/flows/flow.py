@@ -309,9 +309,9 @@ class Flow(Carded):
     def account(self) -> tuple[float, ...]:
         """(time with data outstanding, time limited by the receive window), us, from the re-enactment."""
         final, account = self._reenacted[3], list[float]()
-        for name in ("busy", "rwnd"):
-            since_us = final[f"{name}_since_us"]  # of what continued (or, paced, was to start) at the capture's end
-            account.append(float(final[f"{name}_us"] + (max(0, final["now_us"] - since_us) if since_us else 0)))
+        for total, since in (("busy_time_us", "busy_since_us"), ("rwnd_limited_us", "rwnd_since_us")):
+            since_us = final[since]  # of what continued (or, paced, was to start) at the capture's end
+            account.append(float(final[total] + (max(0, final["now_us"] - since_us) if since_us else 0)))
         return tuple(account)
 
     @functools.cached_property

@@ -39,66 +39,70 @@ SEG = record_of(
 )
 
 TP = record_of(
-    # sequence space and window
-    "snd_una snd_nxt snd_wnd max_window snd_wl1 rcv_nxt mss head tail list_head list_tail high_sack "
-    # counters
-    "packets_out sacked_out lost_out retrans_out delivered delivered_ce lost total_retrans syns bytes_acked bytes_sent "
-    "bytes_retrans dsack_dups reord_seen reordering "
-    # rate samples
-    "delivered_us first_tx_us app_limited rate_delivered rate_interval_us rate_app_limited queue_empty "
-    # RTT
-    "srtt8 mdev4 mdev_max4 rttvar4 rtt_seq rto_us min0_t min0 min1_t min1 min2_t min2 hz "
-    # recovery; where the CWR of the next reduction was seen (0: nowhere, -1: that of the last one is due)
-    "cwr_seq ca_state high_seq has_undo undo_marker undo_retrans retrans_stamp may_undo_cwnd frto retransmits is_reneg "
-    "tlp_high_seq tlp_retrans sack_ok ts_ok ecn misses_marks expected_ace has_new_window reduced_us blur_us "
-    # the peer's latest time stamp, and whether this ACK carries a newer one; the receiver's count of bytes with CE, by
-    # this ACK and by the latest (-1: not known)
-    "ts_recent ts_newer ce_reported ce_bytes "
-    # RACK
-    "rack_us rack_end_seq rack_rtt_us rack_advanced reo_steps reo_persist reo_last_delivered dsack_seen "
-    "reo_first_us expires_us probe_us loss_probes "
-    # within which a tick of the kernel's was (0: not known); whether another tick rate might change anything
-    "tick_low_us tick_high_us ticks_matter "
-    # cwnd usage and time accounting
-    "is_cwnd_limited max_packets_out cwnd_usage_seq unvalidated lsnd_us last_ack_us was_released "
-    "busy_since_us busy_us rwnd_since_us rwnd_until_us rwnd_us rwnd_reach credit_us credit_reach "
-    # since when the window has been closed with nothing outstanding, and the end of the byte that probed it
-    "shut_us probe_end "
-    # data acknowledged before the capture showed it
-    "late_low late_high "
-    # how the sender sends: segments of its super-packets (the largest lately, the last two), the end of its last small
-    # segment, whether a timer paces it (of 1024), how far apart
-    "burst burst1 burst2 small_end edge_seq paced send_gap_us "
-    # decisions of a replay (0: none), and when pacing releases the next one, see `sends.pace`; whether the replay marks
-    # the next packet as application-limited (-1: no replay)
-    "rate_Bps cwnd probing_rtt longest wstamp_ns late_ns skb_ns skb_bytes mark "
-    # the clock and what comes out
-    "now_us clock_ns start_ns ts_offset_us ts_tick_us tsecr answer_us rows logged sent uncaptured established "
-    "synack_us "
-    # records of states that rows of the stream share, and of what states share; those, rows and sends that were taken
-    # out of their tables
-    "states steady taken_rows taken_states taken_steady taken_sends "
-    # the super-packet that is being sent
-    "group_us group_ns group_first group_end_ns group_psh group_ts ts_late same_skb_ns "
-    # the super-packet that is being retransmitted: its first segment, the one after it, the end of the skb it was
-    # part of, and what was in flight before it
-    "retrans_first retrans_next retrans_end retrans_flying "
-    # whether packets go through fq; the place of the next one that TCP has not handed over; the memory of what waits
-    # in fq, what an skb takes besides its data, and whether TCP Small Queues hold TCP back; where an skb of the write
-    # queue ended, how often that was seen, and where another may have ended; the sizes of the last two super-packets
-    # handed over, and the start of one that small queues held back; the spacing of super-packets; whether the latest
-    # left together with another packet; how much more often fq's timer used all of its slack than not, how late it was
-    # then, and for how many more super-packets the replayed rate is doubted
-    "hands_over handed queued skb_overhead throttled skb_end skb_sure short_end made made_before cut_seq "
-    "gap_ns woken whole_slacks usual_late_ns doubted "
-    # the next of the writes that were not due when TCP last handed over data
-    "due"
+    # Sequence space and window; `head`, `tail`: the outstanding segments, `list_…`: those that RACK may judge.
+    "snd_una snd_nxt snd_wnd max_window snd_wl1 mss head tail list_head list_tail high_sack",
+    # Counters.
+    "packets_out sacked_out lost_out retrans_out delivered delivered_ce lost total_retrans syns bytes_acked bytes_sent",
+    "bytes_retrans dsack_dups reord_seen reordering",
+    # Rate samples.
+    "delivered_us first_tx_us app_limited rate_delivered rate_interval_us rate_app_limited queue_empty",
+    # RTT; the minimum of the last 300 s, and those of two sub-windows (lib/win_minmax.c).
+    "srtt_us8 mdev_us4 mdev_max_us4 rttvar_us4 rtt_seq rto_us hz",
+    "tcp_min_rtt_us tcp_min_rtt_at_us min1_rtt_us min1_rtt_at_us min2_rtt_us min2_rtt_at_us",
+    # Recovery.
+    "ca_state high_seq has_undo undo_marker undo_retrans retrans_stamp may_undo_cwnd frto retransmits is_reneg",
+    "tlp_high_seq tlp_retrans sack_ok ts_ok ecn misses_marks expected_ace has_new_window reduced_us blur_us",
+    "cwr_seq",  # where the CWR of the next reduction was seen; 0: nowhere, -1: that of the last one is due
+    # The peer's latest time stamp, and the receiver's count of bytes with CE.
+    "ts_recent tsecr",
+    "ts_newer",  # whether this ACK carries a newer time stamp
+    "ce_reported",  # the count in this ACK
+    "ce_bytes",  # the latest one; -1: not known
+    # RACK and its timers (`timers`).
+    "rack_us rack_end_seq rack_rtt_us rack_advanced reo_steps reo_persist reo_last_delivered dsack_seen",
+    "reo_first_us expires_us probe_us loss_probes",
+    "tick_low_us tick_high_us",  # within which a tick of the kernel's was; 0: not known
+    "ticks_matter",  # whether another tick rate might change anything
+    # What limited the sender, and for how long (tcp_chrono).
+    "is_cwnd_limited max_packets_out cwnd_usage_seq unvalidated lsndtime_us last_ack_us was_released",
+    "busy_since_us busy_time_us rwnd_since_us rwnd_until_us rwnd_limited_us rwnd_reach credit_us credit_reach",
+    "shut_us",  # since when the window has been closed with nothing outstanding; 0: it is not
+    "probe_end",  # end of the byte that probed it
+    "late_low late_high",  # data that were acknowledged before the capture showed them
+    # How the sender sends.
+    "max_burst last_burst prior_burst",  # segments of its super-packets: the largest lately, the last two
+    "small_end edge_seq",  # end of its last small segment; where the window's edge cut a super-packet; 0: nowhere
+    "paced send_gap_us",  # of 1024 sends, how many a timer released; how far apart the last two were
+    # Decisions of a replay, 0: none (`continuing.decide`), and when pacing releases the next packet (`sends.pace`).
+    "rate_Bps cwnd probing_rtt tso_segs wstamp_ns late_ns skb_ns skb_bytes",
+    "next_app_limited",  # whether a replay marks the next packet as application-limited; -1: there is none
+    # The clock, and what comes out.
+    "now_us clock_ns start_ns ts_offset_us ts_tick_us answer_us rows logged sent uncaptured established synack_us",
+    "states steady",  # rows of the tables that calls, and states, share
+    "taken_rows taken_states taken_steady taken_sends",  # rows that were taken out of their tables
+    # The super-packet that is being sent.
+    "group_us group_ns group_first group_end_ns group_psh group_ts ts_late same_skb_ns",
+    # The super-packet that is being retransmitted: its first segment, the one after it, the end of the skb that it was
+    # part of, and what was in flight before it.
+    "retrans_first retrans_next retrans_end retrans_flying",
+    # Hand-over to fq (`handover`).
+    "hands_over",  # whether packets go through fq
+    "next_to_hand_over",  # place of the next packet that TCP has not handed over
+    "wmem_alloc skb_overhead",  # memory of what waits in fq; what an skb takes besides its data
+    "tsq_throttled cut_seq",  # whether TCP Small Queues hold TCP back; start of the super-packet that they did last
+    "skb_end skb_sure short_end",  # where an skb of the write queue ended; how sure that is; where another may have
+    "handed_bytes prior_handed_bytes",  # sizes of the last two super-packets handed over
+    "gap_ns",  # between super-packets
+    "left_together",  # whether the latest left together with another packet
+    "whole_slacks usual_late_ns",  # how much more often fq's timer used all its slack than not; how late it was then
+    "doubtful_rates",  # super-packets for which the replayed rate is still doubted
+    "next_due",  # the next of the writes that were not due when TCP last handed over data
 )
 
 RS = record_of(
     "flag first_sack_us last_sack_us sack_delivered reord ack prior_delivered prior_delivered_us prior_ce prior_lost "
     "tx_in_flight tx_in_flight_v2 is_app_limited is_retrans last_end_seq snd_interval_us delivered interval_us rtt_us "
-    "losses acked_sacked prior_in_flight is_ack_delayed acking_tlp lost delivered_ce send"
+    "losses acked_sacked prior_in_flight is_ack_delayed is_acking_tlp_retrans lost delivered_ce send"
 )
 
 # What must be known about a connection before the pass; one record per connection.
@@ -129,11 +133,18 @@ SENT = np.dtype([(c.name, c.dtype) for c in schema.SENDS])
 
 LOG = record_of("time_ns seq end_seq why")
 
-# Where the pass is: connection, packet of it (-1: it has not begun), what is used of the answers, the first poll that
-# is not over, the next decision; how much room it needs where it had to stop; whether a controller leads it, how many
-# rows that knows, whether TCP may hand over next (and a time stamp, see `reenact.precede`), and the place of the packet
-# before which the pass pauses.
-PASS = record_of("connection packet taken poll decision needed led led_rows asks stamp until")
+# Where the pass is.
+PASS = record_of(
+    "connection packet",  # and its packet; -1: it has not begun
+    "until",  # place of the packet before which the pass pauses
+    "answered poll",  # answers written; the first poll that is not over
+    "decision",  # the next decision
+    "needed",  # how many rows the table needs for lack of which it stopped
+    "awaits_decisions",  # whether a controller decides as rows are added (`replaying.engine.leading`)
+    "decided_rows",  # on so many rows
+    "may_hand_over",  # whether TCP may hand over data next: 1, or `continuing.BEFORE`
+    "stamp",  # a time stamp, see `continuing.precede`
+)
 
 # What TCP_INFO would have answered; columns of schema.TCP_INFO plus the poll they answer.
 SNAP = record_of(
@@ -143,19 +154,18 @@ SNAP = record_of(
 )
 
 
-# What the table of connections keeps of each direction of a connection. `ring` and `width`, `gaps` and `room` are where
-# its outstanding segments and its holes are in a pool, and how many it may hold there; `late_low` to `late_high` is
-# what was acknowledged before the capture showed it, `lowest` the lowest number shown (older may follow).
-# `syn_whole` is whether the SYN's options were captured whole, `ecn_syn` AE, CWR and ECE of the SYN as one number,
-# `ace_first` those of the first other packet, plus 1, `ecn_bits` those ever set.
+# What the table of connections keeps of each direction of a connection.
 SIDE = record_of(
-    "packets data_packets distinct_bytes origin has_origin snd_nxt max_ack has_ack first_ack ack_base ack_span "
-    "syn syn_ack syn_ns syn_count syn_whole ecn_syn ace_first ecn_bits begin_ns opening last_ns largest gcd fin "
-    "mss sent retransmitted "
-    "opened_ns echo_ns echo_data_ns timed timed_val timed_ns "
-    "ts_count ts_first ts_last ts_first_ns ts_last_ns ts_phase_us out_of_order uncaptured_bytes cut copies "
-    "late_low late_high lowest refilled rtt_ns typical_ns fins single "
-    "head tail ring width holes gaps room"
+    "packets data_packets distinct_bytes origin has_origin snd_nxt max_ack has_ack first_ack ack_base ack_span",
+    "syn syn_ack syn_ns syn_count begin_ns opening last_ns largest gcd fin fins single mss sent retransmitted",
+    "syn_whole",  # whether the SYN's options were captured whole
+    "ecn_syn ace_first ecn_bits",  # AE, CWR, ECE: of the SYN; of the first other packet, plus 1; those ever set
+    "opened_ns echo_ns echo_data_ns timed timed_val timed_ns rtt_ns typical_ns",
+    "ts_count ts_first ts_last ts_first_ns ts_last_ns ts_phase_us out_of_order uncaptured_bytes cut copies",
+    "late_low late_high",  # what was acknowledged before the capture showed it
+    "lowest refilled",  # the lowest number shown (older may follow)
+    # Where its outstanding segments and its holes are in a pool, and how many it may hold there.
+    "head tail ring width holes gaps room",
 )
 OPTION_BYTES = 12  # of a segment, taken by time stamps
 HOLES = 256  # holes remembered per direction; a connection with more at one time counts some data twice

@@ -8,13 +8,13 @@ No machine may therefore access the same memory as records of two dtypes.
 
 import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from cctrace.lang.emit import LLVM, Array, Emitter, Record, Scalar, Shape, Value, described, kind_of_dtype
-from cctrace.lang.memory import ArrayAt, RecordOf
+from cctrace.lang.emit import LLVM, Array, Emitter, Record, Scalar, Shape, Value, described, kind_of_dtype, number
+from cctrace.lang.memory import ArrayAt, CopyFields, FieldsAtOnce, HasFields, RecordOf, SameFields, SetFields
 
 MAX_NATURAL = (1 << 62) - 1  # the sum of two is a natural number of 64 bits, too
 _dtypes: dict[Any, Any] = {}
@@ -81,14 +81,47 @@ class Accesses(Emitter):
             self.fields[pointer] = self._access(record.dtype, offset)
         return dtype, pointer
 
+    def field_value(self, record: Record, name: str) -> Value:
+        """Return the value of a field."""
+        return self.load(*self.field(record, name))
+
+    def put_field(self, record: Record, name: str, value: Value) -> None:
+        """Write a number to a field."""
+        raise NotImplementedError
+
+    def _fields_at_once(self, what: FieldsAtOnce, records: Sequence[Value]) -> Value:
+        """Compare, copy or set many fields of records."""
+        if not all(isinstance(record, Record) for record in records):
+            self.refuse(f"gives {type(what).__name__} something other than records")
+        record: Any = records[0]
+        other: Any = records[-1]
+        if isinstance(what, SameFields):
+            return self._all_equal(record, {name: self.field_value(other, name) for name in what.names})
+        if isinstance(what, HasFields):
+            return self._all_equal(record, {name: number(value) for name, value in what.values.items()})
+        if isinstance(what, CopyFields):
+            for name, source in what.sources.items():
+                self.put_field(record, name, self.field_value(other, source))
+        if isinstance(what, SetFields):
+            for name, value in what.values.items():
+                self.put_field(record, name, number(value))
+        return None
+
+    def _all_equal(self, record: Record, values: Mapping[str, Value]) -> Scalar:
+        tests = [self.compare("==", self.field_value(record, name), value) for name, value in values.items()]
+        return Scalar("bool", functools.reduce(lambda a, b: self.op(f"and i1 {a}, {b}"), tests))
+
     def _access(self, dtype: np.dtype, offset: int) -> str:
         """Return the metadata of an access to the field at an offset; fields that overlap are one to LLVM."""
         place = f"{canonical(dtype)}" if _share_bytes(dtype) else f"{canonical(dtype)}.{offset}"
         kind = f'!{{!"{place}", !{{!"memory"}}, i64 0}}'
         return f", !tbaa !{{{kind}, {kind}, i64 0}}"
 
-    def in_memory(self, what: ArrayAt | RecordOf, source: Value) -> Value:
-        """Return the array at an address, or the record that an array of int64 holds."""
+    def in_memory(self, what: ArrayAt | RecordOf | FieldsAtOnce, args: Sequence[Value]) -> Value:
+        """Return the array at an address, or the record that an array of int64 holds; or see `_fields_at_once`."""
+        source = args[0]
+        if isinstance(what, FieldsAtOnce):
+            return self._fields_at_once(what, args)
         if isinstance(what, ArrayAt):
             return Array(what.dtype, self.op(f"inttoptr i64 {self.convert(source, 'int').text} to ptr"), (None,))
         if not isinstance(source, Array) or source.dtype != np.int64:

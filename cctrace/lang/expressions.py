@@ -14,7 +14,7 @@ from cctrace.lang.definitions import value_of
 from cctrace.lang.emit import LLVM, Array, Record, Scalar, Several, Shape, Value, described, number
 from cctrace.lang.fields import VIEW_COLUMNS
 from cctrace.lang.intrinsics import INTRINSICS
-from cctrace.lang.memory import ArrayAt, RecordOf
+from cctrace.lang.memory import ArrayAt, FieldsAtOnce, RecordOf
 
 if TYPE_CHECKING:
     import numpy as np
@@ -127,10 +127,8 @@ class Expressions(Accesses):
     def _of_Name(self, node: Any) -> Value:
         if node.id in self.variables:
             like, slots = self.variables[node.id]
-            types_ = (t for t, _ in words_of(like))
-            return made_of(
-                like, iter([self.op(f"load {t}, ptr {slot}") for t, slot in zip(types_, slots, strict=True)])
-            )
+            loads = (f"load {t}, ptr {slot}" for (t, _), slot in zip(words_of(like), slots, strict=True))
+            return made_of(like, iter([self.op(load) for load in loads]))
         if node.id in self.local:
             self.refuse(f"uses {node.id!r} before it is assigned")
         return self.known(node, self.static(node))
@@ -139,14 +137,17 @@ class Expressions(Accesses):
         """Return the value that a field of such records always has, None if it is not known."""
         return self.module.known.get(record.dtype.names, {}).get(name) if self.module.known else None
 
+    def field_value(self, record: Record, name: str) -> Value:
+        """Return the value of a field, a constant if it is known."""
+        known = self.known_value(record, name)
+        return super().field_value(record, name) if known is None else number(record.dtype[name].type(known))
+
     def _of_Attribute(self, node: Any) -> Value:
         if (value := self.static(node)) is not MISSING:
             return self.known(node, value)
         base = self.expr(node.value)
         if isinstance(base, Record):
-            if (known := self.known_value(base, node.attr)) is not None:
-                return number(base.dtype[node.attr].type(known))
-            return self.load(*self.field(base, node.attr))
+            return self.field_value(base, node.attr)
         if self.module.controller:  # whose arrays are lists where it is interpreted
             self.refuse(f"reads the attribute {node.attr!r} of something other than self and ack")
         if isinstance(base, Array) and node.attr in ("size", "shape") and None not in base.shape:
@@ -354,7 +355,7 @@ class Expressions(Accesses):
         owner, function = self.step(node.func)
         me = [self.expr(ast.Name("self", ast.Load()))] if owner else []
         function = function if owner else self.static(node.func)
-        known = types.FunctionType, ArrayAt, RecordOf
+        known = types.FunctionType, ArrayAt, RecordOf, FieldsAtOnce
         is_known = isinstance(function, known) or (callable(function) and function in INTRINSICS)
         if not is_known or any(isinstance(a, ast.Starred) for a in node.args):
             self.refuse(f"calls {ast.unparse(node.func)}, which is not compiled")
@@ -364,8 +365,8 @@ class Expressions(Accesses):
             if node.keywords or not least <= len(args) <= most:
                 self.refuse(f"calls {ast.unparse(node.func)} with {len(args)} arguments, or by keyword")
             return lowered(self, *args)
-        if isinstance(function, ArrayAt | RecordOf):
-            return self.in_memory(function, args[0])
+        if isinstance(function, ArrayAt | RecordOf | FieldsAtOnce):
+            return self.in_memory(function, args)
         names, defaults = function.__code__.co_varnames[: function.__code__.co_argcount], function.__defaults__ or ()
         given = dict(zip(names, args, strict=False)) | {k.arg: self.expr(k.value) for k in node.keywords}
         given = dict(zip(names[len(names) - len(defaults) :], map(number, defaults), strict=True)) | given

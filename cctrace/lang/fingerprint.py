@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from cctrace.cc import asking, cmath
-from cctrace.lang.memory import ArrayAt, RecordOf
+from cctrace.lang.memory import ArrayAt, FieldsAtOnce, RecordOf
 
 _ABSENT = object()
 _BUILTINS = frozenset(vars(builtins))  # hidden by a global of the same name
@@ -97,6 +97,8 @@ class Fingerprint:
             return f"function {self.function(value)}"
         if isinstance(value, ArrayAt | RecordOf):
             return f"{type(value).__name__} {dtype_text(value.dtype)}"
+        if isinstance(value, FieldsAtOnce):
+            return f"{type(value).__name__} {vars(value)}"
         if isinstance(value, types.ModuleType):  # those of its names that the function uses
             if value.__name__.partition(".")[0] in ("math", "numpy") or value.__name__.startswith(_OURS):
                 return value.__name__

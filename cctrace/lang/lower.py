@@ -262,25 +262,29 @@ class _Function(Expressions):
             record = self.expr(node.value)
             if not isinstance(record, Record):
                 self.refuse(f"assigns to the attribute {node.attr!r} of {described(record)}")
-            if self.known_value(record, node.attr) is not None:
-                self.refuse(f"assigns to {node.attr!r}, whose value is said to be known")
-            dtype, pointer = self.field(record, node.attr)
-            if self.module.controller:
-                self.check_writable(self.module.controller, record, node.attr)
-            return dtype, pointer, node.attr
+            return *self.writable(record, node.attr), node.attr
         dtype, pointer, rest = self.item(self.expr(node.value), node.slice)
         if rest:
             self.refuse("assigns to a row of an array")
         return dtype, pointer, ""
 
-    def check_writable(self, controller: type[Controller], record: Record, name: str) -> None:
-        """Refuse to assign to what a controller only reads."""
-        if record.dtype.names == VIEW_COLUMNS[controller.view]:
+    def put_field(self, record: Record, name: str, value: Value) -> None:
+        """Write a number to a field."""
+        self.put(*self.writable(record, name), name, value)
+
+    def writable(self, record: Record, name: str) -> tuple[np.dtype, str]:
+        """Return (dtype, pointer) of a field; refuse what is known, and what a controller only reads."""
+        if self.known_value(record, name) is not None:
+            self.refuse(f"assigns to {name!r}, whose value is said to be known")
+        dtype, pointer = self.field(record, name)
+        controller = self.module.controller
+        if controller and record.dtype.names == VIEW_COLUMNS[controller.view]:
             self.refuse(f"assigns to ack.{name}; inputs are read only")
-        if name in param_fields(controller):
+        if controller and name in param_fields(controller):
             self.refuse(f"assigns to self.{name}, which is a parameter; parameters are constant in a run")
-        if fields_of(controller)[name].length:
+        if controller and fields_of(controller)[name].length:
             self.refuse(f"assigns to the array self.{name}; assign to its elements")
+        return dtype, pointer
 
     def copy(self, array: Array, value: Value) -> None:
         """Copy an array, or one number repeatedly, to a slice."""

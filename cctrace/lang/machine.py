@@ -25,6 +25,7 @@ In such functions:
 * memory that is known by its address only is reached with `cctrace.lang.memory`: ``words(w.buffer)[k]``; other compiled
   code (a controller's `Compiled.address`) is called with ``call(address, event, state, ack)``;
 * an array of int64 that is copied and compared as a whole is a record elsewhere: ``RecordOf(dtype)(array).field``;
+  many fields of records are compared, copied or set at once by `SameFields`, `CopyFields` and `SetFields`;
 * module-level functions of any module may be called, module-level numbers and tuples of numbers are constants;
 * an index is not checked: it lies within the array (a negative one counts from the end);
 * nothing is allocated; there are no strings, lists, exceptions, closures or * arguments.

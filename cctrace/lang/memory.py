@@ -2,6 +2,7 @@
 
     words(address)[k]                   an array of int64; `naturals`: uint64, `reals`: float64, `ArrayAt(dtype)`: any
     RecordOf(dtype)(array)              the record that an array of int64 holds
+    SameFields("a", "b")(one, other)    whether two records have the same a and b; `CopyFields`, `SetFields`
     call(address, event, state, ack)    a function of three words that returns one, like `Compiled.address`
     big64(array, at), little64(…)       eight bytes of an array of bytes as a signed number, highest or lowest first
 
@@ -102,6 +103,56 @@ class RecordOf:
     def __call__(self, words: Any) -> Any:
         """Return the record, its fields as attributes."""
         return with_fields(words.view(self.dtype))[0]
+
+
+class FieldsAtOnce:
+    """What is done with many fields of a record in one call."""
+
+
+class SameFields(FieldsAtOnce):
+    """Return whether two records have the same values in these fields; compiled, all are compared without branches."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+
+    def __call__(self, one: Any, other: Any) -> bool:
+        """Return whether they are the same."""
+        return all(getattr(one, name) == getattr(other, name) for name in self.names)
+
+
+class HasFields(FieldsAtOnce):
+    """Return whether fields of a record have these constant values; compiled, all are compared without branches."""
+
+    def __init__(self, **values: int) -> None:
+        self.values = values
+
+    def __call__(self, record: Any) -> bool:
+        """Return whether they have."""
+        return all(getattr(record, name) == value for name, value in self.values.items())
+
+
+class CopyFields(FieldsAtOnce):
+    """Give fields of a record the values of another one's: of the same name, or ``target="source"``."""
+
+    def __init__(self, *same: str, **others: str) -> None:
+        self.sources = {name: name for name in same} | others
+
+    def __call__(self, record: Any, other: Any) -> None:
+        """Copy them, to the first record from the second."""
+        for name, source in self.sources.items():
+            setattr(record, name, getattr(other, source))
+
+
+class SetFields(FieldsAtOnce):
+    """Set fields of a record to constant integers."""
+
+    def __init__(self, **values: int) -> None:
+        self.values = values
+
+    def __call__(self, record: Any) -> None:
+        """Set them."""
+        for name, value in self.values.items():
+            setattr(record, name, value)
 
 
 words = ArrayAt(np.int64)

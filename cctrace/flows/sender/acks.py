@@ -11,40 +11,16 @@ from cctrace.cc.linux import CA_CWR, CA_LOSS, CA_RECOVERY
 from cctrace.flows.sender import ratesample, recovery, reno_sacks, rtt_filters, timers
 from cctrace.flows.sender import scoreboard as sb
 from cctrace.flows.sender.emitting import emit
-from cctrace.flows.state import DSACK, EVER_RETRANS, LOST, RETRANS, SACKED
+from cctrace.flows.state import DSACK, EVER_RETRANS, LOST, RETRANS, RS, SACKED
 from cctrace.io.layout import NO_COUNTER
+from cctrace.lang.memory import SetFields
 from cctrace.schema import CONG_AVOID, ON_ACK, PKTS_ACKED
 from cctrace.tcp.ecn import ACCURATE_ECN, ACE_MASK, ACE_START, CLASSIC_ECN, ECHO, newly_marked
 from cctrace.tcp.rack import DEFAULT_REORDERING
 
-
-def clear(rs):
-    """Start a new ACK (or none: calls between ACKs)."""
-    rs.flag = 0
-    rs.first_sack_us = 0
-    rs.last_sack_us = 0
-    rs.sack_delivered = 0
-    rs.prior_delivered = 0
-    rs.prior_delivered_us = 0
-    rs.prior_ce = 0
-    rs.prior_lost = 0
-    rs.tx_in_flight = 0
-    rs.tx_in_flight_v2 = 0
-    rs.is_app_limited = 0
-    rs.is_retrans = 0
-    rs.last_end_seq = 0
-    rs.snd_interval_us = 0
-    rs.delivered = -1
-    rs.interval_us = -1
-    rs.rtt_us = -1
-    rs.losses = 0
-    rs.acked_sacked = 0
-    rs.prior_in_flight = 0
-    rs.is_ack_delayed = 0
-    rs.acking_tlp = 0
-    rs.lost = -1
-    rs.delivered_ce = -1
-    rs.send = -1
+# Start a new ACK, or none, for calls between ACKs.
+_UNKNOWN = ("delivered", "interval_us", "rtt_us", "lost", "delivered_ce", "send")
+clear = SetFields(**dict.fromkeys(RS.names or (), 0) | dict.fromkeys(_UNKNOWN, -1))
 
 
 def update_window(tp, ack, ack_seq, window):

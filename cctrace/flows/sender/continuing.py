@@ -18,13 +18,13 @@ from cctrace.schema import CLOCK_START_US, CWND_EVENT
 from cctrace.tcp.sequence import unwrap
 from cctrace.tcp.small_queue import SKB_OVERHEAD_BYTES
 
-BEFORE = 2  # of `at.asks`: before the next packet, not after the last one
+BEFORE = 2  # `at.may_hand_over`: before the next packet, not after the last one
 HANDED_SEGMENTS = 256  # that TCP hands to fq at a time, at most: two of the largest super-packets, or an initial window
 
 
 def decide(tp, decided, i):
     """Apply the controller's decision at row `i` of `decided`."""
-    tp.rate_Bps, tp.cwnd, tp.probing_rtt, tp.longest = decided[i, 1], decided[i, 2], decided[i, 3], decided[i, 4]
+    tp.rate_Bps, tp.cwnd, tp.probing_rtt, tp.tso_segs = decided[i, 1], decided[i, 2], decided[i, 3], decided[i, 4]
     tp.skb_overhead = decided[i, 5] if decided[i, 5] > 0 else SKB_OVERHEAD_BYTES
 
 
@@ -32,13 +32,13 @@ def mark(tp, hints):
     """Record whether a replay, if any, marks the next packet as application-limited."""
     marked, _ = hints
     if tp.sent < marked.size:
-        tp.mark = np.int64(marked[tp.sent])
+        tp.next_app_limited = np.int64(marked[tp.sent])
 
 
 def precede(tp, seg, rs, out, snap, p, at, sequence, k, packets, polls, hints):
     """Process what happened before the packet at place `k`: RACK's timer, writes, and hand-overs shown by echoes.
 
-    `at.asks` is BEFORE if TCP may have handed over data then.
+    `at.may_hand_over` is BEFORE if TCP may have handed over data then.
     """
     _, due = hints
     time_ns, direction, _, seq, _, _, payload, _, _, _, _, _, _ = packets
@@ -51,7 +51,7 @@ def precede(tp, seg, rs, out, snap, p, at, sequence, k, packets, polls, hints):
         if tcp_sender.clock_us(event_ns, p.start_ns) >= tp.reo_first_us - 1_000_000 // tp.hz:
             tp.ticks_matter = 1
         if at.stamp != 0 and tp.reo_first_us <= tcp_sender.clock_us(event_ns, p.start_ns):
-            q = sequence[handover.next_data(p, sequence, max(k + 1, tp.handed), direction, payload)]
+            q = sequence[handover.next_data(p, sequence, max(k + 1, tp.next_to_hand_over), direction, payload)]
             if shows_timer(tp, seg, unwrap(seq[q], p.isn, tp.snd_nxt)):
                 timers.note_tick(tp, tp.reo_first_us, tcp_sender.clock_us(event_ns, p.start_ns))
         fires_ns = (timers.tick_by(tp, tp.reo_first_us) - CLOCK_START_US) * 1000 + p.start_ns
@@ -61,13 +61,14 @@ def precede(tp, seg, rs, out, snap, p, at, sequence, k, packets, polls, hints):
             clear(rs)
             rs.ack = tp.snd_una
             recovery.reordering_timeout(tp, seg, rs, out)
-            at.asks = BEFORE if p.fq == state.THROUGH_FQ else 0
-    if tp.due < due.shape[0] and tp.clock_ns < due[tp.due, 0] < event_ns and handover.waits_in_fq(tp, due[tp.due, 0]):
-        tcp_sender.answer(tp, snap, at, polls, due[tp.due, 0], p.start_ns)
-        tcp_sender.set_clock(tp, due[tp.due, 0], p.start_ns)
+            at.may_hand_over = BEFORE if p.fq == state.THROUGH_FQ else 0
+    due_ns = due[tp.next_due, 0] if tp.next_due < due.shape[0] else state.NEVER
+    if tp.clock_ns < due_ns < event_ns and handover.waits_in_fq(tp, due_ns):
+        tcp_sender.answer(tp, snap, at, polls, due_ns, p.start_ns)
+        tcp_sender.set_clock(tp, due_ns, p.start_ns)
         at.stamp = at.stamp if at.stamp != 0 else np.int64(-1)
     if at.stamp != 0:
-        at.asks = BEFORE
+        at.may_hand_over = BEFORE
 
 
 def shows_timer(tp, seg, a):
@@ -79,13 +80,13 @@ def shows_timer(tp, seg, a):
 
 def continue_sending(tp, seg, rs, out, log, sent, p, at, sequence, k, packets, decided, hints):
     """TCP may hand over data after the packet at place `k`, with what the controller has decided."""
-    if at.led == 0 and decided.shape[0] > 0:
+    if at.awaits_decisions == 0 and decided.shape[0] > 0:
         decide(tp, decided, min(tp.rows, decided.shape[0]) - 1)
     calls, _, _ = out
     if tp.rows > tp.taken_rows and calls[tp.rows - tp.taken_rows - 1].event == CWND_EVENT:
         stamp_next(tp)
-    stamp = at.stamp if at.asks == BEFORE else -1
-    at.asks = 0
+    stamp = at.stamp if at.may_hand_over == BEFORE else -1
+    at.may_hand_over = 0
     hand_over(tp, seg, rs, out, log, sent, p, sequence, k, packets, hints, stamp)
 
 
@@ -99,7 +100,7 @@ def hand_over(tp, seg, rs, out, log, sent, p, sequence, k, packets, hints, stamp
     written = handover.written_by_now(tp, due)
     room = HANDED_SEGMENTS - 1
     while tp.established:
-        first = handover.next_data(p, sequence, max(k + 1, tp.handed), direction, payload)
+        first = handover.next_data(p, sequence, max(k + 1, tp.next_to_hand_over), direction, payload)
         if first == sequence.size:
             return
         last, size = handover.super_packet(p, sequence, first, time_ns, direction, flags, seq, payload)
@@ -128,7 +129,7 @@ def hand_over(tp, seg, rs, out, log, sent, p, sequence, k, packets, hints, stamp
                 mark(tp, hints)
                 tcp_sender.send(tp, seg, rs, out, log, sent, p, time_ns[q], a, end, data, flags[q], tsval[q])
                 a += data
-        tp.handed = last + 1
-        tp.queued += tp.skb_overhead + size
+        tp.next_to_hand_over = last + 1
+        tp.wmem_alloc += tp.skb_overhead + size
         if tp.queue_empty and not is_retransmission:
             return  # a write has ended: had more been written, no segment would be short

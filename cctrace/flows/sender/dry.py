@@ -25,7 +25,7 @@ def runs_dry(tp, p, sequence, k, packets):
     counts [Linux618] tcp_rate_check_app_limited.
     """
     time_ns, direction, flags, _, ack, window, payload, _, _, _, _, sack_count, _ = packets
-    if tp.hands_over or tp.paced > PACED or tp.ca_state > CA_DISORDER or tp.srtt8 == 0:
+    if tp.hands_over or tp.paced > PACED or tp.ca_state > CA_DISORDER or tp.srtt_us8 == 0:
         return False
     wanted, una, asked_ns, last_ns = 0, tp.snd_una, np.int64(0), np.int64(0)
     soon_ns, sent, super_packets = 1000 * (tp.answer_us + 1), np.int64(0), 0
@@ -58,7 +58,7 @@ def runs_dry(tp, p, sequence, k, packets):
 
 def longest_wait(tp):
     """Return the segments for which cwnd must have room, at most, before the sender sends: a super-packet."""
-    rate_Bps = stack_pacing_rate(tp.mss, tp.packets_out, TCP_INFINITE_SSTHRESH, tp.packets_out, tp.srtt8)
-    made = tso_autosize(rate_Bps, near_peer_bytes(SK_GSO_MAX_SIZE, tp.min0), tp.mss, MIN_TSO_SEGS)
-    longest = max(made, tp.burst)
+    rate_Bps = stack_pacing_rate(tp.mss, tp.packets_out, TCP_INFINITE_SSTHRESH, tp.packets_out, tp.srtt_us8)
+    made = tso_autosize(rate_Bps, near_peer_bytes(SK_GSO_MAX_SIZE, tp.tcp_min_rtt_us), tp.mss, MIN_TSO_SEGS)
+    longest = max(made, tp.max_burst)
     return min(longest, (tp.packets_out + longest) // TSO_WIN_DIVISOR + 1)

@@ -31,7 +31,7 @@ def is_overdue(tp, p, option, echo, stamp, size):
     """Return whether a packet was handed over before an ACK with time stamp `stamp` was processed (0: none)."""
     if p.echoes == 0 or stamp == 0 or not option & OPT_TIMESTAMPS or not is_newer(stamp, echo):
         return False
-    return tp.rate_Bps <= 0 or not is_throttled(tp.queued, size, LARGER * tp.rate_Bps, True, 2)
+    return tp.rate_Bps <= 0 or not is_throttled(tp.wmem_alloc, size, LARGER * tp.rate_Bps, True, 2)
 
 
 def stamp_before(tp, p, sequence, k, packets):
@@ -40,7 +40,7 @@ def stamp_before(tp, p, sequence, k, packets):
     q = sequence[k]
     if p.echoes == 0 or direction[q] == p.sender or not flags[q] & ACK or not options[q] & OPT_TIMESTAMPS:
         return np.int64(0)
-    first = next_data(p, sequence, max(k + 1, tp.handed), direction, payload)
+    first = next_data(p, sequence, max(k + 1, tp.next_to_hand_over), direction, payload)
     if first == sequence.size or not options[sequence[first]] & OPT_TIMESTAMPS:
         return np.int64(0)
     stamp = np.int64(tsval[q])

@@ -98,7 +98,7 @@ def waited_in_timer(tp, p, ns):
         if p.fq == THROUGH_FQ and paced_ns <= due and ns - due <= AT_ONCE_NS:
             return 0
         due = max(due, paced_ns)
-    if p.fq == THROUGH_FQ and not tp.woken and ns - tp.clock_ns > AT_ONCE_NS:
+    if p.fq == THROUGH_FQ and not tp.left_together and ns - tp.clock_ns > AT_ONCE_NS:
         return timer_late_ns(tp, ns - due)
     return min(max(ns - due, 0), LATEST_NS)
 
@@ -112,16 +112,16 @@ def timer_late_ns(tp, late_ns):
     """
     whole = late_ns >= TIMER_SLACK_NS - SAME_PASS_NS
     tp.whole_slacks += 1 if whole else -1
-    tp.doubted = DOUBTFUL if late_ns < -SAME_PASS_NS else max(tp.doubted - 1, 0)
+    tp.doubtful_rates = DOUBTFUL if late_ns < -SAME_PASS_NS else max(tp.doubtful_rates - 1, 0)
     late_ns = min(max(late_ns, 0), LATEST_NS)
     if whole:
         tp.usual_late_ns = late_ns
-    return tp.usual_late_ns if tp.whole_slacks > 0 and tp.doubted > 0 else late_ns
+    return tp.usual_late_ns if tp.whole_slacks > 0 and tp.doubtful_rates > 0 else late_ns
 
 
 def waits_in_fq(tp, ns):
     """Return whether data written at `ns` wait in fq; if not, their departure is a better estimate of the write."""
-    return tp.hands_over and (tp.queued > 0 or paced_until_ns(tp) > ns)
+    return tp.hands_over and (tp.wmem_alloc > 0 or paced_until_ns(tp) > ns)
 
 
 def may_wait_ns(tp):
@@ -132,7 +132,7 @@ def may_wait_ns(tp):
     """
     if tp.rate_Bps <= 0:
         return tp.gap_ns
-    if tp.queued == 0 and paced_until_ns(tp) <= tp.clock_ns:
+    if tp.wmem_alloc == 0 and paced_until_ns(tp) <= tp.clock_ns:
         return 0
     return max(tp.gap_ns, tp.skb_bytes * 1_000_000_000 // tp.rate_Bps)
 
@@ -146,17 +146,17 @@ def leaves_with_ack(p, sequence, k, first, time_ns, direction):
 
 
 def longest(tp, rate_Bps):
-    """Return the bytes of the longest super-packet at a pacing rate of any kernel; `tp.longest` is this one's."""
-    return tso_autosize(rate_Bps, near_peer_bytes(GSO_MAX_SIZE_5_19, tp.min0), tp.mss, MIN_TSO_SEGS) * tp.mss
+    """Return the bytes of the longest super-packet at a pacing rate of any kernel; `tp.tso_segs` is this one's."""
+    return tso_autosize(rate_Bps, near_peer_bytes(GSO_MAX_SIZE_5_19, tp.tcp_min_rtt_us), tp.mss, MIN_TSO_SEGS) * tp.mss
 
 
 def written_by_now(tp, due):
     """Return up to which position the application has written, if it is known when its writes were `due`."""
-    while tp.due < due.shape[0] and due[tp.due, 0] <= tp.clock_ns:
-        tp.due += 1
+    while tp.next_due < due.shape[0] and due[tp.next_due, 0] <= tp.clock_ns:
+        tp.next_due += 1
     if due.shape[0] == 0:
         return NEVER
-    return due[tp.due - 1, 1] if tp.due > 0 else np.int64(0)
+    return due[tp.next_due - 1, 1] if tp.next_due > 0 else np.int64(0)
 
 
 def is_too_short(tp, seg, size, written):
@@ -165,7 +165,7 @@ def is_too_short(tp, seg, size, written):
     A super-packet has what rate and cwnd allow of the data that are `written`, but for a short end, which may wait. One
     that was split off when TCP Small Queues held it back keeps its size.
     """
-    full, left = tp.longest * tp.mss, left_of_skb(tp, tp.snd_nxt)
+    full, left = tp.tso_segs * tp.mss, left_of_skb(tp, tp.snd_nxt)
     room = (tp.cwnd - sb.in_flight(tp)) * tp.mss
     made = min(full, room, written // tp.mss * tp.mss)
     if tp.cut_seq == tp.snd_nxt or left == size or left < size == made:  # an skb ends, or grows into the room
@@ -177,7 +177,7 @@ def is_too_short(tp, seg, size, written):
         return size < made and 2 * size != made  # two of half the size: an skb ends between them
     third = min(tp.cwnd * tp.mss, tp.snd_wnd) // TSO_WIN_DIVISOR
     age_ns = (tp.now_us - seg[tp.head & (seg.size - 1)].tx_us) * 1000
-    return waits_for_ack(room, full, third, tp.now_us * 1000 - tp.wstamp_ns, age_ns, tp.srtt8 * 125)
+    return waits_for_ack(room, full, third, tp.now_us * 1000 - tp.wstamp_ns, age_ns, tp.srtt_us8 * 125)
 
 
 def ends_skb(tp, p, sequence, last, end, size, packets):
@@ -221,10 +221,10 @@ def may_hand_over(tp, seg, ns, a, b, flag, with_ack):
     skbs = 0 if tp.head == tp.tail else 1 if is_single(tp, seg) else 2
     # tcp_write_xmit splits new data for the present rate before this check, and tcp_grow_skb adds to what had to wait;
     # of a lost skb, tcp_retransmit_skb splits off what is sent after it.
-    most = tp.longest * tp.mss if tp.longest > 0 else longest(tp, tp.rate_Bps)
+    most = tp.tso_segs * tp.mss if tp.tso_segs > 0 else longest(tp, tp.rate_Bps)
     made = whole if is_retransmission or tp.rate_Bps <= 0 else min(size, most, room * tp.mss)
-    if is_throttled(tp.queued, tp.skb_overhead + made, max(tp.rate_Bps, 0), is_retransmission, skbs):
-        tp.throttled, tp.cut_seq = 1, a
+    if is_throttled(tp.wmem_alloc, tp.skb_overhead + made, max(tp.rate_Bps, 0), is_retransmission, skbs):
+        tp.tsq_throttled, tp.cut_seq = 1, a
         return False
     return segments <= room
 
@@ -237,10 +237,10 @@ def note_made(tp, a, size, since_ns):
     (tcp_grow_skb), so the earlier of two places counts. Other short ones rarely end twice at the same place of an skb,
     and do not outweigh a place at which many ended.
     """
-    tp.woken = 1 if since_ns <= AT_ONCE_NS else 0
+    tp.left_together = 1 if since_ns <= AT_ONCE_NS else 0
     if a < tp.snd_nxt:
         return
-    if tp.made < min(tp.made_before, size) and tp.ca_state < CA_RECOVERY:
+    if tp.handed_bytes < min(tp.prior_handed_bytes, size) and tp.ca_state < CA_RECOVERY:
         full, few = full_skb(tp), FEW_GROWN * tp.mss
         past = (a - tp.skb_end) % full
         if tp.skb_end == 0 or past > few:
@@ -252,7 +252,7 @@ def note_made(tp, a, size, since_ns):
         else:
             tp.skb_sure = min(tp.skb_sure + 1, MAX_SURE)
         tp.short_end = a
-    tp.made_before, tp.made = tp.made, size
+    tp.prior_handed_bytes, tp.handed_bytes = tp.handed_bytes, size
 
 
 def is_ack_first(p, sequence, k, time_ns, direction):
@@ -278,10 +278,10 @@ def is_single(tp, seg):
 
 def leave(tp, payload, is_last):
     """Remove a segment that leaves fq; return whether TCP, which waited for its super-packet to leave, continues."""
-    tp.queued -= payload
+    tp.wmem_alloc -= payload
     if not is_last:
         return False
-    tp.queued -= tp.skb_overhead
-    waited = tp.throttled != 0
-    tp.throttled = 0
+    tp.wmem_alloc -= tp.skb_overhead
+    waited = tp.tsq_throttled != 0
+    tp.tsq_throttled = 0
     return waited

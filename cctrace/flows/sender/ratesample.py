@@ -11,7 +11,20 @@ Sources: draft-cheng-iccrg-delivery-rate-estimation; [Linux] net/ipv4/tcp_rate.c
 """
 
 from cctrace.flows.state import EVER_RETRANS, RETRANS, SACKED
+from cctrace.lang.memory import CopyFields
 from cctrace.tcp.rate import app_limited_after, rate_interval_us
+
+# What a sample takes from the segment.
+copy_sample = CopyFields(
+    "tx_in_flight",
+    "tx_in_flight_v2",
+    prior_delivered="tx_delivered",
+    prior_delivered_us="tx_delivered_us",
+    prior_ce="tx_ce",
+    prior_lost="tx_lost",
+    is_app_limited="tx_app_limited",
+    send="tx_send",
+)
 
 
 def on_sent(tp, s, in_flight):
@@ -26,7 +39,7 @@ def on_sent(tp, s, in_flight):
     s.tx_lost = tp.lost
     s.tx_in_flight = in_flight
     s.tx_in_flight_v2 = in_flight
-    s.tx_app_limited = tp.mark if tp.mark >= 0 else 1 if tp.app_limited != 0 else 0
+    s.tx_app_limited = tp.next_app_limited if tp.next_app_limited >= 0 else 1 if tp.app_limited != 0 else 0
     s.tx_send = tp.sent
 
 
@@ -36,14 +49,7 @@ def on_delivered(tp, rs, s, end_seq):
         return
     newest = s.tx_us > tp.first_tx_us or (s.tx_us == tp.first_tx_us and end_seq > rs.last_end_seq)
     if rs.prior_delivered == 0 or newest:
-        rs.prior_delivered = s.tx_delivered
-        rs.prior_delivered_us = s.tx_delivered_us
-        rs.prior_ce = s.tx_ce
-        rs.prior_lost = s.tx_lost
-        rs.tx_in_flight = s.tx_in_flight
-        rs.tx_in_flight_v2 = s.tx_in_flight_v2
-        rs.is_app_limited = s.tx_app_limited
-        rs.send = s.tx_send
+        copy_sample(rs, s)
         rs.is_retrans = 1 if s.flags & (RETRANS | EVER_RETRANS) else 0
         rs.last_end_seq = end_seq
         tp.first_tx_us = s.tx_us
@@ -66,7 +72,7 @@ def generate(tp, rs, delivered, lost):
     rs.delivered = tp.delivered - rs.prior_delivered
     rs.delivered_ce = tp.delivered_ce - rs.prior_ce
     rs.lost = tp.lost - rs.prior_lost
-    interval = rate_interval_us(rs.snd_interval_us, tp.now_us - rs.prior_delivered_us, tp.min0)
+    interval = rate_interval_us(rs.snd_interval_us, tp.now_us - rs.prior_delivered_us, tp.tcp_min_rtt_us)
     if interval < 0:
         return
     rs.interval_us = interval

@@ -46,7 +46,7 @@ def is_held_by_cwnd(tp):
 
     Until the next ACK only a timer makes room [Linux] tcp_xmit_retransmit_queue.
     """
-    return sends.is_by_timer(tp) and tp.last_ack_us - tp.lsnd_us > tp.send_gap_us
+    return sends.is_by_timer(tp) and tp.last_ack_us - tp.lsndtime_us > tp.send_gap_us
 
 
 def time_out(tp, seg, rs, out):

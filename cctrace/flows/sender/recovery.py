@@ -101,8 +101,8 @@ def note_new_data(tp, seq, cwr):
         if tp.cwr_seq < 0 and tp.ca_state >= linux.CA_CWR:
             tp.high_seq = seq
         tp.cwr_seq = 0 if tp.cwr_seq < 0 else seq
-    elif tp.cwr_seq < 0 and tp.now_us - tp.reduced_us > tp.srtt8 >> 4:  # its packet was lost before the capture point
-        tp.cwr_seq = 0
+    elif tp.cwr_seq < 0 and tp.now_us - tp.reduced_us > tp.srtt_us8 >> 4:
+        tp.cwr_seq = 0  # its packet was lost before the capture point
 
 
 def end_reduction(tp, rs, out):
@@ -379,7 +379,7 @@ def process_tlp_ack(tp, seg, rs, out):
     flag = rs.flag
     if rs.ack < tp.tlp_high_seq:
         return
-    rs.acking_tlp = tp.tlp_retrans
+    rs.is_acking_tlp_retrans = tp.tlp_retrans
     if not tp.tlp_retrans or flag & sb.DSACK_TLP:
         tp.tlp_high_seq = 0
     elif rs.ack > tp.tlp_high_seq:  # the probe repaired a loss

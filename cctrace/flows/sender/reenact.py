@@ -32,8 +32,10 @@ MARGIN = 64  # rows that one packet can cause besides those for each outstanding
 BELIEVABLE_GAP = 1 << 28  # bytes
 MAX_UNCAPTURED = 1 << 18  # segments, outstanding and missing together; of 1448 bytes they are 380 MB
 UNCAPTURED_PER_PACKET = 64  # more missing segments for each captured packet: a super-packet of 64 kB
-IGNORED, NOTHING, OUT, RETRANSMISSIONS, SENDS, ANSWERS, RING, ASKS = range(-2, 6)  # from OUT on: tables that lack room
-PAUSED = ASKS + 1
+IGNORED, NOTHING, OUT, RETRANSMISSIONS, SENDS, ANSWERS, RING, UNDECIDED = range(
+    -2, 6
+)  # from OUT on: tables that lack room
+PAUSED = UNDECIDED + 1
 FINALS, SCRATCH = 6, 8  # of the tables, besides those
 
 
@@ -43,9 +45,9 @@ def reenact(packets, sacks, order, first, params, polls, decided, hints, place, 
     `hints`: which sends a replay marks as application-limited, and when writes were due (`Capture.reenactment`).
 
     Returns the number of the table that lacks room, NOTHING if all is done. The packet at which it stops has not been
-    processed, so it continues there once the table is larger. A pass that a controller leads (`place.led`) also
-    stops, with ASKS, where rows were added and TCP may hand over next: it goes on once they have been decided.
-    It stops, with PAUSED, before the packet at place `place.until`.
+    processed, so it continues there once the table is larger. If `place.awaits_decisions`, the pass
+    also stops, with UNDECIDED, where rows were added and TCP may hand over next: it goes on once a controller has
+    decided on them. It stops, with PAUSED, before the packet at place `place.until`.
     """
     out, log, sent, snap, seg, ends, finals, _, scratch = tables
     time_ns, direction, _, _, _, _, payload, tsval, _, _, _, _, _ = packets
@@ -59,12 +61,12 @@ def reenact(packets, sacks, order, first, params, polls, decided, hints, place, 
             if c:
                 tp.rows, tp.logged, tp.sent = ends[c - 1, 0], ends[c - 1, 1], ends[c - 1, 2]
                 tp.states, tp.steady = ends[c - 1, 3], ends[c - 1, 4]
-            tcp_sender.start(tp, p, p.start_ns)
+            tcp_sender.start(tp, p)
             at.packet = 0
         sequence = order[first[c] : first[c + 1]]
         for k in range(at.packet, min(sequence.size, at.until)):
             lacks = NOTHING
-            if at.asks == 0:
+            if at.may_hand_over == 0:
                 if p.fq != state.THROUGH_FQ and tp.paced > state.PACED and direction[sequence[k]] != p.sender:
                     tcp_sender.bring_forward(tp, p, sequence, k, time_ns, direction, payload, tsval)
                 lacks = lacking(tp, p, at, sequence, k, packets, polls, out, log, sent, snap, seg)
@@ -72,21 +74,21 @@ def reenact(packets, sacks, order, first, params, polls, decided, hints, place, 
                     return lacks
                 if lacks == NOTHING:
                     precede(tp, seg, rs, out, snap, p, at, sequence, k, packets, polls, hints)
-                if at.asks == BEFORE and at.led != 0 and tp.rows > at.led_rows:
+                if at.may_hand_over == BEFORE and at.awaits_decisions != 0 and tp.rows > at.decided_rows:
                     at.packet = k
-                    return ASKS
-            if at.asks == BEFORE:
+                    return UNDECIDED
+            if at.may_hand_over == BEFORE:
                 continue_sending(tp, seg, rs, out, log, sent, p, at, sequence, k - 1, packets, decided, hints)
                 lacks = lacking(tp, p, at, sequence, k, packets, polls, out, log, sent, snap, seg)
                 if lacks >= OUT:
                     return lacks
-            if at.asks == 0:
+            if at.may_hand_over == 0:
                 if lacks == NOTHING:
                     process(tp, p, at, sequence, k, packets, sacks, polls, decided, hints, tables)
-                if at.asks != 0 and at.led != 0 and tp.rows > at.led_rows:
+                if at.may_hand_over != 0 and at.awaits_decisions != 0 and tp.rows > at.decided_rows:
                     at.packet = k
-                    return ASKS
-            if at.asks != 0:
+                    return UNDECIDED
+            if at.may_hand_over != 0:
                 continue_sending(tp, seg, rs, out, log, sent, p, at, sequence, k, packets, decided, hints)
         if at.until < sequence.size:
             at.packet = at.until
@@ -130,15 +132,15 @@ def lacking(tp, p, at, sequence, k, packets, polls, out, log, sent, snap, seg):
         lacks, at.needed = SENDS, tp.sent - tp.taken_sends + new
     elif tp.tail - tp.head + new > seg.size:
         lacks, at.needed = RING, tp.tail - tp.head + new
-    elif at.taken + answers > snap.size:
-        lacks, at.needed = ANSWERS, at.taken + answers
+    elif at.answered + answers > snap.size:
+        lacks, at.needed = ANSWERS, at.answered + answers
     if lacks != NOTHING:
         at.packet = k
     return lacks
 
 
 def process(tp, p, at, sequence, k, packets, sacks, polls, decided, hints, tables):
-    """Process the packet at place `k`; `at.asks` says whether TCP may hand over data to fq next."""
+    """Process the packet at place `k`; `at.may_hand_over` says whether TCP may hand over data to fq next."""
     out, log, sent, snap, seg, _, _, blocks, scratch = tables
     rs = scratch[0]
     time_ns, direction, flags, seq, _, _, payload, _, _, _, _, _, _ = packets
@@ -153,16 +155,16 @@ def process(tp, p, at, sequence, k, packets, sacks, polls, decided, hints, table
         at.decision += 1
     if fl & state.RST:
         return
-    if is_sent and k < tp.handed and payload[q] > 0:
+    if is_sent and k < tp.next_to_hand_over and payload[q] > 0:
         last, _ = super_packet(p, sequence, k, time_ns, direction, flags, seq, payload)
         if leave(tp, np.int64(payload[q]), last == k):
             tcp_sender.answer(tp, snap, at, polls, event_ns + TASKLET_NS, p.start_ns)
-            at.asks = 0 if is_ack_first(p, sequence, k, time_ns, direction) else 1
+            at.may_hand_over = 0 if is_ack_first(p, sequence, k, time_ns, direction) else 1
     elif is_sent:
         process_sent(tp, seg, rs, out, log, sent, p, at, sequence, k, packets, hints)
     elif fl & state.ACK:
         process_ack(tp, seg, rs, out, log, blocks, p, sequence, k, packets, sacks)
-        at.asks = 1 if p.fq == state.THROUGH_FQ else 0
+        at.may_hand_over = 1 if p.fq == state.THROUGH_FQ else 0
 
 
 def process_sent(tp, seg, rs, out, log, sent, p, at, sequence, k, packets, hints):
@@ -191,7 +193,7 @@ def process_sent(tp, seg, rs, out, log, sent, p, at, sequence, k, packets, hints
         tp.queue_empty = 1
     if p.fq == state.THROUGH_FQ:
         last, _ = super_packet(p, sequence, k, time_ns, direction, flags, seq, payload)
-        at.asks = 1 if last == k and (a < prior or not tp.queue_empty) else 0
+        at.may_hand_over = 1 if last == k and (a < prior or not tp.queue_empty) else 0
 
 
 def process_ack(tp, seg, rs, out, log, blocks, p, sequence, k, packets, sacks):
@@ -351,7 +353,7 @@ class Pass:
         out, log, sent, snap, _ = self._growing
         rows, logged, departed, states, steady = self._ends[-1] if len(self._ends) else (0, 0, 0, 0, 0)
         stream = EventColumns(out[:rows], self._states[:states], self._steady[:steady])
-        return stream, log[:logged], sent[:departed], self._ends, snap[: self.at["taken"][0]], self.finals
+        return stream, log[:logged], sent[:departed], self._ends, snap[: self.at["answered"][0]], self.finals
 
 
 def are_equal(one: Values, other: Values) -> bool:

@@ -12,22 +12,16 @@ Sources: RFC 2018, RFC 2883 (D-SACK), RFC 8985 (RACK-TLP); [Linux] tcp_input.c, 
 
 from cctrace.flows.sender import ratesample, skbs
 from cctrace.flows.sender.emitting import write
-from cctrace.flows.state import EVER_RETRANS, LISTED, LOST, RETRANS, SACKED
+from cctrace.flows.state import EVER_RETRANS, LISTED, LOST, RETRANS, SACKED, SEG, STEADY
+from cctrace.lang.memory import CopyFields
 from cctrace.schema import SKB_MARKED_LOST
 from cctrace.tcp import rack
 from cctrace.tcp.ecn import CLASSIC_ECN
 
 DATA, WIN_UPDATE, DATA_ACKED, RETRANS_ACKED, SYN_ACKED, DATA_SACKED, F_ECE = 1, 2, 4, 8, 16, 32, 64
-ORIG_SACK_ACKED, UNA_ADVANCED, DSACKING, DSACK_TLP, RENEGING, LOST_RETRANS, MAYBE_DELAYED, SET_TIMER = (
-    128,
-    256,
-    512,
-    1024,
-    2048,
-    4096,
-    8192,
-    16384,
-)
+ORIG_SACK_ACKED, UNA_ADVANCED, DSACKING, DSACK_TLP = 128, 256, 512, 1024
+RENEGING, LOST_RETRANS, MAYBE_DELAYED, SET_TIMER = 2048, 4096, 8192, 16384
+copy_skb = CopyFields(**{name: name[4:] for name in STEADY.names or () if name[4:] in (SEG.names or ())})
 NOT_DUP = DATA | WIN_UPDATE | DATA_ACKED | SYN_ACKED
 ALERT = DATA_SACKED | F_ECE | DSACKING
 
@@ -97,7 +91,7 @@ def count_delivered(tp, segments, ece):
 def rack_advance(tp, flags, end_seq, tx_us):
     """Record the delivery of a segment sent at `tx_us` [Linux] tcp_rack_advance."""
     rtt = tp.now_us - tx_us
-    if rack.rack_is_original(rtt, tp.min0, flags & (RETRANS | EVER_RETRANS) != 0):
+    if rack.rack_is_original(rtt, tp.tcp_min_rtt_us, flags & (RETRANS | EVER_RETRANS) != 0):
         return
     tp.rack_advanced = 1
     tp.rack_rtt_us = rtt
@@ -260,11 +254,7 @@ def mark_lost(tp, seg, i, rs, out):
     _, states, steady = out
     row = steady[tp.steady - 1 - tp.taken_steady]
     row.skb_segments = marked
-    row.skb_tx_in_flight = s.tx_in_flight
-    row.skb_tx_in_flight_v2 = s.tx_in_flight_v2
-    row.skb_tx_lost = s.tx_lost
-    row.skb_tx_delivered = s.tx_delivered
-    row.skb_tx_app_limited = s.tx_app_limited
+    copy_skb(row, s)
     row.skb_tx_has_mstamp = 1 if s.tx_delivered_us else 0
     states[tp.states - 1 - tp.taken_states].rs_send = s.tx_send
 
@@ -273,7 +263,7 @@ def rack_detect(tp, seg, rs, out):
     """Mark what RACK judges lost; return the longest time (us) another still has [Linux] tcp_rack_detect_loss."""
     mask = seg.size - 1
     window = rack.rack_reo_wnd_us(
-        tp.reord_seen, tp.ca_state, tp.sacked_out, tp.reordering, tp.min0, tp.reo_steps, tp.srtt8
+        tp.reord_seen, tp.ca_state, tp.sacked_out, tp.reordering, tp.tcp_min_rtt_us, tp.reo_steps, tp.srtt_us8
     )
     wait = 0
     i = tp.list_head

@@ -56,13 +56,13 @@ def before_send(tp, rs, out):
     clear(rs)
     rs.ack = tp.snd_una
     flying = sb.in_flight(tp)
-    limited = tp.queue_empty and tp.lost_out <= tp.retrans_out and tp.queued == 0  # fq is empty, too
+    limited = tp.queue_empty and tp.lost_out <= tp.retrans_out and tp.wmem_alloc == 0  # fq is empty, too
     if limited:
         tp.app_limited = app_limited_until(tp.delivered, flying)
     tp.queue_empty = 0
-    if tp.packets_out == 0 and tp.lsnd_us:
-        timers.note_left(tp, tp.lsnd_us + tp.rto_us - tp.now_us)
-        if tp.now_us - tp.lsnd_us > tp.rto_us:
+    if tp.packets_out == 0 and tp.lsndtime_us:
+        timers.note_left(tp, tp.lsndtime_us + tp.rto_us - tp.now_us)
+        if tp.now_us - tp.lsndtime_us > tp.rto_us:
             emit(out, tp, rs, CWND_EVENT, EVENT_CWND_RESTART)
     if flying == 0:
         emit(out, tp, rs, CWND_EVENT, EVENT_TX_START)
@@ -124,9 +124,9 @@ def is_by_timer(tp):
 
 def note_pacing(tp):
     """Learn from a new send whether sends follow ACKs or a pacing timer, and the timer's spacing."""
-    if tp.rwnd_since_us == 0 and tp.lsnd_us:
+    if tp.rwnd_since_us == 0 and tp.lsndtime_us:
         tp.paced += ((1024 if is_by_timer(tp) else 0) - tp.paced) >> 3
-        tp.send_gap_us = tp.now_us - tp.lsnd_us
+        tp.send_gap_us = tp.now_us - tp.lsndtime_us
 
 
 def pace(tp, payload, begins):
@@ -181,7 +181,7 @@ def window_binds(tp):
     """
     if tp.packets_out == 0:
         return is_shut(tp)
-    return window_left(tp) < max(tp.mss, min(tp.burst * tp.mss, tp.snd_wnd // 3))
+    return window_left(tp) < max(tp.mss, min(tp.max_burst * tp.mss, tp.snd_wnd // 3))
 
 
 def note_burst(tp, segments):
@@ -194,10 +194,10 @@ def note_burst(tp, segments):
     """
     left = window_left(tp)
     at_edge = left <= 0 or (left < tp.mss and tp.small_end > tp.snd_una)
-    cut = tp.cwnd == 0 and tp.paced > state.PACED and segments < min(tp.burst1, tp.burst2) and not at_edge
-    tp.burst = max(segments, tp.burst - (tp.burst >> 3))
-    tp.burst2 = tp.burst1
-    tp.burst1 = segments
+    cut = tp.cwnd == 0 and tp.paced > state.PACED and segments < min(tp.last_burst, tp.prior_burst) and not at_edge
+    tp.max_burst = max(segments, tp.max_burst - (tp.max_burst >> 3))
+    tp.prior_burst = tp.last_burst
+    tp.last_burst = segments
     return cut
 
 
@@ -227,7 +227,7 @@ def account_window(tp, cut):
     stop_window_clock(tp)
     reach = window_left(tp) + sb.in_flight(tp) * tp.mss
     if cut and sb.in_flight(tp) * tp.mss < tp.credit_reach:
-        tp.rwnd_us -= tp.credit_us
+        tp.rwnd_limited_us -= tp.credit_us
     if tp.group_psh:
         tp.credit_us = 0
     if not tp.queue_empty and not cut and window_binds(tp) and (tp.cwnd == 0 or sb.in_flight(tp) < tp.cwnd):
@@ -239,7 +239,7 @@ def stop_window_clock(tp):
     """The receive window does not limit the sender any more [Linux] tcp_chrono_stop."""
     if tp.rwnd_since_us:
         waited_us = max(0, tp.now_us - tp.rwnd_since_us)
-        tp.rwnd_us += waited_us
+        tp.rwnd_limited_us += waited_us
         tp.rwnd_since_us, tp.rwnd_until_us = 0, tp.now_us
         if waited_us > tp.answer_us:  # not between the segments of one super-packet
             tp.credit_us = waited_us
@@ -311,7 +311,7 @@ def retransmit(tp, seg, rs, out, log, i, tx_us, ts, why, joins):
         one.skb_end = s.end_seq
         one.tx_in_flight = one.tx_in_flight_v2 = tp.retrans_flying + tp.retrans_next - tp.retrans_first
     s.flags |= state.EVER_RETRANS
-    tp.lsnd_us = tp.now_us
+    tp.lsndtime_us = tp.now_us
     if why == state.PROBE:
         timers.on_probe(tp, 1)
         return
@@ -346,7 +346,7 @@ def show_reordered(tp, seg, a, b):
         s = seg[i & (seg.size - 1)]
         if s.flags & (state.UNCAPTURED | state.SACKED | state.LOST | state.RETRANS) != state.UNCAPTURED:
             return False
-        if tp.now_us - s.tx_us >= min(tp.min0 >> 1, LATEST_US):
+        if tp.now_us - s.tx_us >= min(tp.tcp_min_rtt_us >> 1, LATEST_US):
             return False
         i += 1
     for j in range(first, i):

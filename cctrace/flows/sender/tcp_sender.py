@@ -17,7 +17,8 @@ from cctrace.flows.sender.acks import clear, on_ack, update_rtt
 from cctrace.flows.sender.dry import SAME_LOOP_NS
 from cctrace.flows.sender.emitting import emit
 from cctrace.flows.sender.handover import waited_in_timer
-from cctrace.flows.state import CWR, DIRECTLY, FIN, PACED, PSH, SYN, THROUGH_FQ
+from cctrace.flows.state import CWR, DIRECTLY, FIN, PACED, PARAM, PSH, SNAP, SYN, THROUGH_FQ, TP
+from cctrace.lang.memory import CopyFields
 from cctrace.schema import CLOCK_START_US, INIT, U32_MAX
 from cctrace.tcp.ecn import ace_of
 from cctrace.tcp.rack import DEFAULT_REORDERING
@@ -32,23 +33,28 @@ MAX_LONGER = 4  # times the usual gap: longer gaps are not between waiting packe
 IDLE_US = 200  # a pipe empty for this long was left empty by the application
 
 
-def start(tp, p, start_ns):
+# What a connection's parameters say that its state has, too.
+copy_parameters = CopyFields(*(name for name in TP.names or () if name in (PARAM.names or ())))
+# What TCP_INFO answers; its other fields are computed.
+copy_info = CopyFields(
+    *(name for name in SNAP.names or () if name in (TP.names or ())),
+    unacked="packets_out",
+    sacked="sacked_out",
+    lost="lost_out",
+    retrans="retrans_out",
+    time_ns="clock_ns",
+    min_rtt="tcp_min_rtt_us",
+    rto="rto_us",
+    delivery_rate_app_limited="rate_app_limited",
+)
+
+
+def start(tp, p):
     """Reset `tp` for the connection with parameters `p`."""
-    tp.mss = p.mss
-    tp.answer_us = p.answer_us
-    tp.hz = p.hz
+    copy_parameters(tp, p)
     tp.rto_us = FIRST_TIMEOUT_US
-    tp.sack_ok = p.sack_ok
-    tp.ts_ok = p.ts_ok
-    tp.ecn = p.ecn
-    tp.delivered_ce = p.delivered_ce
-    tp.misses_marks = p.misses_marks
     tp.expected_ace = -1
     tp.ce_bytes = 0 if p.has_syn else -1
-    tp.ts_offset_us = p.ts_offset_us
-    tp.ts_tick_us = p.ts_tick_us
-    tp.same_skb_ns = p.same_skb_ns
-    tp.blur_us = p.blur_us
     tp.hands_over = 1 if p.fq == THROUGH_FQ else 0
     tp.paced = 1024 if tp.hands_over else 0
     tp.skb_overhead = SKB_OVERHEAD_BYTES
@@ -58,12 +64,11 @@ def start(tp, p, start_ns):
     tp.reo_steps = 1
     tp.undo_retrans = -1
     tp.rate_app_limited = 1
-    tp.mark = -1
+    tp.next_app_limited = -1
     tp.queue_empty = 1
     tp.now_us = CLOCK_START_US
-    tp.clock_ns = start_ns
-    tp.start_ns = start_ns
-    tp.group_end_ns = start_ns - (1 << 60)
+    tp.clock_ns = p.start_ns
+    tp.group_end_ns = p.start_ns - (1 << 60)
     rtt_filters.reset_min(tp, CLOCK_START_US, U32_MAX)
     if not p.has_syn:
         tp.snd_una = 1
@@ -89,31 +94,10 @@ def set_clock(tp, ns, start_ns):
 def snapshot(tp, snap, row, poll):
     """Write TCP_INFO's answer in the current state."""
     r = snap[row]
+    copy_info(r, tp)
     r.poll = poll
-    r.time_ns = tp.clock_ns
-    r.ca_state = tp.ca_state
-    r.unacked = tp.packets_out
-    r.sacked = tp.sacked_out
-    r.lost = tp.lost_out
-    r.retrans = tp.retrans_out
-    r.rtt = tp.srtt8 >> 3
-    r.rttvar = tp.mdev4 >> 2
-    r.min_rtt = tp.min0
-    r.rto = tp.rto_us
-    r.total_retrans = tp.total_retrans
-    r.bytes_acked = tp.bytes_acked
-    r.bytes_sent = tp.bytes_sent
-    r.bytes_retrans = tp.bytes_retrans
-    r.delivered = tp.delivered
-    r.delivered_ce = tp.delivered_ce
-    r.rate_delivered = tp.rate_delivered
-    r.rate_interval_us = tp.rate_interval_us
-    r.delivery_rate_app_limited = tp.rate_app_limited
-    r.busy_time_us = tp.busy_us
-    r.rwnd_limited_us = tp.rwnd_us
-    r.reordering = tp.reordering
-    r.reord_seen = tp.reord_seen
-    r.dsack_dups = tp.dsack_dups
+    r.rtt = tp.srtt_us8 >> 3
+    r.rttvar = tp.mdev_us4 >> 2
 
 
 def answer(tp, snap, at, polls, until_ns, start_ns):
@@ -122,13 +106,13 @@ def answer(tp, snap, at, polls, until_ns, start_ns):
         at.poll += 1
     i = at.poll
     while i < polls.shape[0] and polls[i, 0] < until_ns:
-        snapshot(tp, snap, at.taken, i)
+        snapshot(tp, snap, at.answered, i)
         at_us = clock_us(max(tp.clock_ns, polls[i, 0]), start_ns)
         if tp.busy_since_us:
-            snap[at.taken].busy_time_us += at_us - tp.busy_since_us
+            snap[at.answered].busy_time_us += at_us - tp.busy_since_us
         if tp.rwnd_since_us:
-            snap[at.taken].rwnd_limited_us += max(0, at_us - tp.rwnd_since_us)
-        at.taken += 1
+            snap[at.answered].rwnd_limited_us += max(0, at_us - tp.rwnd_since_us)
+        at.answered += 1
         i += 1
 
 
@@ -249,7 +233,7 @@ def join_group(tp, p, ns, a, payload, fl, ts):
     if not together or tp.group_psh or a != tp.snd_nxt:
         tp.group_first = tp.tail
     begins = not together or tp.group_psh != 0
-    if p.fq == THROUGH_FQ and begins and 0 < since < tp.min0 * 1000:  # what is longer than a round trip is no pacing
+    if p.fq == THROUGH_FQ and begins and 0 < since < tp.tcp_min_rtt_us * 1000:  # pacing takes no round trip
         tp.gap_ns += (min(since, MAX_LONGER * tp.gap_ns) - tp.gap_ns) >> 2 if tp.gap_ns else since
     sends.pace(tp, payload, begins)
     tp.group_end_ns = ns
@@ -283,7 +267,7 @@ def send(tp, seg, rs, out, log, sent, p, ns, a, b, payload, fl, ts):
     recovery.note_new_data(tp, a, fl & CWR != 0 and not is_retransmission)
     if not together and since > tp.same_skb_ns and (tp.paced > PACED or tp.queue_empty):
         sends.validate_cwnd(tp, False)  # only a timer or another write releases more before the next ACK
-    idle_us = tp.now_us - max(tp.lsnd_us, tp.rwnd_until_us)  # nothing was written for so long
+    idle_us = tp.now_us - max(tp.lsndtime_us, tp.rwnd_until_us)  # nothing was written for so long
     if tp.packets_out == 0 and idle_us > IDLE_US and not (tp.rwnd_since_us or tp.was_released) and p.has_syn:
         tp.queue_empty = 1
     probing = not together and sends.is_by_timer(tp) and timers.is_new_probe(tp, b - a)
@@ -308,7 +292,7 @@ def send(tp, seg, rs, out, log, sent, p, ns, a, b, payload, fl, ts):
         s.skb_end = b
         s.tx_in_flight = flying
         s.tx_in_flight_v2 = flying
-    tp.lsnd_us = tp.now_us
+    tp.lsndtime_us = tp.now_us
     if probing:
         timers.on_probe(tp, 0)
     else:
@@ -366,5 +350,5 @@ def receive(tp, seg, rs, out, log, p, blocks, count, a, ack_seq, window, has_dat
             establish(tp, rs, out, a)
     sends.note_shut(tp)
     if tp.packets_out == 0 and tp.busy_since_us and not tp.rwnd_since_us:  # data that wait for the window keep it busy
-        tp.busy_us += tp.now_us - tp.busy_since_us
+        tp.busy_time_us += tp.now_us - tp.busy_since_us
         tp.busy_since_us = 0

@@ -33,7 +33,7 @@ def schedule_probe(tp, timeout_left_us):
     """Schedule a loss probe if the state allows one; return whether it does [Linux] tcp_schedule_loss_probe."""
     if not tp.sack_ok or tp.packets_out == 0 or (tp.ca_state != CA_OPEN and tp.ca_state != CA_CWR):
         return False
-    wait = probe_timeout_us(tp.srtt8, tp.packets_out, timeout_left_us)
+    wait = probe_timeout_us(tp.srtt_us8, tp.packets_out, timeout_left_us)
     tp.probe_us = tp.now_us + whole_ticks(wait, 1_000_000 // tp.hz)
     return True
 

@@ -1,8 +1,8 @@
 """Re-enactment of the sender's TCP and replay of its controller in one pass, compiled (`inference.one_pass`).
 
 `lead` alternates between the re-enactment (`flows.sender.reenact`), which adds rows to the event stream and stops with
-ASKS where TCP may hand over data next, and `decide_rows`, which calls the controller with the new rows. What it decides
-there (`decided`: cwnd, pacing rate, …) determines what the re-enactment hands over.
+UNDECIDED where TCP may hand over data next, and `decide_rows`, which calls the controller with the new rows. What it
+decides there (`decided`: cwnd, pacing rate, …) determines what the re-enactment hands over.
 """
 
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from cctrace.flows.sender.continuing import decide
-from cctrace.flows.sender.reenact import ASKS, PAUSED, reenact
+from cctrace.flows.sender.reenact import PAUSED, UNDECIDED, reenact
 from cctrace.replaying.engine import context as cx
 from cctrace.replaying.engine.loop import call_row
 from cctrace.replaying.engine.stack import CWND, DRAWS, PACING, tcp_of, usual_burst
@@ -70,7 +70,7 @@ def decide_rows(
         # What will be handed over next is not known, whatever an earlier trial left there.
         sends[tp.sent].row, sends[tp.sent].begins = NOT_YET, 1
         sends[tp.sent].retransmitted, sends[tp.sent].ends_write = 0, 0
-    for i in range(at.led_rows, tp.rows):
+    for i in range(at.decided_rows, tp.rows):
         if state[STOPS] != 0 and ctx[cx.ENTRIES] >> np.int64(calls[i].event) & 1:  # other rows draw nothing
             checkpoint[:size] = slots
             checkpoint[size:] = stack
@@ -81,7 +81,7 @@ def decide_rows(
         if call_row(replay, next_draw, i, slots, stack) and state[STOPS] != 0:
             slots[:] = checkpoint[:size]
             stack[:] = checkpoint[size:]
-            at.led_rows = i
+            at.decided_rows = i
             return DRAWN
         if slots[DRAWS] > 0:
             state[IS_GIVEN] = 0
@@ -93,12 +93,12 @@ def decide_rows(
         decided[i, 5] = state[OVERHEAD]
         decide(tp, decided, i)
         if state[WATCH_SLOT] >= 0 and slots[state[WATCH_SLOT]] == state[WATCH_VALUE]:
-            at.led_rows = i + 1
+            at.decided_rows = i + 1
             return WATCHED
         if state[LEAST] > -cx.NO_MARGIN and likelihood[0] + likelihood[1 + tcp.next_send] < state[LEAST] / 1000.0:
-            at.led_rows = i + 1
+            at.decided_rows = i + 1
             return ENDED
-    at.led_rows = tp.rows
+    at.decided_rows = tp.rows
     return 0
 
 
@@ -106,9 +106,9 @@ def lead(given: Any, tables: Any, controller: Any, script: Any, state: Any, mark
     """Re-enact a flow with a controller that decides what is handed over; fill `decided`, a row for each row.
 
     `given`, `tables`: of `flows.flow.Flow.reenactment`. `controller`: (ctx, slots, stack, acks, likelihood,
-    checkpoint), see `loop`. `script`: (draws, edits, next draw), by time. Returns as `reenact` does, but never ASKS;
-    or DRAWN if a random number is needed that is not given, WATCHED, or ENDED if the likelihood cannot reach LEAST.
-    Called again, it continues from there.
+    checkpoint), see `loop`. `script`: (draws, edits, next draw), by time. Returns as `reenact` does, but
+    instead of UNDECIDED, DRAWN if a random number is needed that is not given, WATCHED, or ENDED if the likelihood
+    cannot reach LEAST. Called again, it continues from there.
     """
     packets, sacks, order, first, params, polls, nothing, hints, place = given
     rows, _, sends, _, _, _, finals, _, _ = tables
@@ -118,12 +118,12 @@ def lead(given: Any, tables: Any, controller: Any, script: Any, state: Any, mark
     stopped = 0
     while going != 0:
         stopped = decide_rows(at, tp, rows, sends, controller, script, state, marks, decided)
-        if stopped != 0 or status != ASKS:
+        if stopped != 0 or status != UNDECIDED:
             going = 0
         else:
             status = reenact(packets, sacks, order, first, params, polls, nothing, hints, place, tables)
     if stopped != 0:
         state[STATUS] = status
         return stopped
-    state[STATUS] = ASKS
+    state[STATUS] = UNDECIDED
     return status

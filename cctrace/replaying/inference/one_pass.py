@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from cctrace.cc.base import Controller
 from cctrace.flows.flow import Flow
-from cctrace.flows.sender.reenact import ASKS, FINALS, OUT, RING, SCRATCH, SENDS, enlarge
+from cctrace.flows.sender.reenact import FINALS, OUT, RING, SCRATCH, SENDS, UNDECIDED, enlarge
 from cctrace.flows.state import ACK, NEVER, THROUGH_FQ
 from cctrace.lang.fields import fields_of
 from cctrace.lang.machine import Machine
@@ -74,13 +74,13 @@ class Leader:
         self.cls, self.params, self.fields = cls, follower.params, follower.fields
         follower.ctx[cx.HANDS_OVER] = 1
         self._reenactment = flow.reenactment(THROUGH_FQ)
-        self._reenactment.at["led"] = 1
+        self._reenactment.at["awaits_decisions"] = 1
         self._pass = np.zeros(PASS_SIZE, np.int64)
         self._pass[SETS_RATE] = bool(cls.sets_pacing_rate or self.params.get("paced", 0))
         has_mode = "mode" in fields_of(cls)
         self._pass[MODE_SLOT] = follower.slot("mode") if has_mode else -1
         self._pass[PROBE_RTT] = cls.states.index("PROBE_RTT") if has_mode else 0
-        self._pass[WATCH_SLOT], self._pass[STATUS], self._pass[STOPS] = -1, ASKS, script is None
+        self._pass[WATCH_SLOT], self._pass[STATUS], self._pass[STOPS] = -1, UNDECIDED, script is None
         self._pass[LEAST] = -cx.NO_MARGIN
         # All kernels of BBRv2 are older than 6.3, in which an skb became smaller.
         self._pass[OVERHEAD] = SKB_OVERHEAD_BYTES_6_1 if cls.parts_as_v2 else SKB_OVERHEAD_BYTES
@@ -113,7 +113,7 @@ class Leader:
     @property
     def decided(self) -> NDArray[np.int64]:
         """The decisions so far, as `Flow.paced_by` takes them: one row per row of the stream."""
-        return self._decided[: int(self._reenactment.at["led_rows"][0])]
+        return self._decided[: int(self._reenactment.at["decided_rows"][0])]
 
     @property
     def script(self) -> Script:
@@ -171,7 +171,7 @@ class Leader:
 
     def set(self, name: str, value: int) -> None:
         """Change a field."""
-        self._edits.append(Edit(int(self._reenactment.at["led_rows"][0]), name, value - self.get(name)))
+        self._edits.append(Edit(int(self._reenactment.at["decided_rows"][0]), name, value - self.get(name)))
         self.control.set(name, value)
 
     # ---- the run ----------------------------------------------------------------------------------------------------
@@ -187,7 +187,7 @@ class Leader:
         self.control.ctx[cx.SCORE] = score
         while True:
             ended = self._lead()
-            if not OUT <= ended < ASKS:
+            if not OUT <= ended < UNDECIDED:
                 break
             work.grow(ended)
             enlarge(self._marks, len(work.tables[SENDS]))
@@ -195,7 +195,7 @@ class Leader:
             self._lead = self._bound()
         self.control.check()
         if ended in (DRAWN, WATCHED, ENDED):
-            self.row = int(at["packet"][0]) - (self._pass[STATUS] != ASKS)
+            self.row = int(at["packet"][0]) - (self._pass[STATUS] != UNDECIDED)
         else:
             self.row = min(stop, len(self.rows))
         return ended
@@ -217,7 +217,7 @@ class Leader:
         self._next_draw[0] = 0
         self._next_draw[0, 1 : 1 + len(numbers)] = numbers
         self._pass[IS_GIVEN] = 1
-        self._drawn.append([int(self._reenactment.at["led_rows"][0]), *self._next_draw[0, 1:].tolist()])
+        self._drawn.append([int(self._reenactment.at["decided_rows"][0]), *self._next_draw[0, 1:].tolist()])
 
     def save(self) -> tuple[Any, ...]:
         """Return position and state, for `restore`."""
@@ -255,7 +255,7 @@ class Leader:
         """
         tp = self._final[0]
         ends = [tp["rows"], tp["states"], tp["steady"], tp["sent"], tp["sent"], tp["rows"]]
-        nexts = [*ends[:4], self.control.tcp.next_send, self._reenactment.at["led_rows"][0]]
+        nexts = [*ends[:4], self.control.tcp.next_send, self._reenactment.at["decided_rows"][0]]
         return self._tables, np.array([nexts, ends], np.int64)
 
     # ---- trials -----------------------------------------------------------------------------------------------------
