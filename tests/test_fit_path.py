@@ -10,10 +10,12 @@ import cctrace as cct
 from cctrace.cli import main
 from cctrace.fit.export import opportunities
 from cctrace.fit.fitted_path import path_of
+from cctrace.flows.state import ACK, SYN
 from cctrace.path.evidence import evidence_of
 from cctrace.path.queue import Steps, backlog
 from cctrace.path.sent import SentPackets
 from cctrace.path.steps import rate_steps
+from cctrace.path.transmissions import _handshake_us
 
 
 def recorded(name, index=0):
@@ -208,6 +210,33 @@ def test_a_shaper_lets_a_burst_through_and_then_delays():
     assert e["shaper"]["bucket_bytes"].value == pytest.approx(200_000, rel=0.05)
     assert e["base_rtt_us"].value == pytest.approx(40_000, rel=0.01)
     assert e["buffer_bytes"].value == pytest.approx(300_000, rel=0.1)
+
+
+@pytest.mark.parametrize("cc", ["bbr2022", "cubic6", "bbr3"])
+def test_the_handshake_tells_a_bucket_of_one_packet_from_a_link(cc):
+    """Both serve a queue alike, but a full packet that finds no queue passes the bucket as fast as a SYN does."""
+    bucket, link = cct.Path(shaper=("5Mbit", "1600B"), rtt="40ms"), cct.Path(rate="5Mbit", rtt="40ms")
+    for path in (bucket, link):
+        sim = cct.simulate(path, cct.Sender(cc, ack_every=2, fq=True), "10s", packets=True)
+        fitted = cct.fit.path(sim)
+        e = fitted.estimates
+        assert e["base_rtt_us"].value == pytest.approx(40_000, abs=20)  # a packet takes 2.4 ms
+        assert e["rate_bps"][0]["value"] == pytest.approx(5e6, rel=1e-4)
+        assert e["buffer_bytes"].value == pytest.approx(path.buffer_bytes, abs=1514)
+        assert (e["shaper"] is not None) == (path is bucket)
+        if path is bucket:
+            assert e["shaper"]["bucket_bytes"].value == pytest.approx(1600, abs=20)
+        assert cct.fit.FittedPath.from_json(fitted.to_json()).rate_steps() == fitted.rate_steps()
+        again = cct.simulate(fitted, cct.Sender(cc, ack_every=2, fq=True), "10s")
+        assert again.flows.rtt_mean_us[0] == pytest.approx(sim.flows.rtt_mean_us[0], rel=0.02)
+
+
+def test_the_rtt_of_a_handshake_that_was_repeated_is_not_known():
+    mine, flags = np.array([True, False, True]), np.array([SYN, SYN | ACK, ACK])
+    times_ns = np.array([0, 40_000_000, 40_000_000])
+    assert _handshake_us(times_ns, mine, flags) == 40_000.0
+    assert np.isnan(_handshake_us(np.append(-(10**9), times_ns), np.append(True, mine), np.append(SYN, flags)))
+    assert np.isnan(_handshake_us(times_ns[1:], mine[1:], flags[1:]))
 
 
 @pytest.mark.parametrize("cc", ["bbr2022", "cubic6"])

@@ -285,6 +285,16 @@ def test_a_shaper_lets_its_burst_through_at_once_and_the_rest_at_its_rate():
     assert sim.flows.tail_queue_delay_p95_us[0] == pytest.approx(np.quantile(waits_us, 0.95), rel=0.03)
 
 
+def test_a_shaper_without_a_link_has_the_bottlenecks_rate_and_sends_at_once_what_has_tokens():
+    alone = Path(rtt="20ms", shaper=([(0, "5Mbit"), (2, "10Mbit")], "1600B"))
+    assert alone.rate_steps()[1].tolist() == [5e6, 10e6]
+    assert alone.buffer_bytes == alone.bdp_bytes == 12_500
+    fast = Path(rate="10Gbit", rtt="20ms", buffer="12500B", shaper=alone.shaper)  # a packet takes 1.2 us
+    of_both = [simulate(path, "cubic6", "5s").flows.iloc[0] for path in (alone, fast)]
+    for name in ("goodput_bps", "rtt_mean_us"):
+        assert of_both[0][name] == pytest.approx(of_both[1][name], rel=1e-2)
+
+
 def test_a_shaper_whose_rate_changes_in_steps_gives_each_rate_in_its_time():
     steps = [(0, "40Mbit"), (6, "0Mbit"), (7, "10Mbit")]
     path = Path(rate="100Mbit", rtt="20ms", buffer="200kB", shaper=(steps, "100kB"))

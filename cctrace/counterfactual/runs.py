@@ -110,7 +110,7 @@ class Runs:
         course; the interrupts of real hosts break them.
         """
         path = changed(path, self.model.marking) if self.model.marking else path
-        is_exact = path.jitter is None and not path.jitters_before and not path.policer and not path.shaper
+        is_exact = path.jitter is None and not path.jitters_before and not path.policer
         is_short = path.buffer_bytes < const.SHORT_QUEUE * PACKET_BYTES
         return changed(path, {"jitter": f"normal:sd={const.INTERRUPT_US}us"}) if is_exact and is_short else path
 

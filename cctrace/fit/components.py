@@ -19,7 +19,6 @@ from cctrace.fit.joint import Joint, joint
 from cctrace.fit.process import process_of
 from cctrace.path.arrays import central_sd
 from cctrace.path.bottleneck import lever, rate_errors
-from cctrace.path.buckets import Bucket
 from cctrace.path.constants import PAIR_EXACT
 from cctrace.path.delays import Delays, delays_of
 from cctrace.path.evidence import PathEvidence
@@ -38,6 +37,7 @@ class Components(NamedTuple):
     joint: Joint | None
     drift_us: float  # change of the base RTT with the rate's error
     least_rtt_us: float
+    tokens_bytes: float  # that pass at once when no queue stands
 
     @property
     def _overtaking_us(self) -> Floats | None:
@@ -158,7 +158,7 @@ def components_of(path: PathEvidence, quick: bool) -> Components:
         jitter = jitter if new_jitter is None else new_jitter
         if new_delays is None or new_jitter is None or not (alone and _allows_joint(new_delays, new_jitter)):
             break
-        joint_fit = joint(flow, new_delays, new_jitter, quick)
+        joint_fit = joint(flow, new_delays, new_jitter, quick, path.tokens_bytes)
         queue_decides = lever(flow, steps) > const.STANDING_SDS * new_jitter.sd_us_.number
         if joint_fit is not None and joint_fit.bounds and queue_decides:
             joint_fit = None  # a queue stood long enough for the delays to determine the rate, whatever the jitter
@@ -179,8 +179,9 @@ def components_of(path: PathEvidence, quick: bool) -> Components:
         errors = rate_errors(flow, steps)
     drift = 0.0
     if delays is not None and delays.place != "before" and joint_fit is None:
-        drift = _drift(flow, steps, errors, delays, bucket_bytes(shaper))
-    return Components(steps, errors, delays, jitter, joint_fit, drift, float(np.nanmin(path.transmissions.rtt_us)))
+        drift = _drift(flow, steps, errors, delays, path.tokens_bytes)
+    least_us = float(np.nanmin(path.transmissions.rtt_us))
+    return Components(steps, errors, delays, jitter, joint_fit, drift, least_us, path.tokens_bytes)
 
 
 def _delays_and_jitter(
@@ -189,9 +190,9 @@ def _delays_and_jitter(
     """Return the delays at a rate, and their jitter; None for what the flow does not determine, or needs no fit."""
     delays = None
     with contextlib.suppress(FitError):
-        is_cached = flow is path.sent and steps is path.steps
+        at = path.tokens_bytes
+        is_cached = flow is path.sent and steps is path.steps and not at
         is_shared = bool(path.traffic.others)
-        at = bucket_bytes(path.shaper)
         delays = path.delays if is_cached else delays_of(path.transmissions, flow, steps, at, is_shared)
         if quick and _is_uninformative(delays, lever(flow, steps)):
             return delays, None
@@ -221,11 +222,6 @@ def _drift(flow: SentPackets, steps: Steps, errors: Floats, delays: Delays, buck
     up = flow.departures(Steps(steps.start_us, higher), bucket)
     at = flow.departures(steps, bucket)
     return float(np.median(np.abs(up - at)[delays.rows]))
-
-
-def bucket_bytes(shaper: Bucket | None) -> float:
-    """Return the size of a shaper's token bucket; 0 without one."""
-    return 0.0 if shaper is None else shaper.size_bytes.number
 
 
 QUICK_FAMILIES = ("normal", "gamma", "lognormal")

@@ -70,9 +70,10 @@ def fields_of(estimates: dict[str, Any]) -> dict[str, Any]:
     may_shorten = drawn is not None and drawn.kind == "normal" and not is_before
     floor_us = min([jitter.get("floor_us", 0.0), *(us for _, us in base)]) if may_shorten else 0.0
     buffer, loss, burst = estimates["buffer_bytes"], estimates["loss"], estimates["loss"].get("burst")
+    policer, shaper = (_bucket(estimates[name]) for name in ("policer", "shaper"))
     room = buffer.value if buffer.value is not None else 2 * buffer.low
     return {
-        "rate": rates if len(rates) > 1 else rates[0][1],
+        "rate": None if shaper else rates if len(rates) > 1 else rates[0][1],
         "rtt": rtt if len(rtt) > 1 else rtt[0][1],
         "buffer": f"{max(room, PACKET_BYTES):.0f}B",
         "jitter_before" if is_before else "jitter": drawn,
@@ -81,8 +82,8 @@ def fields_of(estimates: dict[str, Any]) -> dict[str, Any]:
         "loss_behind": loss.get("is_behind", False),
         "burst_loss": tuple(side.value for side in burst) if burst else None,
         "aqm": "codel" if estimates["aqm"] == "codel" else "droptail",
-        "policer": _bucket(estimates["policer"]),
-        "shaper": _bucket(estimates["shaper"]),
+        "policer": policer,
+        "shaper": (rates, shaper[1]) if shaper else None,  # the link behind it, which no flow shows, takes no time
     }
 
 

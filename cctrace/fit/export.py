@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from cctrace.arguments import check_choice
 from cctrace.display import plain
+from cctrace.units import parse_size_bytes
 
 if TYPE_CHECKING:
     from cctrace.fit.fitted_path import FittedPath
@@ -37,7 +38,7 @@ def _netem(path: FittedPath) -> str:
         'dev=${1:?"name an interface"}',
         'tc qdisc del dev "$dev" root 2>/dev/null || true',
     ]
-    burst = 2 * MTU
+    burst = 2 * MTU if path.shaper is None else max(parse_size_bytes(path.shaper[1]), 2 * MTU)
     tbf = f"tbf burst {burst} limit {max(path.buffer_bytes, burst)}"
     delay = f"delay {path.rtt_ns / 1000:.0f}us"
     jitter = e["jitter"]

@@ -20,12 +20,11 @@ from cctrace.columns import give_back
 from cctrace.display import Progress, Public, of_summary, plain, shortened, silent
 from cctrace.documents import of_shape
 from cctrace.estimates import Estimate
-from cctrace.fit.components import bucket_bytes, components_of
+from cctrace.fit.components import components_of
 from cctrace.fit.draws import draws, fields_of, read_estimates
 from cctrace.path.evidence import PathEvidence, evidence_of
 from cctrace.path.losses import losses_of
 from cctrace.sim.path import Path
-from cctrace.tcp.wire import PACKET_BYTES
 from cctrace.units import format_number
 
 if TYPE_CHECKING:
@@ -224,7 +223,7 @@ def _path_of(evidence: PathEvidence, progress: Progress, quick: bool) -> FittedP
     progress("rate of the bottleneck")
     traffic = evidence.traffic
     progress("token buckets")
-    shaper, policer = evidence.shaper, evidence.policer
+    shaper, policer = evidence.shaper or evidence.packet_bucket, evidence.policer
     progress("jitter")
     parts = components_of(evidence, quick)
     base, (rates, is_bounded) = parts.base(), parts.rates(traffic.sent)
@@ -245,7 +244,7 @@ def _path_of(evidence: PathEvidence, progress: Progress, quick: bool) -> FittedP
     estimates: dict[str, Any] = {
         "rate_bps": rates,
         "base_rtt_us": base,
-        "buffer_bytes": _without_tokens(losses.buffer_bytes, bucket_bytes(shaper)),
+        "buffer_bytes": losses.buffer_bytes,
         "loss": _loss(losses, evidence.loses_behind),
         "jitter": jitter,
         "policer": None if policer is None else policer.as_estimates(),
@@ -269,12 +268,6 @@ def _path_of(evidence: PathEvidence, progress: Progress, quick: bool) -> FittedP
     if not quick:  # a quick fit is never drawn
         object.__setattr__(fitted, "_parts", (table, traffic.sent, parts))
     return fitted
-
-
-def _without_tokens(buffer_bytes: Estimate, tokens_bytes: float) -> Estimate:
-    """Return a buffer without what a shaper's bucket passes at once; it holds at least a packet."""
-    ends = (None if end is None else max(end - tokens_bytes, float(PACKET_BYTES)) for end in buffer_bytes)
-    return Estimate(*ends)
 
 
 def _cross_traffic(flows: int, quiet_share: float) -> dict[str, Any]:

@@ -43,14 +43,16 @@ class Joint(NamedTuple):
     family: str  # distribution of the jitter
 
 
-def joint(flow: SentPackets, delays: Delays, jitter: Jitter, quick: bool) -> Joint | None:
+def joint(flow: SentPackets, delays: Delays, jitter: Jitter, quick: bool, bucket_bytes: float = 0.0) -> Joint | None:
     """Return the `Joint` fit of rates and jitter, started at those given; None if it does not improve on them.
 
-    `jitter`: fitted to the delays. `quick`: use fewer ACKs and only the family of `jitter`.
+    `jitter`: fitted to the delays. `quick`: use fewer ACKs and only the family of `jitter`. `bucket_bytes`: of a token
+    bucket that serves the queue.
     """
     if len(delays.steps.rate) > const.MAX_JOINT_STEPS or jitter.distribution_ not in FAMILIES:
         return None
-    model = _Model(flow, delays, jitter, const.MAX_GROUPS // const.QUICK_DIVISOR if quick else const.MAX_GROUPS)
+    groups = const.MAX_GROUPS // const.QUICK_DIVISOR if quick else const.MAX_GROUPS
+    model = _Model(flow, delays, jitter, groups, bucket_bytes)
     theta = np.concatenate([jitter._best.p, np.log(delays.steps.rate)])
     theta, least = model.maximised(theta)
     if not np.isfinite(least):
@@ -98,8 +100,8 @@ def _likeliest_family(model: _Model, theta: Floats, least: float, jitter: Jitter
 class _Model:
     """Likelihood of `theta`: the family's parameters, the log-odds of stalls, and the logs of the `k` rates."""
 
-    def __init__(self, flow: SentPackets, delays: Delays, jitter: Jitter, groups: int) -> None:
-        self.flow, self.family = flow, FAMILIES[jitter.distribution_]
+    def __init__(self, flow: SentPackets, delays: Delays, jitter: Jitter, groups: int, bucket_bytes: float) -> None:
+        self.flow, self.family, self.bucket_bytes = flow, FAMILIES[jitter.distribution_], bucket_bytes
         kept = _spread_blocks(len(delays.event), groups)
         of_kept = kept[delays.group]
         self.rows, self.event = delays.rows[of_kept], delays.event[kept]
@@ -134,7 +136,7 @@ class _Model:
         return h
 
     def _departed(self, logs: Floats) -> Floats:
-        return self.flow.departures(Steps(self.start_us, np.exp(logs)))[self.rows]
+        return self.flow.departures(Steps(self.start_us, np.exp(logs)), self.bucket_bytes)[self.rows]
 
     def data(self, theta: Floats) -> Censored:
         logs = theta[-self.k :]

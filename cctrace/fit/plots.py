@@ -66,7 +66,7 @@ def _rates(axes: Axes, path: FittedPath, flow: SentPackets) -> None:
 def _delays(axes: Axes, flow: SentPackets, parts: Components) -> None:
     rows = flow.acked[:: max(len(flow.acked) // MAX_POINTS, 1)]
     time = flow.sent_us[rows] / 1e6
-    queue_us = flow.departures(parts.steps)[rows] - flow.sent_us[rows]
+    queue_us = flow.departures(parts.steps, parts.tokens_bytes)[rows] - flow.sent_us[rows]
     axes.plot(time, flow.rtt_us[rows] / 1e3, ".", markersize=2, color=SEEN_COLOUR, label="RTT")
     if parts.delays is not None:
         base = parts.base().number
@@ -78,7 +78,8 @@ def _delays(axes: Axes, flow: SentPackets, parts: Components) -> None:
 
 def _queue(axes: Axes, path: FittedPath, table: Transmissions, flow: SentPackets, parts: Components) -> None:
     time_us = (table.sent_ns - table.start_ns) / 1e3
-    met, lost = backlog_at(flow, parts.steps, time_us) / 1e3, table.state == LOST
+    met = np.maximum(backlog_at(flow, parts.steps, time_us) - parts.tokens_bytes, 0.0) / 1e3
+    lost = table.state == LOST
     rows = np.arange(0, len(met), max(len(met) // MAX_POINTS, 1))
     axes.plot(time_us[rows] / 1e6, met[rows], color=SEEN_COLOUR, linewidth=0.8, label="backlog")
     axes.plot(time_us[lost] / 1e6, met[lost], "x", markersize=4, color=LOST_COLOUR, label="met by lost packets")

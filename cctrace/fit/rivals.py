@@ -29,7 +29,7 @@ def rivals_of(path: FittedPath, evidence: PathEvidence) -> dict[str, FittedPath]
     rivals = {AS_INFERRED: path}
     at, estimates = evidence.backlogs, path.estimates
     lost, sent = int(at.lost.sum()), len(at.lost)
-    if lost < MIN_DROPS or estimates["policer"] is not None or estimates["shaper"] is not None:
+    if lost < MIN_DROPS or estimates["policer"] is not None or evidence.shaper is not None:
         return rivals
     longest, bdp = max(at.longest_bytes, PACKET_BYTES), path.max_rate_bps() / 8 * path.rtt_ns / 1e9
     by_chance, by_queue = estimates["loss"]["model"] != "none", estimates["buffer_bytes"].value is not None

@@ -33,7 +33,7 @@ from cctrace.path.neighbours import SharedQueue, companions_of, neighbours, sent
 from cctrace.path.queue import Steps
 from cctrace.path.route import Traffic, traffic_through_bottleneck
 from cctrace.path.sent import SentPackets
-from cctrace.path.shapers import shaper_of
+from cctrace.path.shapers import packet_bucket, shaper_of
 from cctrace.path.steps import jumps, rate_steps
 from cctrace.path.transmissions import LOST, Transmissions, as_flow, transmissions
 from cctrace.replaying.inference import through_fq
@@ -272,6 +272,19 @@ class PathEvidence:
     def shaper(self) -> Bucket | None:
         """The token bucket that delayed packets, if there is one."""
         return shaper_of(self.traffic.sent, self.traffic.steps)
+
+    @functools.cached_property
+    def packet_bucket(self) -> Bucket | None:
+        """The token bucket of about one packet that serves the queue instead of a link, if the handshake shows that."""
+        if self.shaper is not None:
+            return None
+        return packet_bucket(self.traffic.sent, self.traffic.steps, self.transmissions.handshake_us)
+
+    @property
+    def tokens_bytes(self) -> float:
+        """Bytes that pass the bottleneck at once when no queue stands: the size of its bucket; 0 of a link."""
+        bucket = self.shaper or self.packet_bucket
+        return 0.0 if bucket is None else bucket.size_bytes.number
 
     @functools.cached_property
     def policer(self) -> Bucket | None:

@@ -68,7 +68,7 @@ class Backlogs:
         """Return the error of the backlogs that the overflows met, bytes, from those of the logarithms of the rates."""
         at_us = self.time_us[self.overflow]
         faster = Steps(self.steps.start_us, self.steps.rate * 1.0001)
-        slopes = np.abs(backlog_at(self.sent, faster, at_us) - self.backlog_bytes[self.overflow]) / 1e-4
+        slopes = np.abs(backlog_at(self.sent, faster, at_us) - self.deficit_bytes[self.overflow]) / 1e-4
         step = np.searchsorted(self.steps.start_us[1:], at_us, side="right")
         return float(np.median(slopes * rate_errors[step]))
 
@@ -129,9 +129,8 @@ def backlogs_of(evidence: PathEvidence, steps: Steps) -> Backlogs:
         float(np.median(table.wire_bytes)),
         float(np.nanmin(table.rtt_us)),
     )
-    return Backlogs(
-        evidence.traffic.sent, steps, time_us, lost, ~lost, evidence.arrived_bytes[rows], packet_bytes, rtt_us
-    )
+    arrived, tokens = evidence.arrived_bytes[rows], evidence.tokens_bytes
+    return Backlogs(evidence.traffic.sent, steps, time_us, lost, ~lost, arrived, packet_bytes, rtt_us, tokens)
 
 
 def arrived_before(backlog_bytes: Floats, time_us: Floats, arrived_bytes: Floats) -> Floats:

@@ -7,11 +7,13 @@ import numpy as np
 
 from cctrace.columns import Floats
 from cctrace.estimates import Estimate
+from cctrace.path.arrays import central_sd
+from cctrace.path.bottleneck import deviation
 from cctrace.path.buckets import Bucket
-from cctrace.path.constants import COMMON_GAIN, EXPLAINED_SHARE, RATE_GRID, SMALL_US, SPENT_QUANTILE
+from cctrace.path.constants import COMMON_GAIN, EXPLAINED_SHARE, RATE_GRID, SMALL_US, SPENT_QUANTILE, SURE_BACKLOG
 from cctrace.path.minimise import least_within
 from cctrace.path.queue import Steps, backlog, constant, left_at, work_done
-from cctrace.path.sent import SentPackets, delivered_rate
+from cctrace.path.sent import SentPackets, backlog_at, delivered_rate
 from cctrace.tcp.wire import PACKET_BYTES
 
 
@@ -33,10 +35,12 @@ def shaper_of(flow: SentPackets, steps: Steps) -> Bucket | None:
     if np.quantile(rest, 0.6) > least - margin:
         return None
 
-    def cost(rate: float, bucket: float, most: float) -> float:
-        return flow.deviation_behind(rate, bucket, least, SMALL_US, most)
+    alone = least + PACKET_BYTES / rate  # of a packet that passes with its tokens, and takes no time on a link
 
-    bucket = (least - float(np.median(rest))) * rate
+    def cost(rate: float, bucket: float, most: float, base: float = alone) -> float:
+        return flow.deviation_behind(rate, bucket, base, SMALL_US, most)
+
+    bucket = (alone - float(np.median(rest))) * rate
     if np.min((gone_us - flow.sent_us)[known]) > bucket / rate / 2:
         return None
     for _ in range(2):
@@ -49,7 +53,7 @@ def shaper_of(flow: SentPackets, steps: Steps) -> Bucket | None:
     if cost(rate, bucket, math.inf) > (1 - COMMON_GAIN) * cost(rate, math.inf, math.inf):
         return None
     grid = np.exp(RATE_GRID)
-    plain = least_within(lambda rate, most: cost(rate, 0.0, most), rate / grid, rate * grid, 41, 1e-4)[1]
+    plain = least_within(lambda rate, most: cost(rate, 0.0, most, least), rate / grid, rate * grid, 41, 1e-4)[1]
     if plain < cost(rate, bucket, math.inf):
         return None
     error = max(PACKET_BYTES / 2, 0.5 * float(np.subtract(*np.quantile(rest, [0.6, 0.4]))) * rate)
@@ -117,3 +121,24 @@ def refilled_shaper(flow: SentPackets, rate: float) -> Bucket | None:
     if refills < 2 or spent.all() or min(near.mean(), near[spent].mean(), near[~spent].mean()) < EXPLAINED_SHARE:
         return None
     return Bucket(Estimate.around(slow, 5e-4 * slow), Estimate.around(bucket, margin * slow, PACKET_BYTES), None)
+
+
+def packet_bucket(flow: SentPackets, steps: Steps, handshake_us: float) -> Bucket | None:
+    """Return the token bucket of about one packet that serves a queue like a link does, a `Bucket`, or None.
+
+    Full packets leave it one packet's service time earlier than a link of its rate, all of them: that might as well be
+    a shorter path. The handshake tells. A link sends a SYN sooner than a full packet; the bucket passes both at once.
+
+    `handshake_us`: its RTT, NaN if unknown.
+    """
+    if backlog_at(flow, steps, np.zeros(1))[0] > 0:
+        return None  # the SYN may have waited
+    rate = float(steps.rate[0])
+    level_us = (flow.acked_us - flow.departures(steps, PACKET_BYTES))[flow.timed]
+    beyond, scatter = (handshake_us - float(np.median(level_us))) * rate, central_sd(level_us) * rate  # bytes
+    if not max(abs(beyond), scatter) < SURE_BACKLOG * PACKET_BYTES:
+        return None
+    if deviation(flow, steps) > (1 - COMMON_GAIN) * deviation(flow, constant(math.inf)):
+        return None  # no queue that either would serve
+    size = Estimate.around(PACKET_BYTES + max(beyond, 0.0), max(scatter, 1.0), PACKET_BYTES)
+    return Bucket(Estimate(rate, rate, rate), size, None)

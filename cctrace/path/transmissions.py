@@ -6,6 +6,7 @@ segments. Times are the sender's: captures taken elsewhere are corrected as in t
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -55,6 +56,7 @@ class Transmissions:
     packet: np.ndarray  # its row in the capture's table of packets (int32)
     start_ns: int  # first packet of the flow; times in results are relative to it
     mss: int
+    handshake_us: float  # RTT of the sender's SYN, or SYN/ACK; NaN if sent again, or not captured at the sender
 
     def __len__(self) -> int:
         return len(self.sent_ns)
@@ -119,11 +121,23 @@ def _of(flow: Flow) -> Transmissions:
     time_ns = np.maximum.accumulate(time_ns)
     acks = _acknowledged(packets, rows, mine, seq, int(sides[sender]["origin"]))
     segments = _segments(data, seq, payload, packets["flags"][rows], mss)
+    # Elsewhere the sender's times are inferred, from the RTTs of data.
+    at_sender = table.sender_side_ns[index] == 0
+    handshake_us = _handshake_us(time_ns, mine, packets["flags"][rows]) if at_sender else math.nan
     del once, mine, data, seq, payload  # of a million packets each long column has 8 MB
     rows = rows.astype(np.int32)
     fates = _fates(time_ns, segments, acks)
     del acks
-    return _table(time_ns, rows, segments, fates, mss)
+    return _table(time_ns, rows, segments, fates, mss, handshake_us)
+
+
+def _handshake_us(time_ns: Ints, mine: Bools, flags: Values) -> float:
+    """Return `Transmissions.handshake_us`."""
+    asked = np.flatnonzero(mine & (flags & SYN > 0))
+    answered = np.flatnonzero(~mine & (flags & ACK > 0))
+    if len(asked) != 1 or not len(answered := answered[answered > asked]):
+        return math.nan
+    return float(time_ns[answered[0]] - time_ns[asked[0]]) / 1e3
 
 
 def _acknowledged(packets: Packets, rows: Ints, mine: Bools, seq: Ints, base: int) -> tuple[Ints, ...]:
@@ -202,7 +216,9 @@ def _fates(time_ns: Ints, segments: _Segments, acks: tuple[Ints, ...]) -> _Fates
     return found
 
 
-def _table(time_ns: Ints, rows: Values, segments: _Segments, fates: _Fates, mss: int) -> Transmissions:
+def _table(
+    time_ns: Ints, rows: Values, segments: _Segments, fates: _Fates, mss: int, handshake_us: float
+) -> Transmissions:
     state, ack_row = fates.state, fates.ack_row
     again = fates.before >= 0
     return Transmissions(
@@ -219,6 +235,7 @@ def _table(time_ns: Ints, rows: Values, segments: _Segments, fates: _Fates, mss:
         packet=rows[segments.packet],
         start_ns=int(time_ns[0]),
         mss=mss,
+        handshake_us=handshake_us,
     )
 
 

@@ -23,7 +23,16 @@ from cctrace.io.linktrace import LinkTrace
 from cctrace.sim.aqm import Aqm
 from cctrace.sim.core.structs import DELAY_REALS, DELAY_WORDS, HTB, NO_JITTER, TBF
 from cctrace.sim.jitter import Jitter
-from cctrace.sim.path_arguments import bucket_of, chances_of, jitter_of, rate_bps_of, shaper_of, steps_of, with_unit
+from cctrace.sim.path_arguments import (
+    MAX_BPS,
+    bucket_of,
+    chances_of,
+    jitter_of,
+    rate_bps_of,
+    shaper_of,
+    steps_of,
+    with_unit,
+)
 from cctrace.sim.traces import Steps, trace_steps
 from cctrace.tcp.wire import PACKET_BYTES
 from cctrace.units import parse_share, parse_size_bytes, parse_time_ns
@@ -42,8 +51,9 @@ class Path(Public):
 
     Parameters
     ----------
-    rate : str or steps
-        Bottleneck rate.
+    rate : str or steps, optional
+        Rate of the bottleneck's link; by default that of a `trace`. A `shaper` alone has the bottleneck's rate, and a
+        link behind it that takes no time.
     rtt : str or steps, optional
         Base round-trip time without queueing and serialisation, by default that of a `trace` that has one, else 40 ms.
         A step holds from the moment a packet leaves the queue.
@@ -81,7 +91,8 @@ class Path(Public):
     policer : (str, str), optional
         Rate and burst of a policer before the queue: ``("10Mbit", "100kB")``; what exceeds them is dropped.
     shaper : (str, str) or (str, str, "htb"), optional
-        Rate and burst of a token bucket that empties the queue; what exceeds them waits, the burst leaves at `rate`.
+        Rate and burst of a token bucket that empties the queue; what exceeds them waits, the burst leaves at `rate`, or
+        at once without one.
         Linux's tbf takes the next packet from the AQM and lets it wait for its tokens; with ``"htb"`` the AQM chooses
         it when there are tokens, as below that qdisc, which lends a packet more than the burst. The AQM then sees the
         wait for tokens, too. htb: one rate, and with `aqm` only.
@@ -129,9 +140,12 @@ class Path(Public):
         return brief(self, ("rate", "rtt", "buffer"), loss="0%")
 
     def __post_init__(self) -> None:
-        if (self.rate is None) == (self.trace is None):
-            raise ArgumentError("a path needs either rate or trace")
+        if (self.rate is not None and self.trace is not None) or (self.is_unlinked and self.shaper is None):
+            raise ArgumentError("a path needs either rate or trace, or a shaper")
         steps, origins = ({}, {}) if self.trace is None else trace_steps(self.trace)
+        if self.is_unlinked:
+            times, rates, _ = shaper_of(self.shaper)
+            steps["rate"] = times, rates * 8
         for name in ("loss_behind", "shared"):
             check_argument(isinstance(getattr(self, name), bool), name, getattr(self, name), "True or False")
         for name, default in (("rtt", DEFAULT_RTT), ("loss", DEFAULT_LOSS)):
@@ -201,6 +215,11 @@ class Path(Public):
         return parse_time_ns(with_unit("reverse", self.reverse, "10ms"), "reverse")
 
     @property
+    def is_unlinked(self) -> bool:
+        """Whether only a shaper gives the rate: the link behind it takes no time."""
+        return self.rate is None and self.trace is None
+
+    @property
     def bdp_bytes(self) -> float:
         """Bandwidth-delay product of the first positive rate and the first RTT."""
         rates = self._steps["rate"][1]
@@ -236,6 +255,10 @@ class Path(Public):
     def rate_steps(self) -> Steps:
         """Return (start ns, bit/s) of the rate's steps, as arrays."""
         return self._steps["rate"]
+
+    def link_steps(self) -> Steps:
+        """Return (start ns, bit/s) of the rate at which a packet that leaves the queue is sent, as arrays."""
+        return (np.zeros(1, np.int64), np.array([MAX_BPS])) if self.is_unlinked else self.rate_steps()
 
     def rtt_steps(self) -> Steps:
         """Return (start ns, base RTT in ns) of the delay's steps, as arrays."""
