@@ -87,10 +87,10 @@ def sent_packets_by_flow(tables: dict[int, Transmissions], start_ns: int) -> dic
     return {index: on_clock(table, start_ns, size) for index, table in tables.items()}
 
 
-def merged(parts: list[SentPackets]) -> SentPackets:
-    """Return the packets of all flows in order of sending; delivery times are kept for the first flow only."""
-    own, *others = parts
-    parts = [own, *(replace(other, acked_us=np.full(len(other.sent_us), np.nan)) for other in others)]
+def merged(parts: list[SentPackets], timed: int = 1) -> SentPackets:
+    """Return the packets of all flows in order of sending; delivery times are kept for the first `timed` flows only."""
+    own, others = parts[:timed], parts[timed:]
+    parts = [*own, *(replace(other, acked_us=np.full(len(other.sent_us), np.nan)) for other in others)]
     order = np.argsort(np.concatenate([part.sent_us for part in parts]), kind="stable")
     return SentPackets(
         *(np.concatenate([getattr(part, each.name) for part in parts])[order] for each in fields(SentPackets))

@@ -15,7 +15,7 @@ import numpy as np
 from cctrace.columns import Floats
 from cctrace.path import constants as const
 from cctrace.path.arrays import Parts, central_sd
-from cctrace.path.bottleneck import constant_rate
+from cctrace.path.bottleneck import constant_rate, deviation
 from cctrace.path.neighbours import merged, on_clock
 from cctrace.path.queue import Steps, constant
 from cctrace.path.sent import SentPackets
@@ -111,8 +111,9 @@ def traffic_through_bottleneck(path: PathEvidence) -> Traffic:
     """Return the `Traffic` of a flow's bottleneck: with other flows if they share its queue, else over its routes."""
     if path.shared is not None and path.shared.is_common:
         start_ns, others = path.transmissions.start_ns, path.shared.flows
-        joined = merged([path.sent, *(on_clock(path.companions[k], start_ns) for k in others)])
-        rate = constant_rate(joined)[0]
+        parts = [path.sent, *(on_clock(path.companions[k], start_ns) for k in others)]
+        joined = merged(parts)
+        rate = _joint_rate(path, parts, joined)
         if rate * const.RATE_DIFFERS > path.shared.rate:
             return Traffic(joined, constant(rate), others, None)
         # Packets leave further apart than a joint queue would let them: a fair queue serves the flows in turn.
@@ -121,3 +122,21 @@ def traffic_through_bottleneck(path: PathEvidence) -> Traffic:
         return Traffic(path.sent, path.steps, (), None)
     flow = on_one_route(path.sent, path.steps, route)
     return Traffic(flow, rate_steps(flow)[0], (), route)
+
+
+def _joint_rate(path: PathEvidence, parts: list[SentPackets], joined: SentPackets) -> float:
+    """Return the rate of a queue that flows share: that which explains the delays of all between the same hosts best.
+
+    These have one RTT without a queue; the others only fill it. A flow of few packets, often delayed by a receiver's
+    timer, shows the rate less exactly than all do. Where its own delays clearly contradict, others' were not those of
+    this queue. `parts`: packets of the flow, and of each of the others; `joined`: all, with the flow's own delays.
+    """
+    own, least = constant_rate(joined)
+    ends = list(zip(path.capture.columns["src"], path.capture.columns["dst"], strict=True))
+    is_alike = [ends[k] == ends[path.index] for k in path.shared.flows] if path.shared else []
+    alike = [part for part, same in zip(parts[1:], is_alike, strict=True) if same]
+    rest = [part for part, same in zip(parts[1:], is_alike, strict=True) if not same]
+    if not alike:
+        return own
+    rate = constant_rate(merged([parts[0], *alike, *rest], 1 + len(alike)))[0]
+    return rate if deviation(joined, constant(rate)) - least < const.COMMON_GAIN * least else own
