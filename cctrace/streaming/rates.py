@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from cctrace.arguments import short_repr
 from cctrace.documents import json_file
 from cctrace.errors import ArgumentError
 from cctrace.streaming.player import Ask, Progress
@@ -59,7 +60,12 @@ class Rates:
     STEP_BITS, STEP_MS = 12_000, 50  # between two calls of `ask`
 
     def __init__(self, periods: Iterable[tuple[float, float, float]]) -> None:
-        self.periods = [Period(*period) for period in periods]
+        try:
+            self.periods = [Period(*map(float, period)) for period in periods]
+        except (TypeError, ValueError):
+            raise ArgumentError(
+                f"periods={short_repr(periods)} must be a list of (ms, kbit/s, latency in ms)"
+            ) from None
         if not any(p.kbps > 0 for p in self.periods) or any(p.ms <= 0 or p.latency_ms < 0 for p in self.periods):
             raise ArgumentError(
                 f"{len(self.periods)} periods: each lasts more than 0 ms, some have a rate, no latency is negative"

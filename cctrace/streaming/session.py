@@ -163,7 +163,7 @@ def play(
     ([0, 1, 1], 0.0, True)
     """
     check_argument(isinstance(path, Path), "path", path, "a cctrace.Path")
-    video = Video.of() if video is None else video
+    video = _video(video)
     settings = _settings(settings, changes)
     with Served(path, cc, others, whole("seed", seed), mode=mode, packets=packets) as connection:
         limit_ns = connection.now_ns + round(PATIENCE * video.length_s * 1e9)
@@ -203,7 +203,7 @@ def play_rates(
     >>> play_rates([(30_000, 5000, 75), (30_000, 1500, 200)]).segments.quality.tolist()[:6]
     [0, 6, 6, 6, 6, 6]
     """
-    player = Player(Video.of() if video is None else video, _settings(settings, changes), Rates(periods))
+    player = Player(_video(video), _settings(settings, changes), Rates(periods))
     return _session(player, player.run(), None)
 
 
@@ -249,8 +249,15 @@ class Transport:
         return (now - began) / MS
 
 
+def _video(video: Video | None) -> Video:
+    check_argument(video is None or isinstance(video, Video), "video", video, "a cctrace.streaming.Video, or None")
+    return Video.of() if video is None else video
+
+
 def _settings(settings: Settings | None, changes: dict[str, Any]) -> Settings:
     """Return settings with changes; ArgumentError for an unknown name."""
+    given = settings is None or isinstance(settings, Settings)
+    check_argument(given, "settings", settings, "a cctrace.streaming.Settings, or None")
     known = [one.name for one in fields(Settings)]
     for name in changes:
         if name not in known:
