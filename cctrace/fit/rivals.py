@@ -31,7 +31,8 @@ def rivals_of(path: FittedPath, evidence: PathEvidence) -> dict[str, FittedPath]
     lost, sent = int(at.lost.sum()), len(at.lost)
     if lost < MIN_DROPS or estimates["policer"] is not None or evidence.shaper is not None:
         return rivals
-    longest, bdp = max(at.longest_bytes, PACKET_BYTES), path.max_rate_bps() / 8 * path.rtt_ns / 1e9
+    longest = max(at.longest_bytes - evidence.tokens_bytes, PACKET_BYTES)
+    bdp = path.max_rate_bps() / 8 * path.rtt_ns / 1e9
     by_chance, by_queue = estimates["loss"]["model"] != "none", estimates["buffer_bytes"].value is not None
     managed, behind = estimates["aqm"] not in (None, "droptail"), {"is_behind": evidence.loses_behind}
     if (by_chance or managed or not by_queue) and at.early_share < MAX_EARLY_SHARE:

@@ -129,8 +129,9 @@ def backlogs_of(evidence: PathEvidence, steps: Steps) -> Backlogs:
         float(np.median(table.wire_bytes)),
         float(np.nanmin(table.rtt_us)),
     )
-    arrived, tokens = evidence.arrived_bytes[rows], evidence.tokens_bytes
-    return Backlogs(evidence.traffic.sent, steps, time_us, lost, ~lost, arrived, packet_bytes, rtt_us, tokens)
+    return Backlogs(
+        evidence.traffic.sent, steps, time_us, lost, ~lost, evidence.arrived_bytes[rows], packet_bytes, rtt_us
+    )
 
 
 def arrived_before(backlog_bytes: Floats, time_us: Floats, arrived_bytes: Floats) -> Floats:
@@ -163,10 +164,13 @@ def losses_of(evidence: PathEvidence, steps: Steps, rate_errors: Floats) -> Loss
     time_us, lost, packet_bytes = at.time_us, at.lost, at.packet_bytes
     backlog_bytes, longest_bytes = at.backlog_bytes, at.longest_bytes
     congestive = at.overflow
-    buffer, aqm, clear = Estimate(None, max(longest_bytes, packet_bytes), None), None, ~congestive
+    tokens_bytes = evidence.tokens_bytes  # what a bucket lets pass at once is in no buffer
+    least_bytes = max(longest_bytes - tokens_bytes, packet_bytes)
+    buffer, aqm, clear = Estimate(None, least_bytes, None), None, ~congestive
     wait_us = at.wait_us
     if congestive.sum() >= const.MIN_DROPS:
-        found, droptail = _buffer(backlog_bytes[congestive], time_us[congestive], packet_bytes, at.error(rate_errors))
+        met_bytes = np.maximum(backlog_bytes[congestive] - tokens_bytes, 0.0)
+        found, droptail = _buffer(met_bytes, time_us[congestive], packet_bytes, at.error(rate_errors))
         # A full queue passes nothing: if many packets passed where others were dropped, something else drops.
         passing = np.sum(
             ~lost & (backlog_bytes > np.median(backlog_bytes[congestive]) + const.ABOVE_FULL_PACKETS * packet_bytes)
