@@ -220,7 +220,7 @@ def update_sample(w, f, p, now_ms):
     f.smp_ack_elapsed = now_ms - p.tx_delivered_mstamp
     f.q_first_sent_ms = p.sent_ns // MS
     f.q_po_sent = p.q_po_sent
-    f.smp_po_sent_ms = p.sent_ns // MS
+    f.smp_po_sent_time = p.sent_ns // MS
 
 
 def generate_sample(w, f, now_ms):
@@ -230,16 +230,16 @@ def generate_sample(w, f, now_ms):
     if f.smp_initialized == 0 or f.smp_prior_ms == 0:
         return False
     f.smp_acked = f.q_delivered - f.q_prior_delivered
-    f.smp_interval = max(f.smp_ack_elapsed, f.smp_send_elapsed)
+    f.smp_interval_ms = max(f.smp_ack_elapsed, f.smp_send_elapsed)
     f.smp_delivered = f.q_delivered - f.smp_prior_delivered
     f.smp_lost_pkts = f.q_lost - f.smp_prior_lost
-    if f.smp_interval < f.q_min_rtt:
-        f.smp_interval = 0
+    if f.smp_interval_ms < f.q_min_rtt:
+        f.smp_interval_ms = 0
         return False
     f.smp_now = now_ms
-    f.smp_rtt = f.q_latest_rtt
-    f.smp_srtt = f.q_avg_rtt
-    f.smp_min_rtt = f.q_min_rtt
+    f.smp_rtt_ms = f.q_latest_rtt
+    f.smp_srtt_ms = f.q_avg_rtt
+    f.smp_min_rtt_ms = f.q_min_rtt
     f.smp_in_flight = f.q_in_flight
     f.smp_prior_inflight = f.q_prior_in_flight
     f.smp_total_acked = f.q_delivered

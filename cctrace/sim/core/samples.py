@@ -1,31 +1,21 @@
 """Delivery-rate samples (tcp_rate.c) and RTT estimation (tcp_input.c) of a simulated TCP sender."""
 
-from cctrace.lang.memory import words
+from cctrace.lang.memory import SetFields, words
 from cctrace.sim.core.calls import in_flight, mstamp
 from cctrace.sim.core.histogram import count
 from cctrace.sim.core.skbs import tx_in_flight
-from cctrace.sim.core.structs import EVER_RETRANS, LINUX
+from cctrace.sim.core.structs import EVER_RETRANS, FLOW, LINUX
 from cctrace.sim.core.view import APP_LIMITED
 from cctrace.tcp.rate import app_limited_after, rate_interval_us
 from cctrace.tcp.rtt import rtt_estimator, timeout_us
 
+_SAMPLE = [name for name in FLOW.names or () if name.startswith("rs_")]
+clear_sample = SetFields(**dict.fromkeys(_SAMPLE, 0) | {"rs_last_order": -1, "rs_rtt": -1})
+
 
 def start_rate_sample(f):
     """A fresh rate_sample, as tcp_ack does on entry."""
-    f.rs_last_order = -1
-    f.rs_prior_delivered = 0
-    f.rs_prior_mstamp = 0
-    f.rs_prior_lost = 0
-    f.rs_delivered = 0
-    f.rs_lost = 0
-    f.rs_losses = 0
-    f.rs_acked_sacked = 0
-    f.rs_rtt = -1
-    f.rs_app_limited = 0
-    f.rs_retrans = 0
-    f.rs_tx_in_flight = 0
-    f.rs_delivered_ce = 0
-    f.rs_interval = 0
+    clear_sample(f)
     f.rs_prior_in_flight = in_flight(f)
 
 

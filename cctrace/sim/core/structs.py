@@ -71,8 +71,8 @@ _FLOW = (
     "q_prior_delivered", "q_largest_ack", "q_latest_rtt", "q_avg_rtt", "q_rttvar", "q_min_rtt", "q_first_rtt_ms",
     "q_start_ms", "q_budget", "q_pending", "q_last_sent", "q_limit_timer", "q_loss_ms", "resend_head", "resend_tail",
     "smp_initialized", "smp_prior_lost", "smp_tx_in_flight", "smp_prior_delivered", "smp_prior_ms",
-    "smp_is_app_limited", "smp_send_elapsed", "smp_ack_elapsed", "smp_po_sent_ms", "smp_acked", "smp_interval",
-    "smp_delivered", "smp_lost_pkts", "smp_now", "smp_rtt", "smp_srtt", "smp_min_rtt", "smp_in_flight",
+    "smp_is_app_limited", "smp_send_elapsed", "smp_ack_elapsed", "smp_po_sent_time", "smp_acked", "smp_interval_ms",
+    "smp_delivered", "smp_lost_pkts", "smp_now", "smp_rtt_ms", "smp_srtt_ms", "smp_min_rtt_ms", "smp_in_flight",
     "smp_prior_inflight", "smp_total_acked", "smp_total_loss", "smp_loss",
     # what few events need: losses, ECN, reordering, fq (`fq_next` is a transmission), the application (app.py); bounds
     # of `mask` (rings.py)

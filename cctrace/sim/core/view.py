@@ -1,7 +1,7 @@
 """The view that a simulated sender passes to its controller (schema.LINUX_VIEW, QUIC_VIEW), and its outputs."""
 
 from cctrace import schema
-from cctrace.lang.memory import words
+from cctrace.lang.memory import CopyFields, words
 from cctrace.sim.core.positions import begins, next_begins
 from cctrace.sim.core.rng import CC_STREAM, random_bits
 from cctrace.sim.core.skbs import tx_in_flight
@@ -17,6 +17,15 @@ RAND = LINUX_COLUMNS - DRAWN  # of a view's columns, the first of the random num
 Q_CWND, Q_PACING, Q_APP_LIMITED = 1, 2, 3
 QUIC_SLOTS, QUIC_COLUMNS = 3, len(schema.QUIC_VIEW)
 Q_RAND = schema.names(schema.QUIC_VIEW).index("rand0")
+# What the view has of the flow.
+copy_flow = CopyFields(
+    *(name for name in schema.names(schema.QUIC_VIEW) if name.startswith("smp_")),
+    cg_in_flight="q_in_flight",
+    cg_delivered="q_delivered",
+    cg_po_sent="q_po_sent",
+    cg_start_time="q_start_ms",
+    loss_timer="q_loss_ms",
+)
 
 
 def fill_linux_view(w, f, event, arg, now):
@@ -46,28 +55,7 @@ def fill_quic_view(w, f, arg, now):
     v = quic_views(w.quic_view)[0]
     v.now_ms = now // 1_000_000
     v.arg = arg
-    v.smp_now = f.smp_now
-    v.smp_prior_delivered = f.smp_prior_delivered
-    v.smp_interval_ms = f.smp_interval
-    v.smp_delivered = f.smp_delivered
-    v.smp_acked = f.smp_acked
-    v.smp_in_flight = f.smp_in_flight
-    v.smp_prior_inflight = f.smp_prior_inflight
-    v.smp_rtt_ms = f.smp_rtt
-    v.smp_is_app_limited = f.smp_is_app_limited
-    v.smp_loss = f.smp_loss
-    v.smp_total_acked = f.smp_total_acked
-    v.smp_total_loss = f.smp_total_loss
-    v.smp_srtt_ms = f.smp_srtt
-    v.smp_min_rtt_ms = f.smp_min_rtt
-    v.smp_po_sent_time = f.smp_po_sent_ms
-    v.smp_tx_in_flight = f.smp_tx_in_flight
-    v.smp_lost_pkts = f.smp_lost_pkts
-    v.cg_in_flight = f.q_in_flight
-    v.cg_delivered = f.q_delivered
-    v.cg_po_sent = f.q_po_sent
-    v.cg_start_time = f.q_start_ms
-    v.loss_timer = f.q_loss_ms
+    copy_flow(v, f)
 
 
 def replace_used(w, f, view, first, bits):
