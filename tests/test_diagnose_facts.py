@@ -14,6 +14,7 @@ from cctrace.diagnosis.findings import Finding
 from cctrace.diagnosis.groups import (
     AckCounts,
     FirstRtts,
+    LargestFlights,
     Losses,
     MinRtt,
     Policer,
@@ -254,6 +255,16 @@ def test_bursts_that_queue_do_not_fill_a_link_that_is_idle_between_them(used_sha
     queue = Queue(60e3, 40e3, 40e3, queue_us=20e3, rate_bps=15e6, used_share=used_share)
     found = judge(Facts(PACKETS, 10.0, goodput_bps=7.5e6, queue=queue))
     assert ("path_full" in [one.name for one in found]) == is_full
+
+
+@pytest.mark.parametrize(
+    ("used_share", "rate_bps", "is_held"), [(0.57, 19.4e6, False), (0.57, 40e6, True), (np.nan, 19.4e6, True)]
+)
+def test_what_the_path_holds_without_a_queue_is_no_window_that_limits(used_share, rate_bps, is_held):
+    queue = Queue(43.4e3, 42.4e3, 42.4e3, queue_us=940.0, rate_bps=rate_bps, used_share=used_share)
+    flights = LargestFlights(window_bytes=101e3, rtt_us=43.4e3, spread=0.0, has_counters=False, partly_filled_share=0.0)
+    found = judge(Facts(PACKETS, 10.0, goodput_bps=9.8e6, queue=queue, largest_flights=flights))
+    assert ("window_limited" in [one.name for one in found]) == is_held
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.facts import PACKETS, SINGLE_POLL, Facts
 from cctrace.diagnosis.findings import ENDS, Finding, Findings, between
+from cctrace.diagnosis.groups import LargestFlights, Queue
 from cctrace.path.changes import Change
 from cctrace.path.constants import COMMON_GAIN, RATE_DIFFERS
 
@@ -181,14 +182,22 @@ def _at_one_poll(facts: Facts, numbers: dict[str, float]) -> Iterator[Finding]:
 
 
 def window_limited(facts: Facts, found: Findings) -> Iterator[Finding]:
-    """A steady amount in flight that no loss, queue or receiver explains."""
+    """A steady amount in flight that no loss, queue or receiver explains, and that is less than the path holds."""
     flights = facts.largest_flights
     if flights is None or found.sure or found.names & EXPLAINING or not flights.spread <= const.IN_FLIGHT_STEADY:
         return
-    if flights.partly_filled_share <= const.NOTABLE_SHARE:  # with data waiting, a window is used up by full segments
+    if flights.partly_filled_share > const.NOTABLE_SHARE:  # with data waiting, a window is used up by full segments
+        if "application_limited" not in found.names:
+            yield facts.finding("application_limited", const.LIKELY_CONFIDENCE, flights, "short")
+    elif not _carries_rate(flights, facts.queue):  # as a model's estimate of the path does
         yield facts.finding("window_limited", const.LIKELY_CONFIDENCE, flights)
-    elif "application_limited" not in found.names:
-        yield facts.finding("application_limited", const.LIKELY_CONFIDENCE, flights, "short")
+
+
+def _carries_rate(flights: LargestFlights, queue: Queue | None) -> bool:
+    """Return whether so much in flight carries the path's rate, if that is known."""
+    if queue is None or math.isnan(queue.used_share):
+        return False
+    return flights.window_bytes * 8e6 / flights.rtt_us >= const.NEARLY_ALL_SHARE * queue.rate_bps
 
 
 def window_growing(facts: Facts, found: Findings) -> Iterator[Finding]:
