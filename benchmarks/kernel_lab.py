@@ -20,13 +20,13 @@ from cctrace.sim.jitter import Jitter
 from cctrace.sim.path import Path
 from cctrace.sim.runner import Runner
 from cctrace.sim.sender import Sender
+from cctrace.tcp.flags import SYN
 from cctrace.tcp.small_queue import SKB_OVERHEAD_BYTES, SKB_OVERHEAD_BYTES_6_1
 
 COLUMNS = ("time_ns", "direction", "flags", "seq", "payload", "ip_id", "tsval", "ip_len")
 LINK_BPS, TBF_BURST_BYTES = 10**10, 1600  # of a bottleneck whose rate changes (tbf, which counts frames)
 PACKET_BYTES, FRAME_BYTES = 1500, 1514  # of IP, as the lab's netem counts them, and on Ethernet, as its tbf does
 MSS, IP_HEADERS = 1448, 52  # with time stamps; the lab's bottleneck counts IP bytes
-SYN = 2
 IN_PART = 0.1  # of a packet's time at the bottleneck: less is none
 LINK_NS = FRAME_BYTES * 8 * 10**9 // LINK_BPS  # of a frame there, and on the link that keeps jitter in order
 STEP_LATE_S = 50e-6  # of a change of the rate: the slack of the timer of the process that makes it

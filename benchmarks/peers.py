@@ -26,8 +26,7 @@ from cctrace.errors import CctraceError
 from cctrace.flows.capture import Capture, read
 from cctrace.io.captures.packets import OPT_COPY
 from cctrace.io.write import convert
-
-FIN, SYN, RST, ACK = 1, 2, 4, 16
+from cctrace.tcp.flags import ACK, FIN, SYN
 
 
 class Seen:

@@ -7,7 +7,7 @@ import pytest
 import zstandard
 
 import cctrace as cct
-from cctrace.flows.state import RST
+from cctrace.tcp.flags import RST
 from tests.places import RECORDINGS
 from tests.wire import pcap
 

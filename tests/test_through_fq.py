@@ -56,6 +56,7 @@ from cctrace.replaying.inference.through_fq import Passage, at_hand_over, passag
 from cctrace.replaying.inference.timed import Timed
 from cctrace.replaying.senders import registered
 from cctrace.report.overview import write_report
+from cctrace.tcp.flags import PSH
 from cctrace.tcp.pacing import waits_for_ack
 from cctrace.tcp.small_queue import SKB_OVERHEAD_BYTES, is_throttled
 from tests.build_stack import tcp_record
@@ -653,7 +654,7 @@ def test_what_fits_into_the_window_does_not_wait_for_a_longer_super_packet(room,
     tp, seg = with_skbs(), np.array([SimpleNamespace(tx_us=-6_000, skb_end=1448 * k) for k in (1, 2)])
     tp.snd_nxt, tp.packets_out, tp.rate_Bps, tp.gap_ns = 2 * 1448, 60 - room, 9 * 1448 * 1024, 10_000_000
     tp.skb_overhead = SKB_OVERHEAD_BYTES
-    assert may_hand_over(tp, seg, 0, 2 * 1448, 6 * 1448, state.PSH, False) == handed
+    assert may_hand_over(tp, seg, 0, 2 * 1448, 6 * 1448, PSH, False) == handed
 
 
 @pytest.mark.parametrize(
@@ -664,7 +665,7 @@ def test_what_leaves_as_an_ack_comes_was_not_handed_over_before_unless_its_time_
     tp, seg = with_skbs(), np.array([SimpleNamespace(tx_us=-6_000, skb_end=1448 * k) for k in (1, 2)])
     tp.snd_nxt, tp.packets_out, tp.rate_Bps, tp.gap_ns = 2 * 1448, 20, 9 * 1448 * 1024, 1_000_000
     tp.skb_overhead, tp.wmem_alloc = SKB_OVERHEAD_BYTES, 1448
-    assert may_hand_over(tp, seg, late_ns, 2 * 1448, 6 * 1448, state.PSH, with_ack) == handed
+    assert may_hand_over(tp, seg, late_ns, 2 * 1448, 6 * 1448, PSH, with_ack) == handed
 
 
 @pytest.mark.parametrize(

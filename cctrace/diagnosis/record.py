@@ -24,7 +24,7 @@ from cctrace.flows.events import AckRows
 from cctrace.flows.flow import Flow
 from cctrace.flows.missing_sacks import restored
 from cctrace.flows.seqspace import unwrapped
-from cctrace.flows.state import FIN, RST, SYN, TIMEOUT
+from cctrace.flows.state import TIMEOUT
 from cctrace.io.captures.packets import OPT_COPY, OPT_SACK
 from cctrace.path.buckets import Bucket, dropper_of
 from cctrace.path.constants import MIN_ACKS, MIN_POLICED
@@ -32,6 +32,7 @@ from cctrace.path.evidence import evidence_of
 from cctrace.path.losses import decided_ns
 from cctrace.replaying.inference.through_fq import at_hand_over
 from cctrace.replaying.run import Run, replay
+from cctrace.tcp.flags import FIN, RST, SYN
 from cctrace.tcp.pacing import TSO_WIN_DIVISOR
 
 

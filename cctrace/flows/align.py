@@ -26,8 +26,8 @@ from cctrace.display import endpoint
 from cctrace.errors import ArgumentError
 from cctrace.flows.offset import FEW, Alignment, search
 from cctrace.flows.rtt_match import most_alike
-from cctrace.flows.state import ACK
 from cctrace.io.counters.tcpinfo import MISSING, TcpInfo
+from cctrace.tcp.flags import ACK
 from cctrace.tcp.sequence import unwrapped
 from cctrace.units import format_percent
 

@@ -25,12 +25,13 @@ from cctrace.flows.ecn import feedback
 from cctrace.flows.flow import Flow
 from cctrace.flows.periodic_writes import NOTHING_DUE
 from cctrace.flows.sender.reenact import Pass
-from cctrace.flows.state import DEFAULT_HZ, DIRECTLY, PARAM, PSH, STAMP_TICKS_US, SYN, THROUGH_FQ
+from cctrace.flows.state import DEFAULT_HZ, DIRECTLY, PARAM, STAMP_TICKS_US, THROUGH_FQ
 from cctrace.flows.table import Connections, retransmitted_share
 from cctrace.flows.window_scale import MAX_WSCALE, shown_scale
 from cctrace.io import read_file, stream
 from cctrace.io.captures.packets import OPT_COPY, OPT_TIMESTAMPS, Packets
 from cctrace.schema import CLOCK_START_US
+from cctrace.tcp.flags import PSH, SYN
 from cctrace.units import format_counted, format_rate, format_rtt, format_share, format_size
 
 if TYPE_CHECKING:

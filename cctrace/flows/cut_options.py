@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cctrace.columns import Ints
-from cctrace.flows.state import RST, SYN
 from cctrace.io.captures.packets import OPT_BAD, OPT_TIMESTAMPS
+from cctrace.tcp.flags import RST, SYN
 
 if TYPE_CHECKING:
     from cctrace.flows.flow import Flow

@@ -18,8 +18,8 @@ import numpy as np
 from cctrace.columns import Columns, Ints, Values
 from cctrace.flows.arrivals import BLOCKS, Receiver, arrived_of, segments_of
 from cctrace.flows.cut_options import blocks_sent
-from cctrace.flows.state import ACK, SYN
 from cctrace.io.captures.packets import OPT_SACK
+from cctrace.tcp.flags import ACK, SYN
 from cctrace.tcp.sequence import unwrapped
 
 if TYPE_CHECKING:

@@ -21,11 +21,11 @@ import numpy as np
 from cctrace.columns import frame_of
 from cctrace.display import Jsonable, Summarized
 from cctrace.errors import StreamError
-from cctrace.flows.state import RST, SYN
 from cctrace.io.captures.packets import OPT_ACCURATE_ECN, OPT_COPY
 from cctrace.io.layout import NO_COUNTER
 from cctrace.schema import LINUX_EVENTS
 from cctrace.tcp.ecn import ACCURATE_ECN, ACE_MASK, ACE_START, CE_ON_SYN, CLASSIC_ECN, ECHO, NO_ECN, agreed
+from cctrace.tcp.flags import RST, SYN
 from cctrace.units import format_count, format_share, format_size
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from cctrace.columns import Columns, Ints, Values
 from cctrace.flows.arrivals import Receiver, arrived_of, segments_of
 from cctrace.flows.capture import Capture
 from cctrace.flows.flow import Flow
-from cctrace.flows.state import ACK, SYN
 from cctrace.io.captures.packets import OPT_SACK, Packets
+from cctrace.tcp.flags import ACK, SYN
 from cctrace.tcp.sequence import unwrapped
 
 BURST_NS = 2_000_000  # lateness of ACKs; arrivals within count as simultaneous

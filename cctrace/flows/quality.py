@@ -9,8 +9,8 @@ import numpy as np
 
 from cctrace.flows.cut_options import cut_options
 from cctrace.flows.seqspace import unwrapped
-from cctrace.flows.state import ACK, RST, SYN
 from cctrace.flows.vantage import CONFIDENCE, PLACES
+from cctrace.tcp.flags import ACK, RST, SYN
 from cctrace.tcp.sequence import unwrap
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ import numpy as np
 
 from cctrace.columns import Bools, Columns, Ints, Values
 from cctrace.flows.ecn import feedback_of
-from cctrace.flows.state import ACK, FIN, RST, SYN
 from cctrace.io.captures.packets import OPT_COPY, OPT_TIMESTAMPS
 from cctrace.tcp.ecn import ACE_MASK, ACE_SHIFT, ECHO
+from cctrace.tcp.flags import ACK, FIN, RST, SYN
 from cctrace.tcp.sequence import unwrapped
 
 if TYPE_CHECKING:

@@ -8,9 +8,10 @@ import math
 
 import numpy as np
 
-from cctrace.flows.state import ACK, FIN, HOLES, OPTION_BYTES, PSH, RST, SAMPLE_BITS, STAMP_TICKS_US, SYN
+from cctrace.flows.state import HOLES, OPTION_BYTES, SAMPLE_BITS, STAMP_TICKS_US
 from cctrace.io.captures.packets import OPT_BAD, OPT_COPY, OPT_TIMESTAMPS
 from cctrace.tcp.ecn import ace_of
+from cctrace.tcp.flags import ACK, FIN, PSH, RST, SYN
 from cctrace.tcp.sequence import unwrap
 
 LONGEST_TICK_NS = max(STAMP_TICKS_US) * 1000

@@ -11,8 +11,6 @@ import numpy as np
 from cctrace import schema
 from cctrace.lang.memory import record_of
 
-FIN, SYN, RST, PSH, ACK, CWR = 1, 2, 4, 8, 16, 128
-
 # How packets left the sender: at once, through fq, or by a timer that may be as late as fq's.
 DIRECTLY, THROUGH_FQ, LATE_TIMER = range(3)
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cctrace.flows.seqspace import unwrapped
-from cctrace.flows.state import ACK, RST, SYN
 from cctrace.io.captures.packets import OPT_COPY
+from cctrace.tcp.flags import ACK, RST, SYN
 from cctrace.tcp.sequence import unwrap
 
 if TYPE_CHECKING:

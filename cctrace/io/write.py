@@ -16,6 +16,7 @@ from cctrace.io import CAPTURES, FORMATS, read_file, sniff, stream
 from cctrace.io.captures.packets import OPT_MSS, OPT_SACK_PERMITTED, OPT_TIMESTAMPS, OPT_WINDOW_SCALE, Packets
 from cctrace.io.source import open_source
 from cctrace.schema import ENDS
+from cctrace.tcp.flags import SYN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 TARGETS = ("parquet", "csv", "pcap")
 _LINKTYPE_RAW = 101
-_SYN = 2
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a cell that begins so is run by spreadsheets
 
 
@@ -187,12 +187,12 @@ _HEADER_COLUMNS = ("time_ns", "conn", "direction", "flags", "seq", "ack", "windo
 def _tcp_options(packets: Packets, i: int, conn: int, direction: int, flags: int) -> bytes:
     """Return the TCP options of a packet, padded; MSS and window scale as its connection's SYN had them."""
     bits, out, side = int(packets["options"][i]), b"", "ba"[direction == 0]
-    if flags & _SYN:
+    if flags & SYN:
         mss, wscale = int(packets.connections[f"mss_{side}"][conn]), int(packets.connections[f"wscale_{side}"][conn])
         out += struct.pack("!BBH", 2, 4, mss) if bits & OPT_MSS and mss >= 0 else b""
         out += struct.pack("!BBBB", 1, 3, 3, wscale) if bits & OPT_WINDOW_SCALE and wscale >= 0 else b""
     # As Linux does, SACK-permitted takes the place of the padding of time stamps: a SYN's header stays within 40 bytes.
-    pad = b"\4\2" if flags & _SYN and bits & OPT_SACK_PERMITTED else b"\1\1"
+    pad = b"\4\2" if flags & SYN and bits & OPT_SACK_PERMITTED else b"\1\1"
     if bits & OPT_TIMESTAMPS:
         out += pad + struct.pack("!BBII", 8, 10, int(packets["tsval"][i]), int(packets["tsecr"][i]))
     elif pad == b"\4\2":

@@ -12,9 +12,9 @@ import numpy as np
 from cctrace.columns import Floats, Ints
 from cctrace.flows.capture import stamp_tick_us
 from cctrace.flows.flow import Flow
-from cctrace.flows.state import ACK, RST, SYN
 from cctrace.io.captures.packets import OPT_COPY, OPT_TIMESTAMPS
 from cctrace.path import constants as const
+from cctrace.tcp.flags import ACK, RST, SYN
 from cctrace.tcp.rtt import RTO_MAX_US
 from cctrace.tcp.sequence import unwrapped
 

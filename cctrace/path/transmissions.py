@@ -16,11 +16,11 @@ from cctrace.arguments import short_repr
 from cctrace.columns import Bools, Floats, Ints, Values, give_back, rows_of_spans
 from cctrace.errors import ArgumentError, StreamError
 from cctrace.flows.seqspace import unwrapped
-from cctrace.flows.state import ACK, PSH, SYN
 from cctrace.io.captures.packets import OPT_COPY
 from cctrace.lang.machine import Machine
 from cctrace.path.constants import MIN_ACK_RTTS
 from cctrace.path.match import AT_ONCE, DELIVERED, FILLS, LOST, NEEDLESS, WAITING, match
+from cctrace.tcp.flags import ACK, PSH, SYN
 from cctrace.tcp.sequence import unwrap
 from cctrace.tcp.wire import HEADER_BYTES
 

@@ -10,11 +10,11 @@ import numpy as np
 from cctrace.arguments import number, whole
 from cctrace.display import endpoint
 from cctrace.errors import ArgumentError
-from cctrace.flows.state import FIN, RST, SYN
 from cctrace.path.transmissions import as_flow
 from cctrace.plot.figure import one_panel
 from cctrace.plot.packets import KINDS, RETRANSMISSIONS, Received, Sent, packets_of
 from cctrace.plot.panels import COLOURS
+from cctrace.tcp.flags import FIN, RST, SYN
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from cctrace.columns import Bools, Ints, Values, rows_of_spans
 from cctrace.flows.flow import Flow
-from cctrace.flows.state import ACK, RST, SYN
 from cctrace.io.captures.packets import OPT_COPY
+from cctrace.tcp.flags import ACK, RST, SYN
 from cctrace.tcp.sequence import unwrap, unwrapped
 
 # What a segment of the sender is, and its words; `Sent.kind` is the index. The first are those of

@@ -11,8 +11,8 @@ from cctrace.diagnosis.facts import AckPath
 from cctrace.diagnosis.groups import AckBatches, AckBunches, AckCounts
 from cctrace.diagnosis.record import Record
 from cctrace.fit.constants import JITTERY_SHARE
-from cctrace.flows.state import SYN
 from cctrace.path.constants import MIN_ACKS
+from cctrace.tcp.flags import SYN
 from cctrace.tcp.wire import HEADER_BYTES
 
 

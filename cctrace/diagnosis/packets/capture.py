@@ -10,10 +10,10 @@ from cctrace.diagnosis.facts import Artefact, Elsewhere
 from cctrace.diagnosis.findings import between
 from cctrace.diagnosis.record import Record
 from cctrace.flows.flow import Flow
-from cctrace.flows.state import ACK, RST, SYN
 from cctrace.flows.vantage import REACTION_NS
 from cctrace.io.captures.packets import FAR_BACK_NS, OPT_COPY
 from cctrace.path.stamps import clock_set, held_us, stamps_of
+from cctrace.tcp.flags import ACK, RST, SYN
 from cctrace.tcp.sequence import unwrapped
 from cctrace.units import format_time
 

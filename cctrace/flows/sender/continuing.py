@@ -15,6 +15,7 @@ from cctrace.flows.sender import scoreboard as sb
 from cctrace.flows.sender.acks import clear
 from cctrace.flows.sender.sends import stamp_next
 from cctrace.schema import CLOCK_START_US, CWND_EVENT
+from cctrace.tcp.flags import FIN
 from cctrace.tcp.sequence import unwrap
 from cctrace.tcp.small_queue import SKB_OVERHEAD_BYTES
 
@@ -125,7 +126,7 @@ def hand_over(tp, seg, rs, out, log, sent, p, sequence, k, packets, hints, stamp
             q = sequence[j]
             data = np.int64(payload[q])
             if direction[q] == p.sender and data > 0:
-                end = a + data + (1 if flags[q] & state.FIN else 0)
+                end = a + data + (1 if flags[q] & FIN else 0)
                 mark(tp, hints)
                 tcp_sender.send(tp, seg, rs, out, log, sent, p, time_ns[q], a, end, data, flags[q], tsval[q])
                 a += data

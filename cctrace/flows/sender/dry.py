@@ -9,7 +9,8 @@ nothing. Data that are not sent just after an ACK say nothing, as they may have 
 import numpy as np
 
 from cctrace.cc.linux import CA_DISORDER, MIN_TSO_SEGS, TCP_INFINITE_SSTHRESH, stack_pacing_rate
-from cctrace.flows.state import PACED, PSH
+from cctrace.flows.state import PACED
+from cctrace.tcp.flags import PSH
 from cctrace.tcp.pacing import SK_GSO_MAX_SIZE, TSO_WIN_DIVISOR, near_peer_bytes, tso_autosize
 from cctrace.tcp.sequence import unwrap
 

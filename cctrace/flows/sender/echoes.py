@@ -14,8 +14,8 @@ tcp_replace_ts_recent.
 import numpy as np
 
 from cctrace.flows.sender.handover import next_data
-from cctrace.flows.state import ACK
 from cctrace.io.captures.packets import OPT_TIMESTAMPS
+from cctrace.tcp.flags import ACK
 from cctrace.tcp.sequence import is_newer
 from cctrace.tcp.small_queue import is_throttled
 

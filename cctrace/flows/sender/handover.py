@@ -19,8 +19,9 @@ from cctrace.cc.linux import CA_RECOVERY, GSO_MAX_SIZE_5_19, MIN_TSO_SEGS
 from cctrace.flows.sender import scoreboard as sb
 from cctrace.flows.sender.emitting import data_segs_out
 from cctrace.flows.sender.sends import full_skb, left_of_skb
-from cctrace.flows.state import LATE_TIMER, LOST, NEVER, PSH, RETRANS, SACKED, THROUGH_FQ
+from cctrace.flows.state import LATE_TIMER, LOST, NEVER, RETRANS, SACKED, THROUGH_FQ
 from cctrace.schema import CLOCK_START_US, U32_MAX
+from cctrace.tcp.flags import PSH
 from cctrace.tcp.pacing import TSO_WIN_DIVISOR, UNPACED_SEGMENTS, near_peer_bytes, tso_autosize, waits_for_ack
 from cctrace.tcp.sequence import unwrap
 from cctrace.tcp.small_queue import TIMER_SLACK_NS, is_throttled

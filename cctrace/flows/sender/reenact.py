@@ -21,6 +21,7 @@ from cctrace.flows.sender.sends import is_window_probe, note_window_probe, send_
 from cctrace.io.captures.packets import OPT_ACCURATE_ECN, OPT_TIMESTAMPS
 from cctrace.io.layout import NO_COUNTER
 from cctrace.lang.machine import Machine
+from cctrace.tcp.flags import ACK, FIN, RST, SYN
 from cctrace.tcp.sequence import is_newer, unwrap
 
 FIRST_RING = 512
@@ -111,7 +112,7 @@ def lacking(tp, p, at, sequence, k, packets, polls, out, log, sent, snap, seg):
     size = np.int64(payload[q])
     if is_sent:
         ahead = unwrap(seq[q], p.isn, tp.snd_nxt) + size - tp.snd_nxt
-    elif not flags[q] & state.ACK:
+    elif not flags[q] & ACK:
         ahead = 0
     else:
         ahead = unwrap(ack[q], p.isn, tp.snd_una) - tp.snd_nxt
@@ -153,7 +154,7 @@ def process(tp, p, at, sequence, k, packets, sacks, polls, decided, hints, table
     while at.decision < decided.shape[0] and decided[at.decision, 0] <= event_ns:
         decide(tp, decided, at.decision)
         at.decision += 1
-    if fl & state.RST:
+    if fl & RST:
         return
     if is_sent and k < tp.next_to_hand_over and payload[q] > 0:
         last, _ = super_packet(p, sequence, k, time_ns, direction, flags, seq, payload)
@@ -162,7 +163,7 @@ def process(tp, p, at, sequence, k, packets, sacks, polls, decided, hints, table
             at.may_hand_over = 0 if is_ack_first(p, sequence, k, time_ns, direction) else 1
     elif is_sent:
         process_sent(tp, seg, rs, out, log, sent, p, at, sequence, k, packets, hints)
-    elif fl & state.ACK:
+    elif fl & ACK:
         process_ack(tp, seg, rs, out, log, blocks, p, sequence, k, packets, sacks)
         at.may_hand_over = 1 if p.fq == state.THROUGH_FQ else 0
 
@@ -172,16 +173,16 @@ def process_sent(tp, seg, rs, out, log, sent, p, at, sequence, k, packets, hints
     time_ns, direction, flags, seq, _, _, payload, tsval, _, _, _, _, _ = packets
     q = sequence[k]
     fl, size = flags[q], np.int64(payload[q])
-    if fl & state.SYN:
+    if fl & SYN:
         if not p.has_syn:
             return
-        send_syn(tp, seg, tcp_sender.clock_us(time_ns[q] - p.tx_delay_ns, p.start_ns), tsval[q], fl & state.ACK != 0)
+        send_syn(tp, seg, tcp_sender.clock_us(time_ns[q] - p.tx_delay_ns, p.start_ns), tsval[q], fl & ACK != 0)
         return
     a = unwrap(seq[q], p.isn, tp.snd_nxt)
-    if not fl & state.FIN and tp.established and is_window_probe(tp, a, size):
+    if not fl & FIN and tp.established and is_window_probe(tp, a, size):
         note_window_probe(tp, a + size)
         return
-    end = a + size + (1 if fl & state.FIN else 0)
+    end = a + size + (1 if fl & FIN else 0)
     if end == a or (p.has_syn and not tp.established):
         return
     if not tp.established:
@@ -217,7 +218,7 @@ def process_ack(tp, seg, rs, out, log, blocks, p, sequence, k, packets, sacks):
         blocks[i, 0] = unwrap(left[sack_row[q] + i], p.isn, tp.snd_una)
         blocks[i, 1] = unwrap(right[sack_row[q] + i], p.isn, tp.snd_una)
     ack_seq = unwrap(seq[q], p.peer_isn, tp.snd_wl1)
-    window_bytes = np.int64(window[q]) << (0 if fl & state.SYN else p.wscale)
+    window_bytes = np.int64(window[q]) << (0 if fl & SYN else p.wscale)
     waiting = tcp_sender.is_answered(p, sequence, k, time_ns, direction, payload)
     tcp_sender.receive(tp, seg, rs, out, log, p, blocks, count, a, ack_seq, window_bytes, payload[q] > 0, fl, waiting)
 

@@ -17,10 +17,11 @@ from cctrace.flows.sender.acks import clear, on_ack, update_rtt
 from cctrace.flows.sender.dry import SAME_LOOP_NS
 from cctrace.flows.sender.emitting import emit
 from cctrace.flows.sender.handover import waited_in_timer
-from cctrace.flows.state import CWR, DIRECTLY, FIN, PACED, PARAM, PSH, SNAP, SYN, THROUGH_FQ, TP
+from cctrace.flows.state import DIRECTLY, PACED, PARAM, SNAP, THROUGH_FQ, TP
 from cctrace.lang.memory import CopyFields
 from cctrace.schema import CLOCK_START_US, INIT, U32_MAX
 from cctrace.tcp.ecn import ace_of
+from cctrace.tcp.flags import CWR, FIN, PSH, SYN
 from cctrace.tcp.rack import DEFAULT_REORDERING
 from cctrace.tcp.rate import app_limited_until
 from cctrace.tcp.rtt import FIRST_TIMEOUT_US

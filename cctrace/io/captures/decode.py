@@ -19,8 +19,9 @@ from cctrace.io.captures import packets
 from cctrace.io.captures.fragments import gather, is_whole
 from cctrace.io.captures.ipv6 import jumbo_length, skip_extensions
 from cctrace.io.captures.link import NEAR, be16, be32, be64, inner_header, ip_header, u8
-from cctrace.io.captures.tracking import follow, track
+from cctrace.io.captures.tracking import follow, numbered, track
 from cctrace.schema import MAX_PACKET
+from cctrace.tcp.flags import ACK, FIN, RST, SYN
 
 # A connection whose SYN was not captured, silent for this long, ends when a SYN reuses its ports.
 REUSE_SILENCE_NS = 240_000_000_000  # 2 MSL [RFC 9293]
@@ -86,7 +87,7 @@ def _connection(c, table, key, ends, slot, k, n, seq, bits, now):
         d = 0 if is_forth else 1
     else:
         slot, k, d = _find(c, table, key, ends)
-    is_reuse = k >= 0 and bits & 18 == 2 and c[k, layout.ISN + d] != seq
+    is_reuse = k >= 0 and bits & (SYN | ACK) == SYN and c[k, layout.ISN + d] != seq
     if is_reuse and c[k, layout.ISN + d] < 0:
         is_reuse = c[k, layout.CLOSED] or now - c[k, layout.CONN_LAST_NS] > REUSE_SILENCE_NS
     if k < 0 or is_reuse:
@@ -96,9 +97,9 @@ def _connection(c, table, key, ends, slot, k, n, seq, bits, now):
         n += 1
     k &= NEAR
     c[k, layout.CONN_LAST_NS] = now
-    if bits & 2:
+    if bits & SYN:
         c[k, layout.ISN + d], c[k, layout.SACK_OK + d] = seq, 0
-    if bits & 5:
+    if bits & (FIN | RST):
         c[k, layout.CLOSED] = 1
     return slot, k, d, n
 
@@ -274,7 +275,7 @@ def _join(g, i, r, keep, c, counters):
     payload[row] += more
     ip_len[row & keep] += more
     counters[layout.FIRST_FRAGMENTS] -= 1
-    seq_end = np.int64(seq[row]) + payload[row] + (flags[row] & 1) + (flags[row] >> 1 & 1)
+    seq_end = np.int64(seq[row]) + payload[row] + numbered(flags[row])
     track(c, conn[row], direction[row], np.int64(seq[row]), seq_end & 0xFFFFFFFF, 0, False, counters)
     g[i, 4] = -1  # a copy, or another datagram with this identification, starts afresh
 
@@ -316,7 +317,7 @@ def decode_frames(
             counters[-1 - header] += 1
             continue
         seq_no, ack_no, bits, win = be32(b, p + 4), be32(b, p + 8), be16(b, p + 12) & 0x1FF, be16(b, p + 14)
-        is_syn, payload_len = bits & 2 != 0, wire_end - p - header
+        is_syn, payload_len = bits & SYN != 0, wire_end - p - header
         ends, service, hops, packet_id = _ip_columns(b, ip, be32(b, p))
         slot, k, d, n = _connection(c, table, key, ends, slot, k, n, seq_no, bits, now)
 

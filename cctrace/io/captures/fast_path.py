@@ -15,12 +15,13 @@ from cctrace.io.captures.packets import OPT_COPY, OPT_TIMESTAMPS
 from cctrace.io.captures.records import enhanced, record, words
 from cctrace.io.captures.tracking import fingerprint, is_copy, s32, track
 from cctrace.schema import LATEST_NS
+from cctrace.tcp.flags import ACK, FIN, RST, SYN
 
 _IPV4 = 0x0800  # EtherType
 # Words of the headers, of which a mask leaves what must have a certain value.
 _IP, _IP_MASK = 0x45 << 56, -(1 << 56) | 0x3FFF  # version and header of 20 bytes; neither a fragment nor more to come
 _TCP, _TCP_MASK = 6 << 48, 255 << 48  # the protocol
-_STAMPED, _BARE, _HEADER_MASK = 8 << 12, 5 << 12, 0xF007  # TCP headers of 32 and 20 bytes, no SYN, FIN and RST
+_STAMPED, _BARE, _HEADER_MASK = 8 << 12, 5 << 12, 0xF000 | SYN | FIN | RST  # TCP headers of 32 and 20 bytes
 _STAMPS = 0x0101080A  # two NOPs and time stamps, as [RFC7323] recommends
 
 
@@ -99,7 +100,7 @@ def fast_path(b, pos, end, rules, interfaces, r, row, stop, keep, c, k, counters
 def _track(c, k, d, seq, seq_end, ack, bits, counters):
     """Do what `track` does, in few instructions where every byte acknowledged was captured."""
     top, top_back = c[k, layout.SND_MAX + d], c[k, layout.SND_MAX + 1 - d]
-    if c[k, layout.LATE + d] != -1 or (bits & 16 and top_back >= 0 and s32(ack - top_back) > 0):
-        track(c, k, d, seq, seq_end, ack, bits & 16 != 0, counters)
+    if c[k, layout.LATE + d] != -1 or (bits & ACK and top_back >= 0 and s32(ack - top_back) > 0):
+        track(c, k, d, seq, seq_end, ack, bits & ACK != 0, counters)
     else:  # without a branch, as above
         c[k, layout.SND_MAX + d] = seq_end if (top < 0) | (s32(seq_end - top) > 0) else top

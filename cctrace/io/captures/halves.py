@@ -34,6 +34,7 @@ from cctrace.io.captures.decode import REUSE_SILENCE_NS
 from cctrace.io.captures.frames import Blocks, Decoder, Rows
 from cctrace.lang.machine import Machine
 from cctrace.lang.threads import cores
+from cctrace.tcp.flags import ACK, SYN
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -242,7 +243,7 @@ class Half(Decoder):
             latest[k] = i
         goes_on = np.array(sorted(going.values()), np.int64)
         has_syn = np.zeros(self._n_conns, bool)
-        has_syn[rows.conn[np.flatnonzero(rows.flags & 2)]] = True
+        has_syn[rows.conn[np.flatnonzero(rows.flags & SYN)]] = True
         continued = _Continued(
             old[goes_on], there[old[goes_on]], turned[old[goes_on]] > 0, before[goes_on], assumed[goes_on],
             is_opening[goes_on], is_new,
@@ -323,7 +324,7 @@ def _tracked(connections: Ints) -> Ints:
 def _reopens(connection: Ints, rows: Rows, row: int) -> bool:
     """Return whether a row begins a new connection where the first half knows one; see `decode.decode_frames`."""
     isn = connection[layout.ISN]
-    if rows.flags[row] & 18 != 2 or isn == rows.seq[row]:
+    if rows.flags[row] & (SYN | ACK) != SYN or isn == rows.seq[row]:
         return False
     silence_ns = rows.time_ns[row] - connection[layout.CONN_LAST_NS]
     return bool(isn >= 0 or connection[layout.CLOSED] or silence_ns > REUSE_SILENCE_NS)

@@ -4,6 +4,7 @@ import numpy as np
 
 from cctrace.io import layout
 from cctrace.io.captures.packets import OPT_COPY, OPT_TIMESTAMPS
+from cctrace.tcp.flags import ACK, FIN, SYN
 
 # Weights of a packet's words in its fingerprint: the products of a sum do not wait for each other, as mixing would.
 _PRINT = (0x3F58476D1CE4E5B9, 0x14D049BB133111EB, 0x1E3779B97F4A7C15, 0x2545F4914F6CDD1D)
@@ -14,6 +15,11 @@ _RING = layout.RING_SIZE - 1  # of a power of 2
 def s32(x) -> int:
     """Return the lower 32 bits as a signed number: the distance of two sequence numbers."""
     return ((x + 0x80000000) & 0xFFFFFFFF) - 0x80000000
+
+
+def numbered(flags) -> int:
+    """Return how many sequence numbers the flags of a segment occupy: SYN and FIN one each."""
+    return (flags & FIN) + ((flags & SYN) >> 1)
 
 
 def fingerprint(seq, ack, value, echo, packet_id, bits, window, payload) -> int:
@@ -80,12 +86,12 @@ def follow(c, k, d, time_ns, segment, have, counters) -> int:
     """
     seq, ack, bits, window, size, value, echo, packet_id = segment
     copied = 0
-    if packet_id or (have & OPT_TIMESTAMPS and (size or bits & 3)):
+    if packet_id or (have & OPT_TIMESTAMPS and (size or bits & (SYN | FIN))):
         print_ = fingerprint(seq, ack, value, echo, packet_id, bits, window, size)
         if is_copy(c, k, d, print_, time_ns, packet_id):
             copied = OPT_COPY
             counters[layout.DUPLICATES] += 1
-    track(c, k, d, seq, (seq + size + (bits & 1) + (bits >> 1 & 1)) & 0xFFFFFFFF, ack, bits & 16 != 0, counters)
+    track(c, k, d, seq, (seq + size + numbered(bits)) & 0xFFFFFFFF, ack, bits & ACK != 0, counters)
     return copied
 
 

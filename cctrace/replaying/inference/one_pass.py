@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from cctrace.cc.base import Controller
 from cctrace.flows.flow import Flow
 from cctrace.flows.sender.reenact import FINALS, OUT, RING, SCRATCH, SENDS, UNDECIDED, enlarge
-from cctrace.flows.state import ACK, NEVER, THROUGH_FQ
+from cctrace.flows.state import NEVER, THROUGH_FQ
 from cctrace.lang.fields import fields_of
 from cctrace.lang.machine import Machine
 from cctrace.replaying.engine import context as cx
@@ -46,6 +46,7 @@ from cctrace.replaying.engine.script import BEST, Best, Changes, Edit, Passed, S
 from cctrace.replaying.inference.hypotheses import LARGEST_DRAW
 from cctrace.replaying.inference.timed import Timed
 from cctrace.schema import CLOCK_START_US, ON_ACK
+from cctrace.tcp.flags import ACK
 from cctrace.tcp.small_queue import SKB_OVERHEAD_BYTES, SKB_OVERHEAD_BYTES_6_1, TIMER_SLACK_NS
 
 # Places in what `Leader.save` returns: draws, rows of tables, slots, the state of the pass (`leading`), the next draw.

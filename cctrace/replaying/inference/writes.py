@@ -27,11 +27,11 @@ from cctrace.columns import Bools, Ints, Values
 from cctrace.flows.events import first_ack
 from cctrace.flows.flow import Flow
 from cctrace.flows.periodic_writes import NOTHING_DUE
-from cctrace.flows.state import SYN
 from cctrace.lang.machine import Machine, Prepared
 from cctrace.lang.memory import with_fields
 from cctrace.replaying.engine.context import APP_LIMITED
 from cctrace.replaying.inference import writer as wr
+from cctrace.tcp.flags import SYN
 from cctrace.tcp.sequence import unwrap, unwrapped
 from cctrace.tcp.small_queue import LEAST_TCP_HEADER, SKB_OVERHEAD_BYTES, SKB_OVERHEAD_BYTES_6_1, reserved_bytes
 
