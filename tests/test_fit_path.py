@@ -10,12 +10,12 @@ import cctrace as cct
 from cctrace.cli import main
 from cctrace.fit.export import opportunities
 from cctrace.fit.fitted_path import path_of
-from cctrace.flows.state import ACK, SYN
 from cctrace.path.evidence import evidence_of
 from cctrace.path.queue import Steps, backlog
 from cctrace.path.sent import SentPackets
 from cctrace.path.steps import rate_steps
 from cctrace.path.transmissions import _handshake_us
+from cctrace.tcp.flags import ACK, SYN
 
 
 def recorded(name, index=0):

@@ -13,7 +13,7 @@ import threading
 import time
 from typing import IO, TYPE_CHECKING, Any
 
-from cctrace.arguments import path_of
+from cctrace.arguments import check_argument, path_of
 from cctrace.errors import ArgumentError, CctraceError
 from cctrace.extras import needed
 
@@ -30,6 +30,7 @@ class OutputError(CctraceError):
 
 def open_store(where: str | os.PathLike[str]) -> Store:
     """Return the store of a folder: a path, or a URL ("s3://bucket/corpus")."""
+    check_argument(isinstance(where, str | os.PathLike), "where", where, "a path, or a URL")
     where = path_of("where", where)
     return Remote(where) if "://" in where else Local(where)
 
