@@ -52,7 +52,7 @@ def changed(path: Path, changes: Mapping[str, Any]) -> Path:
         factor = parse_factor(value)
         field = "jitter_before" if name == "jitter" and path.jitters_before else name  # on its side of the queue
         fields[field] = value if factor is None else _times(path, name, factor)
-        if name == "rate" and path.is_unlinked and path.shaper is not None:
+        if name == "rate" and path.has_only_shaper and path.shaper is not None:
             fields["rate"], fields["shaper"] = None, (fields["rate"], *path.shaper[1:])
         if name == "loss" and factor is None:
             fields["burst_loss"] = None

@@ -140,10 +140,10 @@ class Path(Public):
         return brief(self, ("rate", "rtt", "buffer"), loss="0%")
 
     def __post_init__(self) -> None:
-        if (self.rate is not None and self.trace is not None) or (self.is_unlinked and self.shaper is None):
+        if (self.rate is not None and self.trace is not None) or (self.has_only_shaper and self.shaper is None):
             raise ArgumentError("a path needs either rate or trace, or a shaper")
         steps, origins = ({}, {}) if self.trace is None else trace_steps(self.trace)
-        if self.is_unlinked:
+        if self.has_only_shaper:
             times, rates, _ = shaper_of(self.shaper)
             steps["rate"] = times, rates * 8
         for name in ("loss_behind", "shared"):
@@ -215,7 +215,7 @@ class Path(Public):
         return parse_time_ns(with_unit("reverse", self.reverse, "10ms"), "reverse")
 
     @property
-    def is_unlinked(self) -> bool:
+    def has_only_shaper(self) -> bool:
         """Whether only a shaper gives the rate: the link behind it takes no time."""
         return self.rate is None and self.trace is None
 
@@ -258,7 +258,7 @@ class Path(Public):
 
     def link_steps(self) -> Steps:
         """Return (start ns, bit/s) of the rate at which a packet that leaves the queue is sent, as arrays."""
-        return (np.zeros(1, np.int64), np.array([MAX_BPS])) if self.is_unlinked else self.rate_steps()
+        return (np.zeros(1, np.int64), np.array([MAX_BPS])) if self.has_only_shaper else self.rate_steps()
 
     def rtt_steps(self) -> Steps:
         """Return (start ns, base RTT in ns) of the delay's steps, as arrays."""

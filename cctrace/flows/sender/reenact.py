@@ -33,9 +33,8 @@ MARGIN = 64  # rows that one packet can cause besides those for each outstanding
 BELIEVABLE_GAP = 1 << 28  # bytes
 MAX_UNCAPTURED = 1 << 18  # segments, outstanding and missing together; of 1448 bytes they are 380 MB
 UNCAPTURED_PER_PACKET = 64  # more missing segments for each captured packet: a super-packet of 64 kB
-IGNORED, NOTHING, OUT, RETRANSMISSIONS, SENDS, ANSWERS, RING, UNDECIDED = range(
-    -2, 6
-)  # from OUT on: tables that lack room
+# What a step ended with; from OUT to RING the tables that lack room.
+IGNORED, NOTHING, OUT, RETRANSMISSIONS, SENDS, ANSWERS, RING, UNDECIDED = range(-2, 6)
 PAUSED = UNDECIDED + 1
 FINALS, SCRATCH = 6, 8  # of the tables, besides those
 

@@ -227,7 +227,7 @@ class World:
         """A power of two that holds what can be outstanding: several times path and buffer, whatever the controller."""
         extra_ns = max(0 if flow.rtt_ns is None else flow.rtt_ns - path.rtt_ns for flow in flows)
         pipe = path.max_rate_bps() / 8e9 * (path.max_delay_ns() + max(extra_ns, 0)) + path.buffer_bytes
-        pipe += path.world_fields()["shape_bucket"] if path.is_unlinked else 0  # which passes at once
+        pipe += path.world_fields()["shape_bucket"] if path.has_only_shaper else 0  # which passes at once
         packet = min(PACKET_BYTES if flow.mss is None else flow.sizes[1] for flow in flows)
         if pipe / packet > MAX_PACKETS:
             raise ArgumentError(
