@@ -38,6 +38,14 @@ def test_data_that_fill_the_window_show_its_scale_in_mid_connection(cc):
     assert diagnose(flow).cause == "receiver_limited"
 
 
+def test_the_window_shows_its_scale_between_losses():
+    path = cct.Path(rate="40Mbit", rtt="60ms", buffer="1bdp", loss=0.005)
+    whole = cct.simulate(path, cct.Sender("bbr3", ack_every=2, rwnd="100kB"), "8s", packets=True).capture()
+    flow = from_the_middle(whole).flow(0)
+    assert "wscale" not in flow.facts["inferred"]
+    assert "receiver_limited" in [verdict.name for verdict in diagnose(flow).verdicts]
+
+
 def test_a_sender_that_waits_for_room_for_a_super_packet_fills_the_window_when_it_sends():
     path = cct.Path(rate="400Mbit", rtt="5ms", buffer="4bdp")
     whole = cct.simulate(path, cct.Sender("reno", ack_every=2, rwnd="64kB"), "3s", packets=True).capture()

@@ -2,8 +2,8 @@
 
 A sender never exceeds the window's edge, and one that the window limits fills it to within a segment whenever it sends
 [RFC9293] 3.8.6, after every ACK or, for room for a super-packet, after several ([Linux] tcp_tso_should_defer). So the
-smallest scale with which all data fit is the receiver's if the data reach the edge after most ACKs that released any;
-data that something else limits come that close only by chance.
+smallest scale with which all data fit is the receiver's if they reach the edge again and again, though other limits may
+hold at other times: data that something else limits come that close only by chance, and as often a little before it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cctrace.flows.capture import Capture
 
 MAX_WSCALE = 14  # larger values count as this [RFC 7323] 2.3
-MIN_ACKS = 50  # that released data: data that something else limits may reach the edge after most of a few ACKs
+MIN_ACKS = 50  # that released data up to the edge: after a few, data that something else limits may reach it, too
 
 
 def shown_scale(capture: Capture, index: int) -> int | None:
@@ -39,11 +39,11 @@ def shown_scale(capture: Capture, index: int) -> int | None:
     acked = unwrap(packets["ack"][rows[at]].astype(np.int64), base, sent[at])
     window, sent = packets["window"][rows[at]].astype(np.int64), sent[np.append(at[1:], len(rows)) - 1]
     released = np.diff(sent, prepend=0) > 0
-    if np.count_nonzero(released) < MIN_ACKS:
-        return None
     segment = min(int(table.mss[index]), float(np.median(payload[data])))
     for scale in range(MAX_WSCALE + 1):
         left = np.maximum.accumulate(acked + (window << scale)) - sent
         if left.min() >= 0:
-            return scale if 2 * np.count_nonzero(left[released] < segment) > np.count_nonzero(released) else None
+            at_edge = np.count_nonzero(left[released] < segment)
+            near, before = np.histogram(left[released], [0, 2 * segment, 4 * segment])[0]  # data leave in pairs or more
+            return scale if at_edge >= MIN_ACKS and near > before else None
     return None
