@@ -31,6 +31,16 @@ def test_bulk_data_are_written_on_no_clock(name):
     assert clocked_writes(Record(flow), diagnose(flow).limits) is None
 
 
+def test_a_window_that_shrank_pauses_without_the_application():
+    """Each time BBR's estimate of a rate that dropped expires, ACKs release nothing for a while: once per RTT."""
+    path = cct.Path(rate=[(0, "60Mbit"), (3, "15Mbit")], rtt="25ms", buffer="600kB")
+    flow = cct.simulate(path, cct.Sender("bbr2022", ack_every=2, fq=True), "7s", packets=True).capture().flow(0)
+    found = diagnose(flow, "bbr2022")
+    assert found.cause == "stale_bandwidth"
+    assert not {"application_limited", "app_limited_samples"} & set(found.causes)
+    assert "application" not in {limit.name for limit in found.limits}
+
+
 SIZE, EVERY_S = 345_733, 0.5
 
 

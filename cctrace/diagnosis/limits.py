@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from cctrace.cc.bbr2 import BBR2
 from cctrace.cc.bbr2022 import BBR2022
 from cctrace.cc.linux import CA_CWR, CA_RECOVERY, PACING_SHIFT
-from cctrace.columns import Floats, spans_of
+from cctrace.columns import Bools, Floats, Ints, spans_of
 from cctrace.diagnosis import constants as const
 from cctrace.diagnosis.findings import LIMITS, Limit
 from cctrace.diagnosis.record import Record, runs_of
@@ -191,8 +191,9 @@ def written(record: Record) -> Floats:
     similar intervals: a pause several times longer than those around it is not due to pacing. An ACK releases about
     what it acknowledged. A host that answers ACKs late must not look idle: a write has no ACK before it for
     `Record.late_s`, or only ACKs that cover far less than is written, or follow ACKs that covered as much and
-    released nothing. In recovery ACKs release retransmissions, and the receive window does not move: a pause then is
-    not the application's.
+    released nothing, although what was in flight before soon is again: a window that shrank leaves such a pause, too.
+    In recovery ACKs release retransmissions, and the receive window does not move: a pause then is not the
+    application's.
     """
     time, since, size, place, last = record.bursts
     if len(time) < 3:
@@ -206,14 +207,22 @@ def written(record: Record) -> Floats:
     early = np.searchsorted(record.ack_s, time[1:] - record.late_s, side="right") - 1
     acked = delivered[last[1:]] - delivered[np.minimum(early, place[1:] - 1)]
     unused = delivered[np.maximum(early, place[:-1])] - delivered[place[:-1]]
-    unasked = (
-        (since[1:] > record.late_s)
-        | (size[1:] > 2 * acked + const.SPARE_SEGMENTS)
-        | (apart & (unused >= np.maximum(size[1:], 4)))
-    )
     recovers = record.acks["ca_state"][np.maximum(place[1:], 0)] >= CA_RECOVERY
-    wrote = unasked & (gap > const.WRITE_S) & (large | apart) & ~recovers
+    paused = (gap > const.WRITE_S) & (large | apart) & ~recovers
+    wrote = paused & ((since[1:] > record.late_s) | (size[1:] > 2 * acked + const.SPARE_SEGMENTS))
+    after_unused = np.flatnonzero(paused & ~wrote & apart & (unused >= np.maximum(size[1:], 4)))
+    refilled = _refilled(record, after_unused, np.cumsum(size) - delivered[last])
+    wrote[after_unused] = (size[1:][after_unused] > acked[after_unused]) | refilled
     return np.column_stack([time[:-1], time[1:]])[wrote]
+
+
+def _refilled(record: Record, rows: Ints, in_flight: Ints) -> Bools:
+    """Return whether as much as before the pauses after these bursts is in flight again within an RTT of their ends."""
+    time = record.bursts.time_s
+    until = np.searchsorted(time, time[rows + 1] + record.path.median_rtt_us / 1e6, side="right")
+    return np.array(
+        [in_flight[row + 1 : end].max() >= in_flight[row] for row, end in zip(rows, until, strict=True)], bool
+    )
 
 
 def merged(intervals: Floats) -> Floats:
