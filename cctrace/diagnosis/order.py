@@ -94,8 +94,8 @@ def by_effect(verdicts: Sequence[Verdict], goal: str) -> list[Verdict]:
         if one.name == "capture_artefact":
             return 0, 0, 0.0, 0
         counts = one.name in ACCOUNTED and (_matters(one, first, goal) or _may_matter(one, first, goal))
-        if one.is_there < const.DOUBTFUL_CONFIDENCE and not counts:
-            return 6, 0, 0.0, 0
+        if one.is_there < const.DOUBTFUL_CONFIDENCE and not counts:  # the likeliest first, whatever it would change
+            return 6, 0, -one.is_there, 0
         if effect is None:
             return (2 if place < ORDER.index("path_full") else 4), 0, 0.0, 0
         # Effects that differ by less than a tie are in the catalogue's order.

@@ -138,6 +138,8 @@ def few_losses(facts: Facts, found: Findings) -> Iterator[Finding]:
         one = _overflow(facts, lost, backlogs, lost.lost).saying(or_aqm=False)
     elif by_chance or high < longest / 2:
         one = _chance(facts, lost, backlogs)
+    elif backlogs.early_share >= MAX_EARLY_SHARE:
+        one = _aqm(facts, lost, backlogs)
     else:
         return  # of a policer, or an AQM
     yield replace(one, confidence=const.UNSURE_CONFIDENCE)
