@@ -12,9 +12,12 @@ from benchmarks.fit_path import share_below
 from cctrace.estimates import Estimate
 from cctrace.fit.components import Components
 from cctrace.fit.draws import at_share, simulated
+from cctrace.flows.capture import Capture
+from cctrace.path.bottleneck import deviation
 from cctrace.path.evidence import evidence_of
 from cctrace.path.losses import backlogs_of, losses_of
 from cctrace.path.queue import Steps
+from cctrace.path.steps import _pruned
 from tests.places import REPOSITORY
 
 sys.path.insert(0, str(REPOSITORY / "benchmarks"))
@@ -195,3 +198,29 @@ def test_no_base_rtt_is_negative_where_rtts_are_shorter_than_serialisation():
 def test_a_jitter_drawn_with_no_mean_delays_nothing():
     drawn = {"distribution": "gamma", "process": "packet", "sd_us": Estimate(5e4), "mean_us": Estimate(0.0)}
     assert simulated(drawn).samples_ns.tolist() == [0.0]
+
+
+def test_equal_spacings_on_a_coarse_clock_do_not_give_the_rate_to_its_digits():
+    """Twelve microseconds are 46.9 ticks: pairs say 46 or 47, and the queue's delays which rate it is."""
+    path = cct.Path(rate="1009Mbit", rtt="2ms", buffer="1bdp")
+    packets = cct.simulate(path, cct.Sender("cubic6", ack_every=2), "500ms", seed=1, packets=True).capture().packets
+    packets.columns["time_ns"] = packets.columns["time_ns"] // 256 * 256
+    e = cct.fit.path(Capture(packets).flow(0)).estimates
+    assert e["rate_bps"][0]["value"] == pytest.approx(1.009e9, rel=1e-3)
+    assert e["base_rtt_us"].value == pytest.approx(2000, abs=20)
+
+
+def test_losses_count_to_the_end_of_a_flow_that_was_acknowledged_completely():
+    path = cct.Path(rate="20Mbit", rtt="60ms", buffer="1bdp", loss="2%")
+    sender = cct.Sender("cubic6", ack_every=2, app="bulk:size=400kB")
+    flow = cct.simulate(path, sender, "5s", seed=2, packets=True).capture().flow(0)
+    lost = int(flow.events.sends["retransmitted"].sum())
+    assert cct.fit.path(flow).estimates["loss"]["random"] == lost == 4
+
+
+def test_a_first_rate_that_explains_nothing_is_no_step():
+    path = cct.Path(rate="40Mbit", rtt="30ms", buffer="1bdp")
+    sent = evidence_of(cct.simulate(path, "cubic6", "5s", packets=True)).sent
+    steps = Steps(np.array([0.0, 1e5]), np.array([2.0, 5.0]))  # bytes/us
+    pruned, _ = _pruned(sent, steps, deviation(sent, steps))
+    assert pruned.rate.tolist() == [5.0]

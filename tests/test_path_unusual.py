@@ -152,6 +152,21 @@ def test_losses_met_no_queue_longer_than_any_rtt():
     assert backlogs is None or max(backlogs.waits_us) <= np.nanmax(record.path.rtt_us)
 
 
+def test_a_queue_that_stood_all_the_time_bounds_base_rtt_and_buffer():
+    path = cct.Path(rate="20Mbit", rtt="40ms", buffer="3bdp")
+    packets = cct.simulate(path, cct.Sender("cubic6", ack_every=2), "8s", packets=True).capture().packets
+    late = packets.columns["time_ns"] >= packets.columns["time_ns"][0] + 2e9
+    packets.columns = {name: column[late] for name, column in packets.columns.items()}
+    names = [name for name in packets.connections if name.startswith(("wscale", "sack_ok"))]
+    packets.connections |= {name: np.full_like(packets.connections[name], -1) for name in names}
+    fitted = cct.fit.path(Capture(packets).flow(0))
+    base, buffer = (fitted.estimates[name] for name in ("base_rtt_us", "buffer_bytes"))
+    assert (base.value, base.low, buffer.value, buffer.high) == (None,) * 4
+    assert base.high > 40_000
+    assert buffer.low < path.buffer_bytes
+    assert {"base_rtt", "buffer"} <= set(fitted.estimates["undetermined"])
+
+
 def test_rtts_of_a_capture_that_begins_during_a_recovery_are_those_of_the_whole():
     """SACKs say at once what arrived, although the ACK numbers precede the first byte of the capture."""
     path = cct.Path(rate="20Mbit", rtt="40ms", buffer="0.5bdp")

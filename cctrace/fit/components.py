@@ -87,9 +87,9 @@ class Components(NamedTuple):
         """Return the mean RTT without queue and serialisation, the jitter's mean included."""
         if self.delays is None:
             return Estimate(None, None, self.least_rtt_us)
-        if self.joint is not None:
-            k = len(self.steps.rate)
-            value, error = self.joint.mean_us, np.sqrt(self.joint.covariance[k, k])
+        # For parameters next to the likeliest ones, the mean may hardly exist.
+        if self.joint is not None and (variance := self.joint.covariance[-3, -3]) < self.joint.mean_us**2:
+            value, error = self.joint.mean_us, np.sqrt(variance)
         elif (overtaking_us := self._overtaking_us) is not None:
             value, error = float(overtaking_us.mean()), np.hypot(self.delays.mean_us.error, self.drift_us)
         elif self.jitter is not None and self.jitter.process_.name != "unknown":

@@ -24,6 +24,7 @@ from cctrace.fit.components import components_of
 from cctrace.fit.draws import draws, fields_of, read_estimates
 from cctrace.path.evidence import PathEvidence, evidence_of
 from cctrace.path.losses import losses_of
+from cctrace.path.own_queue import idle_rtts
 from cctrace.sim.path import Path
 from cctrace.units import format_number
 
@@ -202,7 +203,19 @@ def path(source: Flow | Simulation, progress: Progress = silent) -> FittedPath:
     base RTT: 40000 (39996 to 40004) us
     """
     check_progress(progress)
-    return path_of(evidence_of(source), progress)
+    evidence = evidence_of(source)
+    fitted, traffic = path_of(evidence, progress), evidence.traffic
+    if idle_rtts(evidence, traffic.sent, traffic.steps) > 0:
+        return fitted
+    # The fitted base RTT and buffer explain the record, but some of the queue may have stood all the time.
+    known = {name: value for name, value in fitted.estimates.items() if name != "base_rtt_steps"}
+    base, buffer = (known[name].sides() for name in ("base_rtt_us", "buffer_bytes"))
+    most_us = max(base[-1], evidence.least_rtt_us)
+    bounds = {"base_rtt_us": Estimate(None, None, most_us), "buffer_bytes": Estimate(None, buffer[1], None)}
+    undetermined = sorted({*known["undetermined"], "base_rtt", "buffer"})
+    bounded = FittedPath.of(known | bounds | {"undetermined": undetermined})
+    object.__setattr__(bounded, "_parts", vars(fitted)["_parts"])  # for its plot
+    return bounded
 
 
 def path_of(evidence: PathEvidence, progress: Progress = silent, quick: bool = False) -> FittedPath:

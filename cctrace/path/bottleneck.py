@@ -85,7 +85,11 @@ AROUND = 0.97, 1.05  # of the delivered rate: how far the search near it goes
 def constant_rate(flow: SentPackets, search: Search = CLOSELY) -> tuple[float, float]:
     """Return the constant rate that explains the delays best, and their deviation at that rate."""
     paired, is_close, sure, bound = pair_rate(flow), search is CLOSELY, None, np.inf
-    if is_close and paired is not None and (paired[1] < const.PAIR_EXACT or not stands(flow, constant(paired[0]))):
+    if (
+        is_close
+        and paired is not None
+        and (paired[1] < const.PAIR_EXACT or not stands(flow, constant(paired[0]), paired[1]))
+    ):
         sure = paired[0], deviation(flow, constant(paired[0]))
         # A token bucket of a packet or two lets the second of a pair pass sooner than a queue of its rate does.
         bound = (1 - const.COMMON_GAIN) * sure[1]
@@ -158,10 +162,10 @@ def lever(flow: SentPackets, steps: Steps) -> float:
     return float(np.quantile(moved, 0.9)) / 1e-4
 
 
-def stands(flow: SentPackets, steps: Steps) -> bool:
+def stands(flow: SentPackets, steps: Steps, pairs_error: float = 0.0) -> bool:
     """Return whether a queue stood long enough for delays to determine the rate better than packet pairs do."""
     left = flow.unexplained(steps)
-    return lever(flow, steps) * const.PAIR_TOLERANCE > central_sd(left)
+    return lever(flow, steps) * max(const.PAIR_TOLERANCE, pairs_error) > central_sd(left)
 
 
 # --- errors ----------------------------------------------------------------------------------------------------------

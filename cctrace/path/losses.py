@@ -20,7 +20,7 @@ from cctrace.path import constants as const
 from cctrace.path.arrays import events_apart, first_of_events
 from cctrace.path.queue import Steps
 from cctrace.path.sent import SentPackets, backlog_at
-from cctrace.path.transmissions import LOST, Transmissions
+from cctrace.path.transmissions import LOST, WAITING, Transmissions
 from cctrace.special import special
 
 if TYPE_CHECKING:
@@ -267,8 +267,9 @@ def _early(lost: Bools, backlog_bytes: Floats) -> bool:
 
 
 def decided_ns(table: Transmissions) -> float:
-    """Return the time (ns) until which the fate of transmissions is known: two RTTs before the end."""
-    return table.sent_ns[-1] - 2e3 * float(np.nanquantile(table.rtt_us, 0.9))
+    """Return the time (ns) until which the fate of transmissions is known: if data wait at the end, two RTTs before."""
+    waiting = bool((table.state == WAITING).any())
+    return table.sent_ns[-1] - (2e3 * float(np.nanquantile(table.rtt_us, 0.9)) if waiting else 0.0)
 
 
 def _buffer(backlog_bytes: Floats, time_us: Floats, packet_bytes: float, error: float) -> tuple[Estimate, bool]:

@@ -204,6 +204,19 @@ def _shown_by_losses(path: PathEvidence, flow: SentPackets, found: Bottleneck) -
     return tried if rank > const.LOSS_RANK and tried.base_us > 0.9 * path.least_rtt_us else found
 
 
+def idle_rtts(path: PathEvidence, sent: SentPackets, steps: Steps) -> float:
+    """Return for how many base RTTs the link of `sent`, which serves at these rates, was idle; infinite before a flow.
+
+    If for none, the queue is longer, and the base RTT shorter, than the record shows. What waited as a capture began
+    seems to leave the link idle once it is gone, for as long as it took: that does not count.
+    """
+    if path.capture.params([path.index])[0]["has_syn"]:
+        return np.inf
+    bottleneck = path.require_bottleneck
+    idle_us = np.maximum(sent.sent_us[1:] - sent.departures(steps)[:-1], 0.0).sum()
+    return float((idle_us - bottleneck.waited_us) / bottleneck.base_us)
+
+
 def mean_rank(among: Floats, values: Floats) -> float:
     """Return the mean rank, 0 to 1, of values among others; 0.5 if they do not differ."""
     return float(np.mean(ranks(among, values)))

@@ -33,7 +33,7 @@ def pair_rate(flow: SentPackets) -> tuple[float, float] | None:
     """Return the rate that packet pairs agree on, and its standard error; None if they do not agree.
 
     Without jitter, or if jitter changes in slots, neighbours share their delay and arrive spaced by their service time,
-    so most spacings give the same rate.
+    so most spacings give the same rate. Those that a coarse clock rounds to one value agree, too, but only to its tick.
     """
     logs = np.sort(pairs_of(flow).log_rate)
     if len(logs) < MIN_PAIRS:
@@ -44,4 +44,15 @@ def pair_rate(flow: SentPackets) -> tuple[float, float] | None:
         return None
     agreed = logs[best : best + inside[best]]
     error = central_sd(agreed) / np.sqrt(len(agreed))
-    return float(np.exp(np.median(agreed))), error
+    rate = float(np.exp(np.median(agreed)))
+    rounded = clock_tick_us(flow) * rate / float(np.median(flow.wire_bytes))
+    return rate, max(error, rounded / 2) if rounded > 2 * PAIR_TOLERANCE else error
+
+
+def clock_tick_us(flow: SentPackets) -> float:
+    """Return the tick of the capture's clock, us: the largest time of which all between ACKs are multiples.
+
+    At most one: formats have microseconds at the coarsest, and few packets may share a longer one by chance.
+    """
+    apart_ns = np.diff(np.rint(flow.acked_us[flow.timed] * 1e3).astype(np.int64))
+    return min(float(np.gcd.reduce(apart_ns)) / 1e3, 1.0)

@@ -163,11 +163,10 @@ def _without(flow: SentPackets, steps: Steps, k: int) -> tuple[Steps, float]:
     explains them as well as the right time does.
     """
     fewer = Steps(np.delete(steps.start_us, k), np.delete(steps.rate, k))
-    found = [_move_rate(flow, fewer, k - 1, deviation(flow, fewer), 0.2)]
+    earlier = Steps(np.delete(steps.start_us, k), np.delete(steps.rate, k - 1))
+    found = [_move_rate(flow, fewer, k - 1, deviation(flow, fewer), 0.2), (earlier, deviation(flow, earlier))]
     if k > 1:
-        earlier = Steps(np.delete(steps.start_us, k), np.delete(steps.rate, k - 1))
-        for trial, cost in (found[0], (earlier, deviation(flow, earlier))):
-            found.append(_move_time(flow, trial, k - 1, cost, const.EARLIER_US))
+        found += [_move_time(flow, trial, k - 1, cost, const.EARLIER_US) for trial, cost in found]
     return min(found, key=lambda trial: _both(flow, trial[0]))
 
 
