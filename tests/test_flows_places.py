@@ -145,6 +145,15 @@ def test_without_a_handshake_or_an_echo_nothing_tells_where_a_capture_was_taken(
     assert "Where it was captured cannot be determined" in found.verdict
 
 
+@pytest.mark.parametrize("first", [1, 3_000_000_000])
+def test_stamps_tell_the_place_however_large_they_are(first):
+    talk = mid_flow(39.9)
+    for row in talk.rows:
+        row["tsval"], row["tsecr"] = row["tsval"] + first, row["tsecr"] + first
+    quality = talk.flow().quality()
+    assert (quality["taken_at"], quality["taken_at_confidence"]) == ("receiver", "measured")
+
+
 def test_a_receiver_far_away_lets_a_capture_without_an_echo_pass_for_the_senders():
     quality = mid_flow(timestamps=False).flow().quality()
     assert (quality["taken_at"], quality["taken_at_confidence"]) == ("sender", "assumed")

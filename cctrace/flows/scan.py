@@ -65,7 +65,8 @@ def _note_stamps(me, peer, tsval, tsecr, size, now):
             me.echo_ns = max(1, now - me.timed_ns)
         if size and (me.echo_data_ns == 0 or now - me.timed_ns < me.echo_data_ns):
             me.echo_data_ns = max(1, now - me.timed_ns)
-    if not peer.timed and ((tsval - peer.timed_val) & 0xFFFFFFFF) - 1 < 0x7FFFFFFF:
+    is_newer = ((tsval - peer.timed_val) & 0xFFFFFFFF) - 1 < 0x7FFFFFFF  # the first one is, whatever it is
+    if not peer.timed and (is_newer or peer.timed_ns == 0):
         peer.timed = 1
         peer.timed_val, peer.timed_ns = tsval, now
     if size:
