@@ -87,7 +87,8 @@ class Components(NamedTuple):
         """Return the mean RTT without queue and serialisation, the jitter's mean included."""
         if self.delays is None:
             return Estimate(None, None, self.least_rtt_us)
-        # For parameters next to the likeliest ones, the mean may hardly exist.
+        # The third row from the end is the base RTT's, as in `correlation`. With an error as large as the value itself,
+        # the likelihood hardly determines the jitter's mean.
         if self.joint is not None and (variance := self.joint.covariance[-3, -3]) < self.joint.mean_us**2:
             value, error = self.joint.mean_us, np.sqrt(variance)
         elif (overtaking_us := self._overtaking_us) is not None:

@@ -24,7 +24,7 @@ from cctrace.fit.components import components_of
 from cctrace.fit.draws import draws, fields_of, read_estimates
 from cctrace.path.evidence import PathEvidence, evidence_of
 from cctrace.path.losses import losses_of
-from cctrace.path.own_queue import idle_rtts
+from cctrace.path.own_queue import idle_us
 from cctrace.sim.path import Path
 from cctrace.units import format_number
 
@@ -205,9 +205,9 @@ def path(source: Flow | Simulation, progress: Progress = silent) -> FittedPath:
     check_progress(progress)
     evidence = evidence_of(source)
     fitted, traffic = path_of(evidence, progress), evidence.traffic
-    if idle_rtts(evidence, traffic.sent, traffic.steps) > 0:
+    if idle_us(evidence, traffic.sent, traffic.steps) > 0:
         return fitted
-    # The fitted base RTT and buffer explain the record, but some of the queue may have stood all the time.
+    # The fitted values reproduce the capture, as what-ifs need; what is known of the path itself is one side of each.
     known = {name: value for name, value in fitted.estimates.items() if name != "base_rtt_steps"}
     base, buffer = (known[name].sides() for name in ("base_rtt_us", "buffer_bytes"))
     most_us = max(base[-1], evidence.least_rtt_us)

@@ -204,17 +204,17 @@ def _shown_by_losses(path: PathEvidence, flow: SentPackets, found: Bottleneck) -
     return tried if rank > const.LOSS_RANK and tried.base_us > 0.9 * path.least_rtt_us else found
 
 
-def idle_rtts(path: PathEvidence, sent: SentPackets, steps: Steps) -> float:
-    """Return for how many base RTTs the link of `sent`, which serves at these rates, was idle; infinite before a flow.
+def idle_us(path: PathEvidence, sent: SentPackets, steps: Steps) -> float:
+    """Return how long a link with these rates was idle while it served `sent`, us; infinite if the SYN was captured.
 
-    If for none, the queue is longer, and the base RTT shorter, than the record shows. What waited as a capture began
-    seems to leave the link idle once it is gone, for as long as it took: that does not count.
+    At zero or below, some of the queue may have stood all the time: then it was longer, and the base RTT shorter, than
+    the capture shows. Packets already queued when the capture began leave the link idle in this reckoning for as long
+    as they took to serve, which is subtracted.
     """
     if path.capture.params([path.index])[0]["has_syn"]:
         return np.inf
-    bottleneck = path.require_bottleneck
-    idle_us = np.maximum(sent.sent_us[1:] - sent.departures(steps)[:-1], 0.0).sum()
-    return float((idle_us - bottleneck.waited_us) / bottleneck.base_us)
+    idle = np.maximum(sent.sent_us[1:] - sent.departures(steps)[:-1], 0.0).sum()
+    return float(idle - path.require_bottleneck.waited_us)
 
 
 def mean_rank(among: Floats, values: Floats) -> float:

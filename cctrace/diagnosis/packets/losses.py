@@ -13,7 +13,7 @@ from cctrace.path.arrays import last_of_each
 from cctrace.path.bottleneck import deviation
 from cctrace.path.constants import ABOVE_FULL_PACKETS, CHANCE_OF_ALL, CHANCE_PROBABILITY, COMMON_GAIN, MAX_EARLY_SHARE
 from cctrace.path.losses import Backlogs, decided_ns, proportion
-from cctrace.path.own_queue import base_rtt_us, idle_rtts, mean_rank, ranks
+from cctrace.path.own_queue import base_rtt_us, idle_us, mean_rank, ranks
 from cctrace.path.queue import Steps, constant
 from cctrace.path.sent import SentPackets, backlog_at
 from cctrace.path.transmissions import Transmissions
@@ -100,8 +100,9 @@ def _shown_by_drops(record: Record) -> Steps | None:
 
 def was_empty(record: Record) -> bool:
     """Return whether the queue was empty at some time, so that its length is known: else some of it never showed."""
-    steps = constant(record.path.require_bottleneck.rate)
-    return idle_rtts(record.path, record.path.sent, steps) > const.EQUAL_WITHIN
+    bottleneck = record.path.require_bottleneck
+    idle = idle_us(record.path, record.path.sent, constant(bottleneck.rate))
+    return idle > const.EQUAL_WITHIN * bottleneck.base_us
 
 
 def _queue(record: Record, is_shared: bool, in_turn: bool) -> Server | None:

@@ -141,7 +141,7 @@ def few_losses(facts: Facts, found: Findings) -> Iterator[Finding]:
     elif backlogs.early_share >= MAX_EARLY_SHARE:
         one = _aqm(facts, lost, backlogs)
     else:
-        return  # of a policer, or an AQM
+        return  # perhaps of a policer
     yield replace(one, confidence=const.UNSURE_CONFIDENCE)
 
 
